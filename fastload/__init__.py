@@ -1,0 +1,88 @@
+"""fastload: a drop-in fast DataLoader for PyTorch, and the packed datasets that feed it.
+
+Importing fastload imports nothing else; torch, OpenCV and h5py come with the first name that needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DamageError",
+    "DataLoader",
+    "DecodeError",
+    "DestinationError",
+    "FastloadError",
+    "Field",
+    "FolderDataset",
+    "FormatError",
+    "OptionError",
+    "PackError",
+    "PackProgress",
+    "PackResult",
+    "PackedDataset",
+    "RecordIndexError",
+    "SourceError",
+    "ToolMissingError",
+    "pack",
+    "unpack",
+    "verify",
+]
+
+_MODULES = {
+    "DamageError": "errors",
+    "DataLoader": "loader",
+    "DecodeError": "errors",
+    "DestinationError": "errors",
+    "FastloadError": "errors",
+    "Field": "shards.schema",
+    "FolderDataset": "dataset",
+    "FormatError": "errors",
+    "OptionError": "errors",
+    "PackError": "errors",
+    "PackProgress": "packing.result",
+    "PackResult": "packing.result",
+    "PackedDataset": "dataset",
+    "RecordIndexError": "errors",
+    "SourceError": "errors",
+    "ToolMissingError": "errors",
+    "pack": "packing.job",
+    "unpack": "unpacking",
+    "verify": "verifying",
+}
+
+if TYPE_CHECKING:
+    from fastload.dataset import FolderDataset, PackedDataset
+    from fastload.errors import (
+        DamageError,
+        DecodeError,
+        DestinationError,
+        FastloadError,
+        FormatError,
+        OptionError,
+        PackError,
+        RecordIndexError,
+        SourceError,
+        ToolMissingError,
+    )
+    from fastload.loader import DataLoader
+    from fastload.packing.job import pack
+    from fastload.packing.result import PackProgress, PackResult
+    from fastload.shards.schema import Field
+    from fastload.unpacking import unpack
+    from fastload.verifying import verify
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'fastload' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fastload.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

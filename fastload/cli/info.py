@@ -1,0 +1,108 @@
+"""`fastload info PATH`: what a packed dataset holds, and a picture of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastload.cli.progress import count_text, size_text
+
+if TYPE_CHECKING:
+    from fastload.shards.manifest import Manifest
+
+HELP = "show what a packed dataset holds"
+
+_SHOWN_CLASSES = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("--preview", metavar="FILE", help="write a contact sheet of images, a PNG")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints a table for each packed dataset."""
+    from fastload.shards.manifest import packed_datasets, read_manifest
+
+    paths = packed_datasets(options.path)
+    manifests = {path: read_manifest(path) for path in paths}
+    if options.json:
+        print(json.dumps([_as_json(path, m) for path, m in manifests.items()], indent=1))
+    else:
+        for path, manifest in manifests.items():
+            _print_table(path, manifest)
+    if options.preview:
+        from fastload.preview import write_contact_sheet
+
+        write_contact_sheet(paths[0], Path(options.preview))
+        print(f"wrote {options.preview}", file=sys.stderr)
+    return 0
+
+
+def _as_json(path: Path, manifest: Manifest) -> dict[str, Any]:
+    content = json.loads(manifest.to_bytes())
+    return {"path": str(path), "size_bytes": manifest.size_bytes, **content}
+
+
+def _print_table(path: Path, manifest: Manifest) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=str(path), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(manifest):
+        table.add_row(name, value)
+    Console().print(table, markup=False)
+
+
+def _rows(manifest: Manifest) -> list[tuple[str, str]]:
+    made = manifest.made
+    records = max(manifest.records, 1)
+    rows = [
+        ("records", f"{manifest.records:,}".replace(",", " ")),
+        (
+            "size",
+            f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record",
+        ),
+        ("shards", f"{len(manifest.shards)} × {manifest.container}"),
+        (
+            "encoding",
+            " ".join(f"{k}={v}" if k != "name" else v for k, v in made["encoding"].items()),
+        ),
+        ("image size", _shape_text(manifest)),
+        ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
+        ("classes", _classes_text(manifest.classes)),
+        ("made by", f"fastload {made['fastload']}, OpenCV {made['opencv']}"),
+        ("made from", f"{made['source']} ({made['source_kind']})"),
+    ]
+    if manifest.skipped:
+        rows.append(("skipped", count_text(len(manifest.skipped), "file")))
+    if manifest.kept:
+        rows.append(("kept, though unreadable", count_text(len(manifest.kept), "file")))
+    return rows
+
+
+def _shape_text(manifest: Manifest) -> str:
+    if manifest.image_shape is None:
+        return "varies"
+    height, width, channels = manifest.image_shape
+    return f"{height} × {width}, {channels} channels"
+
+
+def _field_text(field: Any) -> str:
+    shape = "×".join(map(str, field.shape))
+    if field.kind in ("image", "text", "bytes"):
+        return f"{field.name} ({field.kind})"
+    return f"{field.name} ({field.kind} {field.dtype}{' ' + shape if shape else ''})"
+
+
+def _classes_text(classes: tuple[str, ...]) -> str:
+    shown = ", ".join(classes[:_SHOWN_CLASSES])
+    more = f", … ({len(classes)} in all)" if len(classes) > _SHOWN_CLASSES else ""
+    return shown + more or "none"

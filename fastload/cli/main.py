@@ -1,0 +1,84 @@
+"""`fastload COMMAND …`: parses, runs the command, and turns errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+from fastload import __version__, errors
+from fastload.cli import demo, info, pack, unpack, verify
+
+EXIT_OK = 0
+EXIT_FLAWED = 1
+EXIT_USAGE = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+_EXIT_CODES = """\
+exit codes:
+  0    done
+  1    done, but something was wrong: files were skipped, or damage was found
+  2    nothing done: an option, the source or the destination is not right
+  3    stopped half-way: full disk, damaged data, a process that died
+  130  interrupted (Ctrl-C); the same command resumes a packing
+"""
+
+_STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError)
+_COMMANDS = {"pack": pack, "info": info, "verify": verify, "unpack": unpack, "demo": demo}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: What stands behind `fastload`; None for the process's own.
+
+    Returns:
+        The exit code, as `fastload --help` lists them.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return _report(options, "interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone: say nothing more
+        return EXIT_FAILED
+    except errors.FastloadError as error:
+        code = EXIT_FAILED if isinstance(error, _STOPPED_HALF_WAY) else EXIT_USAGE
+        return _report(options, str(error), code)
+    except Exception as error:
+        message = f"unexpected {type(error).__name__}: {error}; --debug shows where"
+        return _report(options, message, EXIT_FAILED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastload",
+        description="Packs images into shards that load fast, and looks after them.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"fastload {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in _COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=_EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def _report(options: argparse.Namespace, message: str, code: int) -> int:
+    if options.debug:
+        traceback.print_exc()
+    print(f"fastload: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,180 @@
+"""`fastload pack SOURCE DEST`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fastload.cli.progress import ProgressDisplay, count_text, duration, rate_text, size_text
+
+if TYPE_CHECKING:
+    from fastload.packing.result import PackProgress, PackResult
+
+HELP = "pack a folder of images, a CSV or a TSV into shards"
+
+_SHOWN_FAILURES = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a folder of class folders, of train/ val/ test/ with class folders, or of images; "
+        "or a CSV or TSV file (path, label, …)",
+    )
+    parser.add_argument("dest", metavar="DEST", help="the packed dataset to make, such as photos.fl")
+    parser.add_argument(
+        "--format", choices=("hdf5", "lmdb"), default="hdf5", help="the container (default: hdf5)"
+    )
+    parser.add_argument(
+        "--encode",
+        choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
+        default="auto",
+        help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so "
+        "that crops decode faster. jpeg: encoded anew. yuv420: 1.5 bytes a pixel. raw: 3 bytes a "
+        "pixel. auto (default): chosen from sizes and space, and it says why",
+    )
+    parser.add_argument(
+        "--quality",
+        type=int,
+        default=90,
+        metavar="Q",
+        help="of --encode jpeg, 1 to 100 (default: 90)",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a usable CPU)")
+    parser.add_argument(
+        "--shard-size",
+        default="256MB",
+        metavar="SIZE",
+        help="where a new shard begins (default: 256MB)",
+    )
+    parser.add_argument(
+        "--on-error",
+        choices=("fail", "skip", "keep"),
+        default="fail",
+        help="what becomes of a file that is no readable image. fail (default): stop. skip: leave it "
+        "out. keep: store its bytes. The manifest lists what was skipped or kept",
+    )
+    parser.add_argument(
+        "--allow-errors",
+        action="store_true",
+        help="exit with 0 although files were skipped or kept",
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace a packed dataset that is there, at the end",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--max-side", type=int, metavar="PIXELS", help="shrink images whose longer side is larger"
+    )
+    size.add_argument(
+        "--shorter-side",
+        type=int,
+        metavar="PIXELS",
+        help="shrink images whose shorter side is larger",
+    )
+    size.add_argument("--size", type=_size, metavar="HxW", help="resize every image, to HxW or to a square")
+    parser.add_argument(
+        "--space",
+        metavar="SIZE",
+        help="the space that --encode auto may fill (default: 4 × the source)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.lower().partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must look like 256 or 240x320, got {text!r}") from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Packs; the exit code says whether files were skipped or kept."""
+    from fastload.packing.job import pack
+
+    with ProgressDisplay("packing", "records", options.quiet) as display:
+        result = pack(
+            options.source,
+            options.dest,
+            format=options.format,
+            encode=options.encode,
+            quality=options.quality,
+            workers=options.workers,
+            shard_size=options.shard_size,
+            on_error=options.on_error,
+            overwrite=options.overwrite,
+            max_side=options.max_side,
+            shorter_side=options.shorter_side,
+            size=options.size,
+            space=options.space,
+            progress=lambda state: _show(display, state),
+        )
+    if options.json:
+        print(json.dumps(_as_json(result), indent=1))
+    elif not options.quiet:
+        _print_summary(result, options.dest)
+    failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
+    return 1 if failures and not options.allow_errors else 0
+
+
+def _show(display: ProgressDisplay, state: PackProgress) -> None:
+    rate = rate_text(state.read_bytes / max(state.seconds, 1e-9), "B")
+    split = f"  {state.split}" if state.split else ""
+    display.update(state.records, state.total, f"  {rate}{split}", state.resumed)
+
+
+def _as_json(result: PackResult) -> dict[str, object]:
+    content = asdict(result)
+    for split in content["splits"]:
+        split["path"] = str(split["path"])
+    return content
+
+
+def _print_summary(result: PackResult, dest: str) -> None:
+    for warning in result.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    for split in result.splits:
+        _print_failures("skipped", split.skipped)
+        _print_failures("kept, though unreadable", split.kept)
+    if result.reason:
+        print(f"encoding: {result.encoding} ({result.reason})")
+    else:
+        print(f"encoding: {result.encoding}")
+    if result.resumed:
+        print(f"resumed: {count_text(result.resumed, 'record')} had been packed before")
+    for split in result.splits:
+        print(f"wrote {split.path}: {count_text(split.records, 'record')}, {size_text(split.size_bytes)}")
+    fresh = sum(split.records for split in result.splits) - result.resumed
+    seconds = max(result.seconds, 1e-9)
+    print(
+        f"in {duration(result.seconds)}: {rate_text(max(fresh, 0) / seconds, 'records')}, "
+        f"{rate_text(result.read_bytes / seconds, 'B')} read"
+    )
+    _print_usage(result)
+
+
+def _print_failures(what: str, failures: tuple[object, ...]) -> None:
+    for failure in failures[:_SHOWN_FAILURES]:
+        print(f"{what}: {failure.key}: {failure.reason}", file=sys.stderr)  # type: ignore[attr-defined]
+    if len(failures) > _SHOWN_FAILURES:
+        print(f"… and {len(failures) - _SHOWN_FAILURES} more, see manifest.json", file=sys.stderr)
+
+
+def _print_usage(result: PackResult) -> None:
+    """The lines of Python that load what was written; they run as they stand."""
+    # Images of several sizes make no tensor until a transform crops them to one.
+    collate = "" if result.splits[0].image_shape else ", collate_fn=list"
+    print(
+        "\nfrom fastload import DataLoader, PackedDataset\n"
+        f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{collate})"
+    )

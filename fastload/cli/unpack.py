@@ -1,0 +1,39 @@
+"""`fastload unpack PATH DEST`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from fastload.cli.progress import ProgressDisplay, count_text, reporter, size_text
+
+HELP = "write a packed dataset back as folders of files"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("dest", metavar="DEST", help="a folder that does not exist yet, or is empty")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Unpacks; the exit code says whether damaged records were left out."""
+    from fastload.unpacking import unpack
+
+    with ProgressDisplay("unpacking", "records", options.quiet) as display:
+        result = unpack(options.path, options.dest, progress=reporter(display))
+    for message in result.damaged:
+        print(f"left out: {message}", file=sys.stderr)
+    if options.json:
+        content = asdict(result) | {"table": None if result.table is None else str(result.table)}
+        print(json.dumps(content, indent=1))
+    elif not options.quiet:
+        size = size_text(result.size_bytes)
+        print(f"wrote {options.dest}: {count_text(result.files, 'file')}, {size}")
+        if result.table is not None:
+            print(f"labels and further fields: {result.table}")
+    return 1 if result.damaged else 0

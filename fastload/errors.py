@@ -1,0 +1,63 @@
+"""Every error that fastload raises on purpose.
+
+    FastloadError
+    ├── OptionError        (ValueError)         a parameter or option that cannot be obeyed
+    ├── SourceError        (ValueError)         what is to be packed cannot be listed or read
+    ├── PackError          (OSError)            packing stopped: full disk, lost worker, locked destination
+    ├── DestinationError   (FileExistsError)    the place to write to is taken or unsafe to replace
+    ├── FormatError        (ValueError)         not a packed dataset, or one this release cannot read
+    ├── DamageError        (OSError)            stored bytes differ from what their checksum says
+    ├── DecodeError        (ValueError)         bytes that are no readable image
+    ├── RecordIndexError   (IndexError)         an index outside the dataset
+    └── ToolMissingError   (OSError)            an external program is not installed
+
+Each also is the builtin exception a caller would expect, takes exactly one string, and survives a
+pickle unchanged: torch rebuilds a worker's exception in the training process from that string.
+"""
+
+
+class FastloadError(Exception):
+    """The base of all errors raised by fastload."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        # OSError and KeyError print themselves in their own ways; one sentence is wanted here.
+        return str(self.args[0])
+
+
+class OptionError(FastloadError, ValueError):
+    """A parameter or a command-line option has a value that cannot be obeyed."""
+
+
+class SourceError(FastloadError, ValueError):
+    """A source cannot be listed, recognised or read."""
+
+
+class PackError(FastloadError, OSError):
+    """Packing or unpacking stopped before its end."""
+
+
+class DestinationError(FastloadError, FileExistsError):
+    """The destination exists already, or replacing it would destroy something else."""
+
+
+class FormatError(FastloadError, ValueError):
+    """A folder is no packed dataset, or one that this release cannot read."""
+
+
+class DamageError(FastloadError, OSError):
+    """Stored bytes differ from what their checksum says."""
+
+
+class DecodeError(FastloadError, ValueError):
+    """Bytes are not an image that can be read."""
+
+
+class RecordIndexError(FastloadError, IndexError):
+    """An index lies outside the dataset."""
+
+
+class ToolMissingError(FastloadError, OSError):
+    """A program that the chosen encoding needs is not installed."""

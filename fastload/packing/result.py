@@ -1,0 +1,87 @@
+"""What a packing tells: how far it is, and what it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastload.shards.manifest import Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class PackProgress:
+    """How far a packing is.
+
+    Attributes:
+        split: The split that is being packed; empty where there is only one.
+        records: Source records dealt with, in all splits, those of a resumed packing included.
+        total: Source records in all splits.
+        resumed: Records that an earlier run had finished.
+        read_bytes: Read from the source in this run.
+        written_bytes: Stored in this run.
+        seconds: Since this run began.
+    """
+
+    split: str
+    records: int
+    total: int
+    resumed: int
+    read_bytes: int
+    written_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSplit:
+    """One packed dataset that a packing made.
+
+    Attributes:
+        path: Its folder.
+        records: The number of its records.
+        size_bytes: The size of its shards.
+        skipped: Source files that were left out.
+        kept: Source files stored although they are no readable image.
+        image_shape: (height, width, channels) where all images share it, otherwise None.
+    """
+
+    path: Path
+    records: int
+    size_bytes: int
+    skipped: tuple[Skipped, ...]
+    kept: tuple[Skipped, ...]
+    image_shape: tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackResult:
+    """What a packing made.
+
+    Attributes:
+        splits: The packed datasets: one, or one for each of train, val, test.
+        encoding: The name of the encoding.
+        reason: Why it was chosen, where that was left to `auto`; otherwise empty.
+        classes: The names of the classes.
+        read_bytes: Read from the source in this run.
+        resumed: Records that an earlier, interrupted run had packed.
+        seconds: How long this run took.
+        warnings: What was noticed about the source.
+    """
+
+    splits: tuple[PackedSplit, ...]
+    encoding: str
+    reason: str
+    classes: tuple[str, ...]
+    read_bytes: int
+    resumed: int
+    seconds: float
+    warnings: tuple[str, ...]
+
+    @property
+    def records(self) -> int:
+        """The number of records in all splits."""
+        return sum(split.records for split in self.splits)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all shards."""
+        return sum(split.size_bytes for split in self.splits)

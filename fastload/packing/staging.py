@@ -1,0 +1,252 @@
+"""The folder in which a packed dataset grows until it is whole, and how a killed packing resumes.
+
+Beside the destination `photos.fl` lies `.photos.fl.partial` with
+
+    lock       held by the packing process, says who it is
+    dataset/   becomes the destination, by one rename, when everything is written
+    state/     what was packed how, which shards are finished, and drafts of unfinished ones
+
+A shard counts as finished when its entry in state/ is there; the entry is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fastload.errors import DestinationError, PackError
+from fastload.packing.assemble import FinishedShard
+from fastload.packing.piece import Failure
+from fastload.shards.checksum import file_crc32c
+from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
+from fastload.storage import fsync_folder, replace_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# fcntl's locks hold between processes; within one, this set does.
+_locked_here: set[Path] = set()
+
+
+class Staging:
+    """The place of one packing, locked while it is used as a context.
+
+    Args:
+        destination: Where the dataset is to appear.
+        overwrite: Whether a packed dataset that is there already is to be replaced.
+
+    Raises:
+        DestinationError: The destination exists and may not be replaced, or another process is
+            packing to it.
+        PackError: The destination's folder cannot be written to.
+    """
+
+    def __init__(self, destination: Path, overwrite: bool) -> None:
+        # Not resolved as a whole: a destination that is a link must not redirect the rename.
+        self.destination = destination.parent.resolve() / destination.name
+        _check_replaceable(self.destination, overwrite)
+        self._root = self.destination.with_name(f".{self.destination.name}.partial")
+        self.dataset = self._root / "dataset"
+        self.state = self._root / "state"
+        self._lock: Any = None
+
+    def __enter__(self) -> Staging:
+        try:
+            self._lock = _take_lock(self._root, self.destination)
+            self.dataset.mkdir(exist_ok=True)
+            self.state.mkdir(exist_ok=True)
+        except DestinationError:
+            raise
+        except OSError as error:
+            raise PackError(
+                f"{self._root}: cannot be made ({error.strerror}): choose a destination in a folder "
+                "that can be written to"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _release_lock(self._root, self._lock)
+
+    def begin(self, job: dict[str, Any]) -> bool:
+        """Makes ready for a job; clears away what another job, or another state of the source, left.
+
+        Args:
+            job: Everything that decides the output's bytes.
+
+        Returns:
+            Whether an earlier packing of the very same job can be resumed.
+        """
+        path = self.state / "job.json"
+        wanted = json.dumps(job, sort_keys=True)
+        try:
+            resumes = path.read_text() == wanted
+        except OSError:
+            resumes = False
+        if not resumes:
+            for folder in (self.dataset, self.state):
+                shutil.rmtree(folder)
+                folder.mkdir()
+            _write_atomically(path, wanted)
+        return resumes
+
+    def finished(self, split: str, folder: Path) -> list[FinishedShard]:
+        """The shards of a split that an earlier run finished, checked; removes all other files."""
+        shards: list[FinishedShard] = []
+        while (shard := _read_finished(self._entry_path(split, len(shards)), folder)) is not None:
+            shards.append(shard)
+        wanted = {shard.entry.file for shard in shards}
+        for path in folder.iterdir():
+            if path.name not in wanted:
+                path.unlink()
+        return shards
+
+    def clear_drafts(self) -> None:
+        """Removes what an earlier run left unfinished."""
+        for path in self.drafts.iterdir() if self.drafts.exists() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.drafts.mkdir(exist_ok=True)
+
+    @property
+    def drafts(self) -> Path:
+        """The folder for files of this run that are no finished shards."""
+        return self.state / "drafts"
+
+    def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
+        """Notes that a shard is finished: from here on, a resumed packing does not make it again."""
+        _write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)))
+
+    def publish(self) -> None:
+        """Makes the dataset appear at the destination, in one step, and removes the rest.
+
+        Raises:
+            DestinationError: Something else appeared there meanwhile.
+        """
+        for folder in (*self.dataset.iterdir(), self.dataset):
+            if folder.is_dir():
+                fsync_folder(folder)
+        if self.destination.exists():
+            _check_replaceable(self.destination, overwrite=True)
+            replace_folder(self.dataset, self.destination)
+        else:
+            os.rename(self.dataset, self.destination)
+        shutil.rmtree(self.state)
+        fsync_folder(self.destination.parent)
+
+    def _entry_path(self, split: str, number: int) -> Path:
+        return self.state / f"{split or 'all'}-{number:05d}.json"
+
+
+def _check_replaceable(destination: Path, overwrite: bool) -> None:
+    if not os.path.lexists(destination):
+        return
+    if not overwrite:
+        raise DestinationError(
+            f"{destination}: exists already: choose another destination, or --overwrite to replace it"
+        )
+    is_ours = not destination.is_symlink() and (is_packed(destination) or packed_splits(destination))
+    if not is_ours:
+        raise DestinationError(
+            f"{destination}: is no packed dataset, so --overwrite does not replace it: "
+            "choose another destination, or remove it yourself"
+        )
+    others = [path.name for path in destination.iterdir() if not _belongs(path)]
+    if others:
+        raise DestinationError(
+            f"{destination}: also holds {others[0]!r}, which is not ours to delete: move it away first"
+        )
+
+
+def _belongs(path: Path) -> bool:
+    return path.name == "manifest.json" or path.name.startswith("shard-") or is_packed(path)
+
+
+def _read_finished(path: Path, folder: Path) -> FinishedShard | None:
+    """The finished shard that an entry describes, if its file is there and whole."""
+    try:
+        content = json.loads(path.read_text())
+        entry = ShardEntry(**content["entry"])
+        shard = folder / entry.file
+        if shard.stat().st_size != entry.size_bytes or file_crc32c(shard) != entry.crc32c:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    shape = content["image_shape"]
+    return FinishedShard(
+        entry,
+        content["next_index"],
+        None if shape is None else (shape[0], shape[1], shape[2]),
+        tuple(Failure(**failure) for failure in content["failures"]),
+    )
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(text)
+    os.replace(draft, path)
+
+
+def _take_lock(root: Path, destination: Path) -> Any:
+    """Locks the staging folder for this process, and says in the lock who that is."""
+    if root in _locked_here:
+        raise DestinationError(f"{destination}: this process is packing to it already")
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            file = open(root / "lock", "a+")  # noqa: SIM115 - held until the packing ends
+        except FileNotFoundError:
+            continue  # the process that held it has just removed the folder
+        if fcntl is not None:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise DestinationError(_who_holds(file, destination)) from error
+        if _is_current(file, root / "lock"):
+            break
+        file.close()
+    _locked_here.add(root)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+    file.flush()
+    return file
+
+
+def _is_current(file: Any, path: Path) -> bool:
+    """Whether the locked file is still the one at `path`, not one that its holder removed."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _who_holds(file: Any, destination: Path) -> str:
+    file.seek(0)
+    holder = file.read() or "another process"
+    file.close()
+    return f"{destination}: {holder} is packing to it: wait for it to end, or choose another destination"
+
+
+def _release_lock(root: Path, file: Any) -> None:
+    """Unlocks; removes the staging folder where a published dataset has left it empty."""
+    try:
+        if not (root / "state").exists():
+            (root / "lock").unlink()
+            root.rmdir()
+    except OSError:
+        pass  # a leftover of an earlier run is no reason to fail what has succeeded
+    finally:
+        file.close()
+        _locked_here.discard(root)

@@ -1,0 +1,252 @@
+"""The processes that encode pieces, and the conversation with them.
+
+The main process says which records to encode and, once it is known how large every earlier piece is,
+where in a shard the payload belongs. A worker encodes on while it waits for that answer, and writes
+the payload itself. It ends when its pipe closes, so none outlives a packing that was killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from fastload.errors import FastloadError, PackError
+from fastload.packing.piece import Piece, PieceEncoder, Recipe
+
+# Encoded pieces that one worker may hold while it waits to learn where they belong. Two keep it busy
+# (measured with pieces of 8 MB: a third changes nothing), and bound its memory at three pieces.
+_HELD_PIECES = 2
+
+# The kernel takes at most this many buffers in one call (IOV_MAX on Linux and macOS).
+_BUFFERS_PER_WRITE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """To a worker: encode the source's records start … stop - 1."""
+
+    number: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Where records first … last - 1 of a piece belong."""
+
+    path: Path
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """To a worker: write the payload of a piece that it holds."""
+
+    number: int
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """From a worker: a piece is encoded, its payload held."""
+
+    number: int
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """From a worker: a piece's payload is written."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """From a worker: the packing cannot go on."""
+
+    error: Exception
+    details: str
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: Any
+    connection: Connection
+    held: set[int] = field(default_factory=set)
+
+
+class WorkerPool:
+    """A fixed number of encoding processes.
+
+    Args:
+        recipe: What they do.
+        count: How many they are.
+        workdir: A folder in which each makes one of its own for temporary files.
+    """
+
+    def __init__(self, recipe: Recipe, count: int, workdir: Path) -> None:
+        context = multiprocessing.get_context()
+        self._workers: list[_Worker] = []
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            # A forked worker inherits the ends of the pipes that belong to us; it must close them, or
+            # no worker would ever see that we are gone.
+            inherited = [worker.connection for worker in self._workers] + [ours]
+            forked = context.get_start_method() == "fork"
+            process = context.Process(
+                target=_work,
+                args=(recipe, theirs, workdir / f"worker-{number}", inherited if forked else []),
+                name=f"fastload-pack-{number}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._workers.append(_Worker(process, ours))
+
+    @property
+    def count(self) -> int:
+        """The number of workers."""
+        return len(self._workers)
+
+    def has_room(self) -> bool:
+        """Whether some worker can take another piece."""
+        return any(len(worker.held) < _HELD_PIECES for worker in self._workers)
+
+    def encode(self, task: Encode) -> None:
+        """Gives a piece to the worker that has the fewest."""
+        worker = min(self._workers, key=lambda worker: len(worker.held))
+        worker.held.add(task.number)
+        self._send(worker, task)
+
+    def place(self, place: Place) -> None:
+        """Tells the worker that holds the piece where it belongs."""
+        worker = next(worker for worker in self._workers if place.number in worker.held)
+        self._send(worker, place)
+
+    def events(self) -> Iterator[Encoded | Written]:
+        """Waits for news and yields what has come.
+
+        Raises:
+            FastloadError: A worker failed, with its own error.
+            PackError: A worker died.
+        """
+        ready = wait([worker.connection for worker in self._workers])
+        for worker in self._workers:
+            if worker.connection in ready:
+                yield self._receive(worker)
+
+    def close(self) -> None:
+        """Ends every worker and waits for it."""
+        for worker in self._workers:
+            worker.connection.close()
+        for worker in self._workers:
+            worker.process.terminate()
+            worker.process.join()
+
+    def _send(self, worker: _Worker, message: Encode | Place) -> None:
+        try:
+            worker.connection.send(message)
+        except OSError as error:
+            raise self._death(worker) from error
+
+    def _receive(self, worker: _Worker) -> Encoded | Written:
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._death(worker) from error
+        if isinstance(message, Failed):
+            if isinstance(message.error, FastloadError):
+                raise message.error
+            raise PackError(
+                f"a packing process failed: {message.error!r}; this is a defect of fastload or of the "
+                f"source's own code:\n{message.details}"
+            )
+        if isinstance(message, Written):
+            worker.held.discard(message.number)
+        assert isinstance(message, Encoded | Written)
+        return message
+
+    def _death(self, worker: _Worker) -> PackError:
+        worker.process.join(timeout=5)
+        code = worker.process.exitcode
+        return PackError(
+            f"packing process {worker.process.pid} died (exit code {code}"
+            f"{', killed: perhaps for want of memory' if code == -9 else ''}): "
+            "the same command resumes; fewer --workers take less memory"
+        )
+
+
+def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequence[Connection]) -> None:
+    """The life of one worker."""
+    # Ctrl-C reaches the whole group; the main process alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in inherited:
+        other.close()
+    _use_one_thread()
+    try:
+        workdir.mkdir(exist_ok=True)
+        _serve(PieceEncoder(recipe, workdir), connection)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        connection.send(Failed(_explained(error), traceback.format_exc()))
+
+
+def _serve(encoder: PieceEncoder, connection: Connection) -> None:
+    held: dict[int, list[Any]] = {}
+    while True:
+        message = connection.recv()
+        if isinstance(message, Encode):
+            piece, held[message.number] = encoder.encode(message.start, message.stop)
+            connection.send(Encoded(message.number, piece))
+        else:
+            payload = held.pop(message.number)
+            for stretch in message.stretches:
+                _write(stretch, payload[stretch.first : stretch.last])
+            connection.send(Written(message.number))
+
+
+def _use_one_thread() -> None:
+    """One thread a worker: there are as many workers as cores, and OpenCV's pool can hang after a fork."""
+    import cv2
+
+    cv2.setNumThreads(0)
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when a resize first imports it
+
+
+def _explained(error: Exception) -> Exception:
+    if isinstance(error, OSError) and not isinstance(error, FastloadError):
+        return PackError(f"writing {error.filename or 'the shard'} failed: {error.strerror or error}")
+    return error
+
+
+def _write(stretch: Stretch, buffers: list[Any]) -> None:
+    """Writes buffers one behind the other at the stretch's place."""
+    with stretch.path.open("r+b", buffering=0) as file:
+        file.seek(stretch.offset)
+        try:
+            for begin in range(0, len(buffers), _BUFFERS_PER_WRITE):
+                _write_all(file, buffers[begin : begin + _BUFFERS_PER_WRITE])
+        except OSError as error:
+            error.filename = str(stretch.path)
+            raise
+
+
+def _write_all(file: Any, buffers: list[Any]) -> None:
+    """Writes every byte: a call may take only a part, the last one before a full disk does."""
+    wanted = sum(map(len, buffers))
+    written = os.writev(file.fileno(), buffers) if hasattr(os, "writev") else 0
+    if written < wanted:
+        rest = memoryview(b"".join(map(bytes, buffers)))[written:]
+        while rest:
+            rest = rest[file.write(rest) :]

@@ -1,0 +1,127 @@
+"""What a container of records must be able to do: the protocol that hdf5.py and lmdb.py fulfil.
+
+A shard is written in one go from a `ShardContent`: its small columns in memory, its payload (the
+stored images, which is nearly all of it) already lying in a file, put there by the packing processes.
+A shard is read by column and row; the bytes handed out are never copied more than the container needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.shards.schema import Column
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """A ragged column: record i has the rows `data[offsets[i]:offsets[i + 1]]`."""
+
+    data: NDArray[Any]
+    offsets: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The ragged column of bytes that lies in a file of its own until the shard is finished.
+
+    Attributes:
+        column: The column's name.
+        path: The file; its bytes start at the writer's `payload_offset`. The writer consumes it.
+        offsets: Where each record begins, n + 1 values, counted from the first byte of the payload.
+        row_shape: (height, width, channels) where every record holds exactly such an array of
+            pixels, otherwise None.
+    """
+
+    column: str
+    path: Path
+    offsets: NDArray[np.uint64]
+    row_shape: tuple[int, ...] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all records together."""
+        return int(self.offsets[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContent:
+    """All columns of one shard.
+
+    Attributes:
+        count: The number of records.
+        fixed: Arrays of shape (count, *row shape), by column name.
+        ragged: Ragged columns by name, the payload's left out.
+        payload: The column that lies in a file already.
+    """
+
+    count: int
+    fixed: dict[str, NDArray[Any]]
+    ragged: dict[str, Ragged]
+    payload: Payload
+
+
+class ShardWriter(Protocol):
+    """Writes shards of one container."""
+
+    suffix: ClassVar[str]
+    payload_offset: ClassVar[int]
+
+    @staticmethod
+    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
+        """Writes one shard to `path` and removes the payload's file.
+
+        The bytes written depend on the content alone.
+        """
+
+
+class ShardReader(Protocol):
+    """Reads one shard; the file is closed with the reader and the last array that it handed out."""
+
+    count: int
+
+    def row(self, column: str, index: int) -> bytes | Bytes:
+        """The stored bytes of one record in one column, read-only."""
+
+    def fixed(self, column: str) -> NDArray[Any]:
+        """A whole fixed column, (count, *row shape), read-only, mapped where the container can."""
+
+
+def writer_for(container: str) -> type[ShardWriter]:
+    """The writer of a container named `hdf5` or `lmdb`.
+
+    Raises:
+        OptionError: There is no such container.
+    """
+    if container == "hdf5":
+        from fastload.shards.hdf5 import Hdf5Writer
+
+        return Hdf5Writer
+    if container == "lmdb":
+        from fastload.shards.lmdb import LmdbWriter
+
+        return LmdbWriter
+    raise OptionError(f"format must be hdf5 or lmdb, got {container!r}")
+
+
+def open_shard(container: str, path: Path, columns: Sequence[Column], count: int) -> ShardReader:
+    """Opens one shard of a container named `hdf5` or `lmdb`.
+
+    Raises:
+        DamageError: The file is missing, is no such container or lacks a column.
+    """
+    if container == "hdf5":
+        from fastload.shards.hdf5 import Hdf5Reader
+
+        return Hdf5Reader(path, columns, count)
+    from fastload.shards.lmdb import LmdbReader
+
+    return LmdbReader(path, columns, count)

@@ -1,0 +1,197 @@
+"""Shards as HDF5 files: contiguous, uncompressed datasets that any HDF5 tool opens.
+
+Reading asks h5py once where each dataset lies and maps the file; the HDF5 library, its lock and its
+caches stay out of the hot path. Writing never copies the payload: it was written where HDF5 will
+look for it, and the file's structure is put around it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DamageError
+from fastload.shards.container import Bytes, Payload, ShardContent
+from fastload.shards.schema import Column
+
+# With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
+# one that is created right behind its superblock and root group, at 4096. Where a release should place
+# it elsewhere, the payload is copied to that place instead: see _write.
+_ALIGNMENT = 4096
+_ALIGNMENT_THRESHOLD = 512
+
+
+class Hdf5Writer:
+    """Writes HDF5 shards."""
+
+    suffix: ClassVar[str] = ".h5"
+    payload_offset: ClassVar[int] = _ALIGNMENT
+
+    @staticmethod
+    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
+        """Writes one shard; see `ShardWriter.write`."""
+        structure = path.with_name(path.name + ".structure")
+        try:
+            payload_begin = _write_structure(structure, columns, content)
+            payload = content.payload
+            if payload_begin in (None, _ALIGNMENT) and payload.size_bytes:
+                _graft(structure, payload)
+                os.replace(payload.path, path)
+            else:
+                _copy_payload(payload, structure, payload_begin)
+                os.replace(structure, path)
+                payload.path.unlink()
+        finally:
+            structure.unlink(missing_ok=True)
+
+
+def _write_structure(path: Path, columns: Sequence[Column], content: ShardContent) -> int | None:
+    """Writes everything but the payload's bytes, for which a hole is left; returns where that begins."""
+    with h5py.File(
+        path,
+        "w",
+        libver=("v108", "v110"),
+        alignment_threshold=_ALIGNMENT_THRESHOLD,
+        alignment_interval=_ALIGNMENT,
+    ) as file:
+        payload = content.payload
+        begin = _reserve(file, f"{payload.column}/data", payload)
+        file[f"{payload.column}/offsets"] = payload.offsets
+        for column in columns:
+            if not column.ragged:
+                file[column.name] = content.fixed[column.name]
+            elif column.name != payload.column:
+                file[f"{column.name}/data"] = content.ragged[column.name].data
+                file[f"{column.name}/offsets"] = content.ragged[column.name].offsets
+        return begin
+
+
+def _reserve(file: h5py.File, name: str, payload: Payload) -> int | None:
+    """Creates the payload's dataset without writing it; returns its place, None where it is empty."""
+    shape: tuple[int, ...] = (payload.size_bytes,)
+    if payload.row_shape is not None:
+        shape = (len(payload.offsets) - 1, *payload.row_shape)
+    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    creation.set_layout(h5py.h5d.CONTIGUOUS)
+    creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    space = h5py.h5s.create_simple(shape)
+    dataset = h5py.h5d.create(file.id, name.encode(), h5py.h5t.STD_U8LE, space, creation, links)
+    offset = dataset.get_offset()
+    return None if offset is None else int(offset)
+
+
+def _graft(structure: Path, payload: Payload) -> None:
+    """Copies what lies before and behind the payload from the structure's file into the payload's."""
+    end = _ALIGNMENT + payload.size_bytes
+    with structure.open("rb") as source, payload.path.open("r+b") as target:
+        target.write(source.read(_ALIGNMENT))
+        source.seek(end)
+        target.seek(end)
+        shutil.copyfileobj(source, target, 1 << 20)
+        target.truncate()
+
+
+def _copy_payload(payload: Payload, target: Path, begin: int | None) -> None:
+    """Copies the payload into the file that holds the structure: the plain way."""
+    if begin is None:
+        return
+    with payload.path.open("rb") as source, target.open("r+b") as file:
+        source.seek(_ALIGNMENT)
+        file.seek(begin)
+        shutil.copyfileobj(source, file, 1 << 20)
+
+
+class Hdf5Reader:
+    """Reads one HDF5 shard through a mapping of the file.
+
+    Args:
+        path: The shard.
+        columns: The columns that it must hold.
+        count: The number of records that it must hold.
+
+    Raises:
+        DamageError: The file is missing, is no HDF5 file, or lacks a column.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[Column], count: int) -> None:
+        self.count = count
+        self._fixed: dict[str, NDArray[Any]] = {}
+        self._fixed_bytes: dict[str, Bytes] = {}
+        self._ragged: dict[str, tuple[Bytes, memoryview, int]] = {}
+        try:
+            with h5py.File(path, "r", locking=False) as file:
+                mapping = _map(path)
+                for column in columns:
+                    self._add(file, mapping, column)
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise DamageError(
+                f"{path}: cannot be opened as an HDF5 shard ({error}): "
+                "restore the file from a copy, or pack again"
+            ) from error
+
+    def _add(self, file: h5py.File, mapping: mmap.mmap, column: Column) -> None:
+        if not column.ragged:
+            array = _mapped(file, mapping, column.name, column.numpy_dtype)
+            if array.shape != (self.count, *column.shape):
+                raise DamageError(
+                    f"dataset {column.name} must be {(self.count, *column.shape)}, it is {array.shape}"
+                )
+            self._fixed[column.name] = array
+            self._fixed_bytes[column.name] = array.reshape(-1).view(np.uint8).reshape(self.count, -1)
+            return
+        data = _mapped(file, mapping, f"{column.name}/data", column.numpy_dtype)
+        offsets = _mapped(file, mapping, f"{column.name}/offsets", np.dtype("<u8"))
+        if offsets.shape != (self.count + 1,):
+            raise DamageError(f"dataset {column.name}/offsets must hold {self.count + 1} values")
+        # A memoryview yields plain integers twice as fast as an array yields NumPy's.
+        self._ragged[column.name] = (
+            data.reshape(-1).view(np.uint8),
+            offsets.data.cast("B").cast("Q"),
+            column.row_bytes,
+        )
+
+    def row(self, column: str, index: int) -> Bytes:
+        """The stored bytes of one record in one column: a read-only view of the mapped file."""
+        ragged = self._ragged.get(column)
+        if ragged is None:
+            return self._fixed_bytes[column][index]  # type: ignore[no-any-return]
+        data, offsets, row_bytes = ragged
+        return data[offsets[index] * row_bytes : offsets[index + 1] * row_bytes]
+
+    def fixed(self, column: str) -> NDArray[Any]:
+        """A whole fixed column: a read-only view of the mapped file."""
+        return self._fixed[column]
+
+
+def _map(path: Path) -> mmap.mmap:
+    options: dict[str, Any] = {"access": mmap.ACCESS_READ}
+    if sys.version_info >= (3, 13):
+        options["trackfd"] = False  # one descriptor less for every shard that is open
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, **options)
+
+
+def _mapped(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The dataset as a read-only view of the mapped file."""
+    dataset = file[name]
+    if dataset.dtype != dtype or dataset.chunks is not None:
+        raise DamageError(f"dataset {name} must be contiguous {dtype}, it is {dataset.dtype}")
+    if dataset.size == 0:
+        return np.empty(dataset.shape, dtype)
+    offset = dataset.id.get_offset()
+    if offset is None:
+        raise DamageError(f"dataset {name} has no storage in the file")
+    array: NDArray[Any] = np.frombuffer(mapping, dtype, dataset.size, offset)
+    return array.reshape(dataset.shape)

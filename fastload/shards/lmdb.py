@@ -1,0 +1,224 @@
+"""Shards as LMDB files: one file each, read without locks.
+
+The keys: a fixed column is one value under its name, its array of all records; a ragged column has a
+value for every record, under `NAME/00000042`; `records` holds the number of records in decimal.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DamageError
+from fastload.shards.container import Ragged, ShardContent
+from fastload.shards.schema import Column
+
+_COUNT_KEY = b"records"
+# Room for the tree itself: a leaf and branch entry for each value, a page of slack for each large one.
+_PAGE_BYTES = 4096
+_COMMIT_BYTES = 64 << 20
+
+
+def _row_key(column: str, index: int) -> bytes:
+    return b"%s/%08d" % (column.encode(), index)
+
+
+class LmdbWriter:
+    """Writes LMDB shards."""
+
+    suffix: ClassVar[str] = ".lmdb"
+    payload_offset: ClassVar[int] = 0
+
+    @staticmethod
+    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
+        """Writes one shard; see `ShardWriter.write`."""
+        draft = path.with_name(path.name + ".draft")
+        draft.unlink(missing_ok=True)
+        size = content.payload.size_bytes
+        with content.payload.path.open("rb") as file:
+            payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
+        os.replace(draft, path)
+        content.payload.path.unlink()
+
+
+def _map_size(columns: Sequence[Column], content: ShardContent) -> int:
+    """An upper bound of the file's size: LMDB wants it beforehand, and keeps it in the file."""
+    stored = content.payload.size_bytes
+    stored += sum(array.nbytes for array in content.fixed.values())
+    stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
+    return int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
+
+
+def _items(
+    columns: Sequence[Column], content: ShardContent, payload: mmap.mmap | bytes
+) -> Iterator[tuple[bytes, Any]]:
+    """Every key and value, in the order of the keys: LMDB appends sorted keys without searching."""
+    whole = memoryview(payload)
+    names = {_COUNT_KEY: None} | {column.name.encode(): column for column in columns}
+    # A ragged column's keys are its name and "/", which sorts before any letter or digit in a longer
+    # name but behind the name itself; "image/00000000" comes before "image/grid" as digits do.
+    entries: list[tuple[bytes, Column | None]] = []
+    for name, column in names.items():
+        entries.append((name + b"/0" if column is not None and column.ragged else name, column))
+    for _, column in sorted(entries, key=lambda entry: entry[0]):
+        if column is None:
+            yield _COUNT_KEY, b"%d" % content.count
+        elif not column.ragged:
+            yield column.name.encode(), content.fixed[column.name].tobytes()
+        elif column.name == content.payload.column:
+            begins = content.payload.offsets.tolist()
+            for index in range(content.count):
+                yield _row_key(column.name, index), whole[begins[index] : begins[index + 1]]
+        else:
+            yield from _ragged_items(column, content.ragged[column.name])
+
+
+def _ragged_items(column: Column, ragged: Ragged) -> Iterator[tuple[bytes, Any]]:
+    data = np.ascontiguousarray(ragged.data).reshape(-1).view(np.uint8).data
+    begins = (ragged.offsets * np.uint64(column.row_bytes)).tolist()
+    for index in range(len(begins) - 1):
+        yield _row_key(column.name, index), data[begins[index] : begins[index + 1]]
+
+
+def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int) -> None:
+    """Appends sorted items to a new file, in transactions of bounded size."""
+    with lmdb.open(
+        str(path), map_size=map_size, subdir=False, lock=False, sync=False, metasync=False
+    ) as environment:
+        transaction = environment.begin(write=True)
+        pending = 0
+        for key, value in items:
+            transaction.put(key, value, append=True)
+            pending += len(value)
+            if pending >= _COMMIT_BYTES:
+                transaction.commit()
+                transaction = environment.begin(write=True)
+                pending = 0
+        transaction.commit()
+
+
+class _Environment:
+    """An open file and the one transaction that reads it; all readers of the file share it.
+
+    LMDB forbids to open a file twice in one process, and two datasets of one path are common.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, create=False, readahead=False)
+        self._transaction = self._lmdb.begin(buffers=True)
+
+    def get(self, key: bytes) -> memoryview | None:
+        """The value of a key, None where there is none; valid while the environment is open."""
+        value: memoryview | None = self._transaction.get(key)
+        return value
+
+    def close(self) -> None:
+        self._transaction.abort()
+        self._lmdb.close()
+
+
+_environments: weakref.WeakValueDictionary[str, _Environment] = weakref.WeakValueDictionary()
+_readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
+
+
+def _environment(path: Path) -> _Environment:
+    name = os.path.realpath(path)
+    environment = _environments.get(name)
+    if environment is None:
+        environment = _environments[name] = _Environment(name)
+    return environment
+
+
+class LmdbReader:
+    """Reads one LMDB shard.
+
+    The file is opened anew in each process: LMDB's environments must not cross a fork. Rows are
+    copies: what LMDB hands out itself ends with its environment, and would crash whoever kept it.
+
+    Args:
+        path: The shard.
+        columns: The columns that it must hold.
+        count: The number of records that it must hold.
+
+    Raises:
+        DamageError: The file is missing, is no LMDB file, or lacks a column.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[Column], count: int) -> None:
+        self.count = count
+        self._path = path
+        self._columns = columns
+        self._environment: _Environment | None = None
+        self._fixed: dict[str, NDArray[Any]] = {}
+        self._open()
+        _readers.add(self)
+
+    def _open(self) -> _Environment:
+        try:
+            environment = _environment(self._path)
+            if bytes(environment.get(_COUNT_KEY) or b"") != b"%d" % self.count:
+                raise DamageError(f"key {_COUNT_KEY.decode()} must say {self.count}")
+            for column in self._columns:
+                if not column.ragged:
+                    self._fixed[column.name] = self._mapped(environment, column)
+        except (lmdb.Error, OSError, ValueError) as error:
+            raise DamageError(
+                f"{self._path}: cannot be opened as an LMDB shard ({error}): "
+                "restore the file from a copy, or pack again"
+            ) from error
+        self._environment = environment
+        return environment
+
+    def _mapped(self, environment: _Environment, column: Column) -> NDArray[Any]:
+        value = environment.get(column.name.encode())
+        if value is None or len(value) != self.count * column.row_bytes:
+            raise DamageError(f"key {column.name} must hold {self.count} rows")
+        rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype)
+        return rows.reshape(self.count, *column.shape)
+
+    def row(self, column: str, index: int) -> bytes:
+        """The stored bytes of one record in one column: a copy."""
+        environment = self._environment or self._open()
+        fixed = self._fixed.get(column)
+        if fixed is not None:
+            return fixed[index].tobytes()  # type: ignore[no-any-return]
+        try:
+            value = environment.get(_row_key(column, index))
+        except lmdb.Error as error:
+            raise DamageError(f"{self._path}, record {index} of the shard: {error}") from error
+        if value is None:
+            raise DamageError(f"{self._path}: key {column}/{index:08d} is missing")
+        return bytes(value)
+
+    def fixed(self, column: str) -> NDArray[Any]:
+        """A whole fixed column: a copy."""
+        if self._environment is None:
+            self._open()
+        return self._fixed[column].copy()
+
+    def leave(self) -> None:
+        """Lets go of the file until the next read."""
+        self._fixed = {}
+        self._environment = None
+
+
+def _leave_all() -> None:
+    """In a forked child: closes what the parent had open, to be opened anew when it is read."""
+    for reader in list(_readers):
+        reader.leave()
+    for environment in list(_environments.values()):
+        environment.close()
+    _environments.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)

@@ -1,0 +1,215 @@
+"""Reading records of a packed dataset: from an index to checked bytes.
+
+Opening reads the manifest alone. Shards are opened when a record of theirs is first asked for, in
+each process by itself, and no more of them at once than the process may have descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from bisect import bisect_right
+from collections import OrderedDict
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from google_crc32c import extend
+from numpy.typing import NDArray
+
+from fastload.errors import DamageError, OptionError, RecordIndexError
+from fastload.shards.container import Bytes, ShardReader, open_shard
+from fastload.shards.manifest import read_manifest
+from fastload.shards.schema import CRC32C, Field
+
+Verify = Literal["always", "once", "never"]
+
+# Where nothing says how many descriptors a process may have (Windows): well below its 512.
+_FALLBACK_OPEN_SHARDS = 256
+
+
+class Record:
+    """One stored record. Its parts are read when they are asked for.
+
+    Attributes:
+        index: Its number in the dataset.
+    """
+
+    __slots__ = ("_fields", "_row", "_shard", "index")
+
+    def __init__(self, index: int, shard: ShardReader, row: int, fields: dict[str, Field]) -> None:
+        self.index = index
+        self._shard = shard
+        self._row = row
+        self._fields = fields
+
+    @property
+    def key(self) -> str:
+        """Its path relative to the source it was packed from."""
+        return os.fsdecode(bytes(self._shard.row("key", self._row)))
+
+    def stored(self, column: str) -> bytes | Bytes:
+        """The stored bytes of one column, read-only: for an image, the encoded bytes."""
+        return self._shard.row(column, self._row)
+
+    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
+        """(height, width, channels) of an image field as stored; zeros where it cannot be read."""
+        height, width, channels = np.frombuffer(self._shard.row(f"{name}/shape", self._row), "<u4")
+        return int(height), int(width), int(channels)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a field: a number, an array, a str, or bytes; of an image, its encoded bytes."""
+        field = self._fields[name]
+        stored = self._shard.row(name, self._row)
+        if field.kind in ("image", "bytes"):
+            return bytes(stored)
+        if field.kind == "text":
+            return bytes(stored).decode()
+        column = field.columns()[0]
+        values = np.frombuffer(stored, column.numpy_dtype)
+        if field.kind == "scalar":
+            return values[0].item()
+        return values.reshape(-1, *field.shape) if field.kind == "ragged" else values.reshape(field.shape)
+
+
+class RecordReader:
+    """The records of one packed dataset, by index.
+
+    Args:
+        folder: The packed dataset.
+        verify: When a record's checksum is checked: `once` for each record and process, `always`,
+            or `never`.
+
+    Raises:
+        FormatError: The folder holds no packed dataset, or one that cannot be read.
+        OptionError: `verify` is none of the three.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], verify: Verify = "once") -> None:
+        if verify not in get_args(Verify):
+            raise OptionError(f"verify must be always, once or never, got {verify!r}")
+        self.folder = Path(folder)
+        self.verify = verify
+        self.manifest = read_manifest(self.folder)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        manifest = self.manifest
+        self._columns = manifest.columns
+        self._column_names = tuple(column.name for column in self._columns)
+        self._fields = {field.name: field for field in manifest.fields}
+        self._ends = list(accumulate(shard.records for shard in manifest.shards))
+        self._count = manifest.records
+        self._open: OrderedDict[int, ShardReader] = OrderedDict()
+        # One byte a record, allocated a shard at a time and by the kernel only where touched.
+        self._checked: dict[int, bytearray] = {}
+        self._open_limit = _open_shard_limit()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "verify": self.verify, "manifest": self.manifest}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def read(self, index: int) -> Record:
+        """The record at `index`, its checksum checked as `verify` says.
+
+        Args:
+            index: 0 … len - 1.
+
+        Raises:
+            RecordIndexError: There is no such record.
+            DamageError: The record's bytes differ from what its checksum says, or its shard is
+                missing or damaged.
+        """
+        if not 0 <= index < self._count:
+            raise RecordIndexError(f"{self.folder}: index {index} is out of range for {self._count} records")
+        number = bisect_right(self._ends, index)
+        shard = self._open.get(number) or self._open_number(number)
+        row = index - (self._ends[number - 1] if number else 0)
+        if self.verify != "never":
+            self._check(number, shard, row, index)
+        return Record(index, shard, row, self._fields)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A fixed column of all records, (records, *row shape): read whole, unchecked.
+
+        Raises:
+            DamageError: A shard is missing or damaged.
+        """
+        parts = [self._shard(number).fixed(name) for number in range(len(self.manifest.shards))]
+        if not parts:
+            column = next(column for column in self._columns if column.name == name)
+            return np.empty((0, *column.shape), column.numpy_dtype)
+        return np.concatenate(parts)
+
+    def is_open(self, number: int) -> bool:
+        """Whether shard `number` is open in this process."""
+        return number in self._open
+
+    def close(self) -> None:
+        """Lets go of every open shard; the next read opens what it needs again."""
+        self._open.clear()
+
+    def _shard(self, number: int) -> ShardReader:
+        return self._open.get(number) or self._open_number(number)
+
+    def _open_number(self, number: int) -> ShardReader:
+        entry = self.manifest.shards[number]
+        path = self.folder / entry.file
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise DamageError(
+                f"{path}: cannot be read ({error.strerror}): the manifest lists it, "
+                "restore it from a copy, or pack again"
+            ) from error
+        if size != entry.size_bytes:
+            raise DamageError(
+                f"{path}: its size must be {entry.size_bytes} bytes, it is {size}: "
+                "the file was cut or replaced after packing"
+            )
+        columns = (*self._columns, CRC32C)
+        shard = open_shard(self.manifest.container, path, columns, entry.records)
+        while len(self._open) >= self._open_limit:
+            self._open.popitem(last=False)  # it closes with the last record that is still held
+        self._open[number] = shard
+        self._checked.setdefault(number, bytearray(entry.records))
+        return shard
+
+    def _check(self, number: int, shard: ShardReader, row: int, index: int) -> None:
+        checked = self._checked[number]
+        if checked[row] and self.verify == "once":
+            return
+        crc = 0
+        for name in self._column_names:
+            crc = extend(crc, shard.row(name, row))
+        stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
+        if crc != stored:
+            raise DamageError(self._damage(number, shard, row, index, crc, stored))
+        checked[row] = 1
+
+    def _damage(self, number: int, shard: ShardReader, row: int, index: int, crc: int, stored: int) -> str:
+        key = os.fsdecode(bytes(shard.row("key", row)))
+        return (
+            f"{self.folder / self.manifest.shards[number].file}, record {index} (key {key!r}): "
+            f"checksum is {crc:08x}, the index says {stored:08x}: the file was damaged after packing. "
+            f"'fastload verify {self.folder}' lists every such record"
+        )
+
+
+def _open_shard_limit() -> int:
+    """How many shards a process may keep open: half of its descriptors, where each one takes any."""
+    if sys.version_info >= (3, 13):
+        return 32_000  # mappings keep no descriptor; the kernel allows 65 530 mappings
+    try:
+        import resource
+    except ImportError:
+        return _FALLBACK_OPEN_SHARDS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 2, 1) if soft != resource.RLIM_INFINITY else 32_000

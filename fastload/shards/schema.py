@@ -1,0 +1,152 @@
+"""What a packed dataset holds: its fields, and the columns that store each field.
+
+A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes
+one column or more: an encoded image, for instance, also stores its height, width and channels.
+Containers (hdf5.py, lmdb.py) know columns alone, and every column is of one of two forms:
+
+    fixed   every record has rows of one shape:   (n, *shape)
+    ragged  a record has any number of rows:      data (total rows, *shape) and offsets (n + 1)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from fastload.errors import FormatError, OptionError
+
+Kind = Literal["image", "scalar", "vector", "ragged", "text", "bytes"]
+DTYPES = (
+    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+    "float16", "float32", "float64", "bool",
+)  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_RESERVED = frozenset({"key", "crc32c", "records"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One array of a shard.
+
+    Attributes:
+        name: `label`, `image`, `image/shape`: a plain path, readable in h5dump.
+        dtype: The NumPy name of the element type; stored little-endian.
+        shape: The shape of one row, `()` for a number.
+        ragged: Whether a record has any number of rows instead of exactly one.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    ragged: bool = False
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The element type as stored: little-endian."""
+        stored: np.dtype[Any] = np.dtype(self.dtype).newbyteorder("<")
+        return stored
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of one row in bytes."""
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named part of every record.
+
+    Attributes:
+        name: An identifier; `key`, `crc32c` and `records` are taken.
+        kind: `image` (encoded pixels), `scalar` (one number), `vector` (an array of one shape),
+            `ragged` (any number of rows of one shape: boxes, polygons), `text` (UTF-8), `bytes`.
+        dtype: The element type of a scalar, vector or ragged field; `uint8` for the others.
+        shape: The shape of a vector, or of one row of a ragged field; `()` for the others.
+        encoding: For images, the name of the encoding: keep, tiled, jpeg, yuv420, raw.
+
+    Raises:
+        OptionError: The name, dtype or shape is not one that can be stored.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = ()
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
+            raise OptionError(
+                f"a field's name must be an identifier of at most 64 characters, other than "
+                f"{', '.join(sorted(_RESERVED))}, "
+                f"got {self.name!r}: rename the column or key"
+            )
+        if self.kind not in get_args(Kind):
+            raise OptionError(f"field {self.name!r}: kind must be one of {get_args(Kind)}, got {self.kind!r}")
+        if self.dtype not in DTYPES:
+            raise OptionError(
+                f"field {self.name!r}: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}"
+            )
+        if self.kind == "vector" and not self.shape:
+            raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
+        if self.kind == "image" and self.encoding is None:
+            raise OptionError(f"field {self.name!r}: an image needs an encoding")
+
+    @classmethod
+    def label(cls) -> Field:
+        """The class index that sources of class folders fill: int64, -1 where there is none."""
+        return cls("label", "scalar", "int64")
+
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that store this field, in the order in which a record's checksum reads them."""
+        if self.kind == "image":
+            return (
+                Column(self.name, "uint8", ragged=True),
+                Column(f"{self.name}/shape", "uint32", (3,)),
+                Column(f"{self.name}/grid", "uint32", (4,)),
+                Column(f"{self.name}/tiles", "uint16", ragged=True),
+            )
+        if self.kind in ("text", "bytes"):
+            return (Column(self.name, "uint8", ragged=True),)
+        return (Column(self.name, self.dtype, self.shape, ragged=self.kind == "ragged"),)
+
+    def to_json(self) -> dict[str, Any]:
+        """The field as the manifest writes it."""
+        entry: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype}
+        if self.shape:
+            entry["shape"] = list(self.shape)
+        if self.encoding:
+            entry["encoding"] = self.encoding
+        return entry
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Field:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            FormatError: The entry is not a field.
+        """
+        try:
+            return cls(
+                entry["name"],
+                entry["kind"],
+                entry["dtype"],
+                tuple(int(side) for side in entry.get("shape", ())),
+                entry.get("encoding"),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"the manifest describes a field that is none: {entry!r} ({error})") from error
+
+
+KEY = Column("key", "uint8", ragged=True)
+CRC32C = Column("crc32c", "uint32")
+
+
+def record_columns(fields: Sequence[Field]) -> tuple[Column, ...]:
+    """The columns of a record in the order in which its checksum reads them: the key comes first."""
+    return (KEY, *(column for field in fields for column in field.columns()))

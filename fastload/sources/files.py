@@ -1,0 +1,211 @@
+"""Records that are files: listed once, by name, size and time, then read by any process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.errors import SourceError
+from fastload.shards.schema import Field
+from fastload.sources.names import NameTable, NameTableBuilder
+from fastload.sources.protocol import SourceRecord, evenly_spaced
+
+NOT_FOUND = -1
+"""The size of a file that was not there when it was listed."""
+
+NO_LABEL = -1
+"""The label of an image for which none is known."""
+
+# A pipe that was named like an image must not stop a worker for ever; Windows has no such flag, but
+# would translate line ends without its own.
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable
+"""One field's value for every record: numbers, or texts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileList:
+    """Files as they were when they were listed; arrays only, so that millions stay cheap.
+
+    Attributes:
+        folder: An absolute path, from which relative names count.
+        names: Each file's path, relative to the folder or absolute.
+        sizes_bytes: Each file's size, int64; NOT_FOUND where there was no file.
+        times_ns: When each file was last modified, int64.
+    """
+
+    folder: str
+    names: NameTable
+    sizes_bytes: npt.NDArray[np.int64]
+    times_ns: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> str:
+        """The absolute path of a file."""
+        return os.path.join(self.folder, self.names[index])
+
+    def read(self, index: int) -> bytes:
+        """The bytes of a file.
+
+        Raises:
+            SourceError: The file is gone, cannot be read, or has another size than when listed.
+        """
+        path = self.path(index)
+        size_bytes = int(self.sizes_bytes[index])
+        try:
+            data = _read_file(path, size_bytes)
+        except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(
+                f"{path}: must be a file that can be read, got: {reason}: "
+                "restore it, or list the source again without it"
+            ) from error
+        if len(data) != size_bytes:
+            raise SourceError(
+                f"{path}: must have the {size_bytes} bytes that it had when it was listed, got "
+                f"{'more' if len(data) > size_bytes else len(data)}: list the source again"
+            )
+        return data
+
+
+class FileLister:
+    """Collects a `FileList`; done once `finish` was called."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._names = NameTableBuilder()
+        self._sizes_bytes = array("q")
+        self._times_ns = array("q")
+
+    def __len__(self) -> int:
+        return len(self._sizes_bytes)
+
+    def add(self, name: str) -> None:
+        """Adds a file by its path, relative to the folder or absolute, whether or not it exists."""
+        self._names.append(name)
+        try:
+            status = os.stat(os.path.join(self._folder, name))
+        except (OSError, ValueError):  # ValueError: a name with a zero byte
+            self._sizes_bytes.append(NOT_FOUND)
+            self._times_ns.append(0)
+        else:
+            self._sizes_bytes.append(status.st_size)
+            self._times_ns.append(status.st_mtime_ns)
+
+    def finish(self) -> FileList:
+        """All files so far, in the order in which they were added."""
+        return FileList(
+            self._folder, self._names.build(), np.array(self._sizes_bytes), np.array(self._times_ns)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileSource:
+    """A source whose records are files: a folder's, a table's, or an ImageFolder's.
+
+    Attributes:
+        kind: `folder`, `flat` or `table`.
+        name: The path as it was given.
+        classes: The class names that labels count into.
+        fields: What each record holds beside its image.
+        files: The files, one a record.
+        values: The values of each field, by its name.
+        warnings: What the listing found odd and went on from.
+        table: The table whose rows the records are, for messages; empty where there is none.
+    """
+
+    kind: str
+    name: str
+    classes: tuple[str, ...]
+    fields: tuple[Field, ...]
+    files: FileList
+    values: Mapping[str, Values]
+    warnings: tuple[str, ...] = ()
+    table: str = ""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def key(self, index: int) -> str:
+        """The file's path: relative, `/` between its parts, never leading out of its folder."""
+        return safe_key(self.files.names[index])
+
+    def read(self, index: int) -> SourceRecord:
+        """Reads one file.
+
+        Raises:
+            SourceError: The file is gone, cannot be read, or has changed; names it, and the row
+                of a table.
+        """
+        try:
+            image = self.files.read(index)
+        except SourceError as error:
+            if not self.table:
+                raise
+            raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
+        values: dict[str, object] = {
+            name: column[index] if isinstance(column, NameTable) else column.item(index)
+            for name, column in self.values.items()
+        }
+        return SourceRecord(self.key(index), image, values)
+
+    def fingerprint(self) -> str:
+        """A digest of names, sizes, times and values; moving the folder leaves it as it is."""
+        head = repr((self.kind, self.classes, self.fields))
+        digest = hashlib.blake2b(head.encode(), digest_size=16)
+        for column in (
+            self.files.names,
+            self.files.sizes_bytes,
+            self.files.times_ns,
+            *self.values.values(),
+        ):
+            # Offsets go first: they say how many bytes of data belong to the same column.
+            arrays = (column.offsets, column.data) if isinstance(column, NameTable) else (column,)
+            for numbers in arrays:
+                digest.update(numbers.data)
+        return digest.hexdigest()
+
+    def size_bytes(self) -> int:
+        """The size of all files together in bytes; a file listed twice counts twice."""
+        return int(self.files.sizes_bytes.clip(min=0).sum())
+
+    def sample(self, count: int) -> list[int]:
+        """At most `count` indices, evenly spaced over the source."""
+        return evenly_spaced(len(self), count)
+
+
+def safe_key(path: str) -> str:
+    """A path as a key: relative, `/` between its parts, and without `..`.
+
+    >>> safe_key("../photos/./a.jpg")
+    'photos/a.jpg'
+    """
+    normal = posixpath.normpath(path.replace(os.sep, "/")).lstrip("/")
+    while normal == ".." or normal.startswith("../"):  # once normal, a path has them in front alone
+        normal = normal[3:]
+    return normal or "."
+
+
+def _read_file(path: str, size_bytes: int) -> bytes:
+    """A file's bytes, and one more where it has grown.
+
+    Three system calls: 10 µs for a cached file of 117 KB, where `open(path, "rb").read()` takes 14.
+    """
+    handle = os.open(path, _READ_FLAGS)
+    try:
+        data = os.read(handle, size_bytes + 1)
+        while len(data) < size_bytes and (more := os.read(handle, size_bytes + 1 - len(data))):
+            data += more  # some file systems give less than was asked for
+    finally:
+        os.close(handle)
+    return data

@@ -1,0 +1,83 @@
+"""Millions of strings in two arrays, instead of millions of Python objects.
+
+A list of ten million names takes a gigabyte, and in forked workers a copy of it each, because
+reading a Python object writes its reference count. Two arrays stay shared, and pickle in one copy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+
+class NameTable(Sequence[str]):
+    """An immutable sequence of strings, kept as UTF-8 bytes and offsets.
+
+    Names that are not UTF-8 on disk come from `os` as strings with escaped surrogates (PEP 383);
+    these go in and out unchanged.
+
+    Attributes:
+        data: All names' bytes, joined: uint8.
+        offsets: Where each name begins, and the end of the last: int64, one more than names.
+    """
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
+        data.setflags(write=False)
+        offsets.setflags(write=False)
+        self.data = data
+        self.offsets = offsets
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> NameTable:
+        """Takes the names one by one, so that a generator of them is never held whole."""
+        builder = NameTableBuilder()
+        for name in names:
+            builder.append(name)
+        return builder.build()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> NameTable: ...
+
+    def __getitem__(self, index: int | slice) -> str | NameTable:
+        if isinstance(index, slice):
+            return NameTable.of(self[position] for position in range(len(self))[index])
+        position = range(len(self))[index]  # a range knows negative indices, and raises IndexError
+        start, stop = self.offsets[position], self.offsets[position + 1]
+        return self.data[start:stop].tobytes().decode("utf-8", "surrogateescape")
+
+    def __reduce__(self) -> tuple[Callable[..., NameTable], tuple[object, ...]]:
+        # NumPy's own unpickling would leave the arrays writable.
+        return NameTable, (self.data, self.offsets)
+
+
+class NameTableBuilder:
+    """Collects names for a `NameTable`; done once `build` was called."""
+
+    __slots__ = ("_data", "_offsets")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._offsets = array("q", [0])
+
+    def append(self, name: str) -> None:
+        """Adds one name at the end."""
+        self._data += name.encode("utf-8", "surrogateescape")
+        self._offsets.append(len(self._data))
+
+    def build(self) -> NameTable:
+        """The table of all names so far; it takes over their bytes without copying them."""
+        return NameTable(
+            np.frombuffer(self._data, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64)
+        )

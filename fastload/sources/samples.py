@@ -1,0 +1,224 @@
+"""Turns a foreign dataset's sample into what a shard can hold: pixels, and one value a field.
+
+Neither torch nor PIL is imported here: an object of theirs can only exist once they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.errors import SourceError
+from fastload.shards.schema import DTYPES, Field
+
+
+def split_sample(sample: object, target_name: str | None = None) -> tuple[object, dict[str, object]]:
+    """Takes a sample apart into its image and its named values.
+
+    Args:
+        sample: `(image, target)`, where a target that is a dict holds several values; or a dict
+            with `image` and any others.
+        target_name: What a target that is no dict is called; where not given, `label` if it is an
+            integer, else `target`.
+
+    Raises:
+        SourceError: The sample is neither.
+    """
+    if isinstance(sample, Mapping) and "image" in sample:
+        return sample["image"], {name: value for name, value in sample.items() if name != "image"}
+    if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+        raise SourceError(
+            f"must be (image, target) or a dict with 'image', got {_described(sample)}: "
+            "wrap the dataset in one whose samples are"
+        )
+    image, target = sample
+    if isinstance(target, Mapping):
+        return image, dict(target)
+    return image, {target_name or ("label" if _is_integer(target) else "target"): target}
+
+
+def infer_fields(sample: object) -> tuple[Field, ...]:
+    """The fields that hold a sample's values, its image aside.
+
+    An integer called `label`, and an integer target, become the int64 field `label`. Other numbers
+    become scalars, arrays of one dimension vectors, of more dimensions ragged fields.
+
+    Raises:
+        SourceError: A value is of no kind that can be stored.
+    """
+    _, values = split_sample(sample)
+    return tuple(_inferred_field(name, value) for name, value in values.items())
+
+
+def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
+    """An image as a record holds it: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
+
+    Args:
+        image: Bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does;
+            a uint8 array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or
+            (3, h, w).
+
+    Raises:
+        SourceError: It is none of these.
+    """
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    if _is_instance(image, "PIL.Image", "Image"):
+        return _pil_pixels(image)
+    is_tensor = _is_instance(image, "torch", "Tensor")
+    if not is_tensor and not isinstance(image, np.ndarray):
+        raise SourceError(
+            "an image must be a PIL image, a uint8 array or tensor, or a file's bytes, "
+            f"got {_described(image)}"
+        )
+    pixels = _array(image)
+    if pixels.dtype.kind == "f":
+        raise SourceError(
+            f"an image must be uint8, got {_described(image)}: drop ToTensor and Normalize from "
+            "the dataset's transform; pixels become float when they are loaded"
+        )
+    if is_tensor and pixels.ndim == 3:
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    is_picture = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if pixels.dtype != np.uint8 or not is_picture or not pixels.size:
+        layout = "(h, w), (1, h, w) or (3, h, w)" if is_tensor else "(h, w), (h, w, 1) or (h, w, 3)"
+        raise SourceError(f"an image must be uint8 of shape {layout}, got {_described(image)}")
+    return np.asarray(pixels, order="C")
+
+
+def to_values(fields: Sequence[Field], values: Mapping[str, object]) -> dict[str, object]:
+    """A sample's values in the types of their fields: numbers, arrays, text, bytes.
+
+    Raises:
+        SourceError: A field has no value, a value no field, or one does not fit the other exactly.
+    """
+    wanted = [field.name for field in fields]
+    if set(wanted) != set(values):
+        raise SourceError(f"must hold the fields {wanted}, got {list(values)}: make all samples alike")
+    return {field.name: _to_value(field, values[field.name]) for field in fields}
+
+
+def _inferred_field(name: str, value: object) -> Field:
+    if isinstance(value, str):
+        return Field(name, "text")
+    if isinstance(value, (bytes, bytearray)):
+        return Field(name, "bytes")
+    array = _array(value)
+    dtype = array.dtype.name
+    if dtype not in DTYPES:
+        raise SourceError(f"{name} must be of a dtype among {', '.join(DTYPES)}, got {dtype}")
+    if array.ndim == 0:
+        return Field.label() if name == "label" and array.dtype.kind in "iu" else Field(name, "scalar", dtype)
+    if array.ndim == 1:
+        return Field(name, "vector", dtype, array.shape)
+    return Field(name, "ragged", dtype, array.shape[1:])
+
+
+def _to_value(field: Field, value: object) -> object:
+    if field.kind == "text" and isinstance(value, str):
+        value.encode()  # raises for what UTF-8 cannot hold
+        return value
+    if field.kind == "bytes" and isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if field.kind == "image":
+        return to_image(value)
+    if field.kind in ("scalar", "vector", "ragged") and not isinstance(value, (str, bytes, bytearray)):
+        array = _fitted(field, _array(value))
+        if array is not None:
+            return array.item() if field.kind == "scalar" else array
+    raise SourceError(
+        f"{field.name} must be {_wanted(field)}, got {_described(value)}: "
+        "make all samples alike, or say with fields= what they hold"
+    )
+
+
+def _fitted(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """The array in the field's shape and dtype, or None where it cannot be without a change."""
+    if field.kind == "ragged":
+        if array.shape == (0,):  # an empty list says nothing of its rows
+            array = array.reshape(0, *field.shape)
+        if array.ndim == 0 or array.shape[1:] != field.shape:
+            return None
+    elif array.shape != field.shape:
+        return None
+    return _cast(array, np.dtype(field.dtype))
+
+
+def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
+    """The same numbers in another dtype; None where more than a float's rounding would change."""
+    if array.dtype == dtype:
+        return np.asarray(array, order="C")
+    if array.dtype.kind not in "biuf":
+        return None
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            cast = array.astype(dtype, order="C")
+            back = cast.astype(array.dtype)
+    except FloatingPointError:
+        return None
+    if array.dtype.kind == "f" == dtype.kind:
+        return cast
+    # Both comparisons are needed: -1 comes back from uint64, and 2**53 + 1 equals its float64.
+    return cast if np.array_equal(cast, array) and np.array_equal(back, array) else None
+
+
+def _array(value: object) -> npt.NDArray[Any]:
+    """Numbers of any make as an array."""
+    if _is_instance(value, "torch", "Tensor"):
+        return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
+    if isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
+        return np.asarray(value)
+    raise SourceError(
+        "a value must be a number, text, bytes, or an array, tensor or list of numbers, "
+        f"got {_described(value)}"
+    )
+
+
+def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
+    if image.mode.startswith(("I", "F")):
+        raise SourceError(
+            f"an image must have 8 bits a channel, got a PIL image of mode {image.mode!r}: "
+            "convert it to L or RGB"
+        )
+    is_grey = image.mode in ("1", "L", "LA", "La")
+    return np.array(image.convert("L" if is_grey else "RGB"))
+
+
+def _is_integer(value: object) -> bool:
+    if isinstance(value, (str, bytes, bytearray)):
+        return False
+    array = _array(value)
+    return array.ndim == 0 and array.dtype.kind in "iu"
+
+
+def _is_instance(value: object, module: str, name: str) -> bool:
+    """Whether a value is of a class of a module that may not even be installed."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _wanted(field: Field) -> str:
+    return {
+        "scalar": f"one {field.dtype}",
+        "vector": f"{field.dtype} of shape {field.shape}",
+        "ragged": f"any number of rows, {field.dtype} of shape {field.shape} each",
+    }.get(field.kind, field.kind)
+
+
+def _described(value: object) -> str:
+    kind = type(value).__name__
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{kind} of {value.dtype} and shape {tuple(value.shape)}"
+    if isinstance(value, (bool, int, float)):
+        return f"{kind} {value}"
+    if isinstance(value, Mapping):
+        return f"{kind} with {', '.join(map(repr, value)) or 'nothing'}"
+    if isinstance(value, (list, tuple)):
+        return f"{kind} of {len(value)}"
+    return kind

@@ -1,0 +1,134 @@
+"""`verify`: is every stored byte what was packed?
+
+Every shard is checked by itself, in parallel: its size, its checksum, its structure by opening it, and
+the checksum of each of its records, so that what is damaged has a name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastload.errors import FastloadError
+from fastload.machine import usable_cpus
+from fastload.shards.checksum import file_crc32c
+from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
+from fastload.shards.records import RecordReader
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is wrong.
+
+    Attributes:
+        file: The file that it is in.
+        record: The record's number in the dataset; None where it concerns the whole file.
+        message: What is wrong, in one sentence.
+    """
+
+    file: str
+    record: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What a check found.
+
+    Attributes:
+        records: The number of records looked at.
+        size_bytes: The size of the files read.
+        damages: What is wrong, in the order of the records; empty where all is well.
+    """
+
+    records: int
+    size_bytes: int
+    damages: tuple[Damage, ...]
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyResult:
+    """Checks every byte of a packed dataset.
+
+    Args:
+        path: The packed dataset.
+        workers: The number of processes; None for one a usable CPU.
+        progress: Called with the bytes checked so far and the bytes in all.
+
+    Returns:
+        What was found. A damaged manifest is reported as a damage of its own, without looking further.
+
+    Raises:
+        FormatError: The path holds no packed dataset at all.
+    """
+    folder = Path(path)
+    if not (folder / MANIFEST_NAME).is_file():
+        read_manifest(folder)
+    try:
+        manifest = read_manifest(folder)
+    except FastloadError as error:
+        return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
+    found: dict[int, tuple[Damage, ...]] = {}
+    done = 0
+    with ProcessPoolExecutor(min(workers or usable_cpus(), max(len(manifest.shards), 1))) as pool:
+        checks = {pool.submit(_check_shard, folder, number): number for number in range(len(manifest.shards))}
+        for check in as_completed(checks):
+            number = checks[check]
+            found[number] = check.result()
+            done += manifest.shards[number].size_bytes
+            if progress is not None:
+                progress(done, manifest.size_bytes)
+    damages = [damage for number in sorted(found) for damage in found[number]]
+    return VerifyResult(manifest.records, done, (*damages, *_unlisted_files(folder, manifest.shards)))
+
+
+def _unlisted_files(folder: Path, shards: Sequence[ShardEntry]) -> list[Damage]:
+    listed = {shard.file for shard in shards} | {MANIFEST_NAME}
+    return [
+        Damage(path.name, None, f"{path}: is not listed in the manifest: remove it")
+        for path in sorted(folder.iterdir())
+        if path.name not in listed
+    ]
+
+
+def _check_shard(folder: Path, number: int) -> tuple[Damage, ...]:
+    """What is wrong with one shard."""
+    manifest = read_manifest(folder)
+    entry = manifest.shards[number]
+    path = folder / entry.file
+    try:
+        size, crc32c = path.stat().st_size, file_crc32c(path)
+    except OSError as error:
+        return (Damage(entry.file, None, f"{path}: cannot be read: {error.strerror}"),)
+    damages = _check_records(folder, manifest, number)
+    if size == entry.size_bytes and crc32c == entry.crc32c:
+        return damages
+    where = f"{len(damages)} records" if damages else "no record, only what lies between them"
+    whole = (
+        f"{path}: its size is {size} bytes and its checksum {crc32c}, the manifest says "
+        f"{entry.size_bytes} and {entry.crc32c}: {where} is damaged"
+    )
+    return (Damage(entry.file, None, whole), *damages)
+
+
+def _check_records(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
+    """The damaged records of one shard."""
+    entry = manifest.shards[number]
+    first = sum(shard.records for shard in manifest.shards[:number])
+    reader = RecordReader(folder, "always")
+    damages = []
+    for index in range(first, first + entry.records):
+        try:
+            reader.read(index)
+        except FastloadError as error:
+            damages.append(Damage(entry.file, index, str(error)))
+            if not reader.is_open(number):
+                break  # the shard itself cannot be opened: one message says it
+    return tuple(damages)

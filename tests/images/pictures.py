@@ -1,0 +1,64 @@
+"""Pictures that the tests make for themselves, and how exactly results must agree."""
+
+import io
+import subprocess
+
+import cv2
+import numpy as np
+from hypothesis import strategies as st
+from PIL import Image
+
+# How far two pixels may lie apart, in levels of 255, and why.
+TOLERANCES = {
+    "antialiased resize against PIL": 1,  # both round products of integers, in another order
+    "luma against BT.601 in float": 1,  # rounded once more, to studio range
+    "grey through NV12": 1,  # 219 levels of luma stand for 256 of grey
+    "one colour through NV12": 2,  # the same, and 224 levels of chroma
+    "JPEG of quality 100 without subsampling": 4,  # rounding: of colours, of coefficients, twice
+    "CMYK against PIL": 1,  # both multiply by black, one rounds down
+}
+
+ODD_SIZES = [(1, 1), (1, 5000), (5000, 1), (2, 3), (17, 33), (64, 64), (75, 131)]
+
+
+def photo(height: int, width: int, seed: int = 0, noise: int = 12) -> np.ndarray:
+    """RGB with soft shapes and some grain, so that its JPEG is coded much like a photo's."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (height // 24 + 2, width // 24 + 2, 3), dtype=np.uint8)
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(int)
+    grain = rng.integers(-noise, noise + 1, (height, width, 3))
+    return np.clip(smooth + grain, 0, 255).astype(np.uint8)
+
+
+def file_of(pixels: np.ndarray, file_format: str = "JPEG", mode: str | None = None, **options):
+    """The pixels as a file, written by PIL, in a mode of PIL's such as L, CMYK or P."""
+    image = Image.fromarray(pixels)
+    stream = io.BytesIO()
+    image.convert(mode or image.mode).save(stream, file_format, **options)
+    return stream.getvalue()
+
+
+def exif(orientation: int, endian: str = "<") -> Image.Exif:
+    """EXIF with an orientation among other entries."""
+    block = Image.Exif()
+    block.endian = endian
+    block[0x010F], block[0x0112], block[0x0131] = "maker", orientation, "software"
+    return block
+
+
+def pil_rgb(data: bytes) -> np.ndarray:
+    """The pixels as PIL and torchvision's ImageFolder see them."""
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def rewritten(data: bytes, *options: str) -> bytes:
+    """What jpegtran makes of a file."""
+    return subprocess.run(
+        ["jpegtran", *options], input=data, stdout=subprocess.PIPE, check=True
+    ).stdout
+
+
+@st.composite
+def sizes(draw: st.DrawFn, largest: int = 160) -> tuple[int, int]:
+    """(height, width), from one pixel up, most of them odd for JPEG's blocks."""
+    return draw(st.integers(1, largest)), draw(st.integers(1, largest))

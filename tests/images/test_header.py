@@ -1,0 +1,154 @@
+"""What files say of their pictures, with PIL as the reference; and that damage is found."""
+
+import contextlib
+import io
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from fastload.errors import DecodeError
+from fastload.images.exif import orientation_segment, read_orientation
+from fastload.images.header import ImageHeader, read_header
+from tests.images.pictures import ODD_SIZES, exif, file_of, photo, sizes
+
+CHANNELS = {"1": 1, "L": 1, "I;16": 1, "LA": 2, "RGB": 3, "P": 3, "RGBA": 4, "CMYK": 4}
+
+
+def expected(data: bytes) -> tuple[int, int, int]:
+    with Image.open(io.BytesIO(data)) as image:
+        return image.height, image.width, CHANNELS[image.mode]
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}], ids=str)
+def test_jpeg_header_is_what_pil_says(mode, options):
+    data = file_of(photo(37, 53), mode=mode, **options)
+    assert read_header(data).shape == expected(data)
+    assert (read_header(data).format, read_header(data).bit_depth) == ("jpeg", 8)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_png_header_is_what_pil_says(mode):
+    data = file_of(photo(37, 53), "PNG", mode)
+    assert read_header(data).shape == expected(data)
+    assert read_header(data).format == "png"
+
+
+@given(sizes(6000), st.sampled_from(["JPEG", "PNG"]))
+@settings(max_examples=30)
+def test_size_is_read_whatever_it_is(size, file_format):
+    data = file_of(np.zeros(size, np.uint8), file_format)
+    assert read_header(data).shape == (*size, 1)
+
+
+@pytest.mark.parametrize("size", ODD_SIZES)
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM"])
+def test_odd_sizes_are_read_in_every_format(size, file_format):
+    assert read_header(file_of(photo(*size), file_format)).shape == (*size, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_16_bit_png(channels):
+    pixels = photo(20, 30).astype(np.uint16)[:, :, :channels] * 257
+    data = cv2.imencode(".png", pixels)[1].tobytes()
+    assert read_header(data) == ImageHeader("png", 20, 30, channels, 16, 1)
+
+
+def test_16_bit_tiff_is_learnt_by_decoding():
+    data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.uint16) * 257)[1].tobytes()
+    assert read_header(data) == ImageHeader("other", 20, 30, 1, 16, 1)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("endian", ["<", ">"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
+def test_orientation_is_read(orientation, endian, file_format):
+    data = file_of(photo(8, 9), file_format, exif=exif(orientation, endian))
+    assert read_header(data).orientation == orientation
+    assert read_header(data).shape == (8, 9, 3)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_orientation_that_means_nothing_is_upright(orientation):
+    assert read_header(file_of(photo(8, 9), exif=exif(orientation))).orientation == 1
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"", b"II*\0\x08\0\0\0", b"MM\0*\0\0\0\x08"]))
+def test_malformed_exif_is_upright(junk, start):
+    assert 1 <= read_orientation(start + junk) <= 8
+
+
+def test_written_orientation_is_read_back():
+    for orientation in range(1, 9):
+        assert read_orientation(orientation_segment(orientation)[10:]) == orientation
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=str)
+def test_jpeg_cut_anywhere_is_found(options):
+    data = file_of(photo(24, 24), exif=exif(6), **options)
+    for length in range(len(data)):
+        with pytest.raises(DecodeError):
+            read_header(data[:length])
+
+
+def test_truncated_jpeg_with_a_whole_thumbnail_is_found():
+    data = file_of(photo(64, 64), exif=b"Exif\0\0" + file_of(photo(8, 8)))
+    assert data.count(b"\xff\xd9") == 2
+    with pytest.raises(DecodeError, match="truncated"):
+        read_header(data[:-20])
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
+def test_bytes_after_the_end_are_allowed(file_format):
+    data = file_of(photo(24, 24), file_format)
+    assert read_header(data + bytes(5000)) == read_header(data)
+
+
+def test_stray_and_padding_bytes_between_segments_are_passed_over():
+    data = file_of(photo(24, 24))
+    assert read_header(data[:2] + b"\0stray\0" + data[2:]).shape == (24, 24, 3)
+    assert read_header(data[:2] + b"\xff\xff\xff" + data[2:]).shape == (24, 24, 3)
+
+
+def test_png_cut_anywhere_is_found():
+    data = file_of(photo(12, 12), "PNG")
+    for length in range(8, len(data)):
+        with pytest.raises(DecodeError):
+            read_header(data[:length])
+
+
+def test_png_with_any_byte_changed_is_found():
+    data = file_of(photo(12, 12), "PNG", exif=exif(6))
+    for offset in range(8, len(data)):
+        damaged = bytearray(data)
+        damaged[offset] ^= 0x10
+        with pytest.raises(DecodeError):
+            read_header(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"not an image at all", bytes(100)]
+)
+def test_foreign_bytes_are_refused(data):
+    with pytest.raises(DecodeError):
+        read_header(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_after_a_jpeg_signature_raise_nothing_else(junk):
+    with contextlib.suppress(DecodeError):
+        read_header(b"\xff\xd8\xff" + junk)
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_jpeg_changed_anywhere_in_its_header_raises_nothing_else(data):
+    whole = bytearray(file_of(photo(8, 8), exif=exif(6)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(DecodeError):
+        read_header(bytes(whole))

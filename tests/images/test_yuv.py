@@ -1,0 +1,90 @@
+"""NV12 planes against BT.601 computed in float, and the way there and back."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fastload.errors import DecodeError
+from fastload.images.yuv import nv12_size, nv12_to_rgb, rgb_to_nv12
+from tests.images.pictures import ODD_SIZES, TOLERANCES, photo, sizes
+
+LUMA = np.array([65.481, 128.553, 24.966]) / 255
+BLUE = np.array([-37.797, -74.203, 112.0]) / 255
+RED = np.array([112.0, -93.786, -18.214]) / 255
+
+
+def padded(pixels):
+    height, width = pixels.shape[:2]
+    return np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+
+
+def planes(data, height, width):
+    height, width = height + height % 2, width + width % 2
+    luma = data[: height * width].reshape(height, width)
+    return luma, data[height * width :].reshape(height // 2, width // 2, 2)
+
+
+@given(sizes(), st.integers(0, 99))
+@settings(max_examples=40)
+@example((1, 1), 0)
+@example((1, 5000), 0)
+@example((5000, 1), 0)
+def test_planes_are_those_of_bt601(size, seed):
+    pixels = photo(*size, seed)
+    luma, chroma = planes(rgb_to_nv12(pixels), *size)
+    whole = padded(pixels).astype(float)
+    down, across = whole.shape[0] // 2, whole.shape[1] // 2
+    means = whole.reshape(down, 2, across, 2, 3).mean(axis=(1, 3))
+    limit = TOLERANCES["luma against BT.601 in float"]
+    assert np.abs(luma - (whole @ LUMA + 16)).max() <= limit
+    assert np.abs(chroma - np.stack([means @ BLUE, means @ RED], axis=2) - 128).max() <= limit
+
+
+@pytest.mark.parametrize("size", [*ODD_SIZES, (3, 3), (4, 6)])
+def test_size_is_what_is_stored_and_comes_back(size):
+    data = rgb_to_nv12(photo(*size))
+    assert data.shape == (nv12_size(*size),)
+    assert data.dtype == np.uint8
+    restored = nv12_to_rgb(data, *size)
+    assert restored.shape == (*size, 3)
+    assert restored.flags.c_contiguous
+
+
+def test_sizes_in_bytes():
+    assert nv12_size(4, 6) == 36
+    assert nv12_size(1, 1) == 6
+    assert nv12_size(3, 5) == 36
+
+
+def test_every_grey_comes_back():
+    greys = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16), 3).reshape(16, 16, 3)
+    restored = nv12_to_rgb(rgb_to_nv12(greys), 16, 16).astype(int)
+    assert np.abs(restored - greys).max() <= TOLERANCES["grey through NV12"]
+
+
+@given(st.tuples(*[st.integers(0, 255)] * 3), sizes(9))
+def test_a_picture_of_one_colour_comes_back(colour, size):
+    pixels = np.full((*size, 3), colour, np.uint8)
+    restored = nv12_to_rgb(rgb_to_nv12(pixels), *size).astype(int)
+    assert np.abs(restored - pixels).max() <= TOLERANCES["one colour through NV12"]
+
+
+def test_planes_come_back_from_bytes_and_from_read_only_memory():
+    data = rgb_to_nv12(photo(17, 33))
+    restored = nv12_to_rgb(data, 17, 33)
+    np.testing.assert_array_equal(nv12_to_rgb(data.tobytes(), 17, 33), restored)
+    data.setflags(write=False)
+    np.testing.assert_array_equal(nv12_to_rgb(data, 17, 33), restored)
+
+
+def test_a_part_of_a_larger_picture_is_converted_as_its_copy():
+    part = photo(80, 90)[11:40, 20:61]
+    np.testing.assert_array_equal(rgb_to_nv12(part), rgb_to_nv12(part.copy()))
+
+
+@pytest.mark.parametrize("extra", [-1, 1])
+def test_planes_of_another_size_are_refused(extra):
+    data = bytes(nv12_size(17, 33) + extra)
+    with pytest.raises(DecodeError, match="17x33 pixels must have 918 bytes"):
+        nv12_to_rgb(data, 17, 33)

@@ -1,0 +1,43 @@
+"""What the tests of sources share: trees of files, and the ImageFolder that they compare with."""
+
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+MakeTree = Callable[[Iterable[str]], Path]
+
+
+@pytest.fixture
+def make_tree(tmp_path: Path) -> MakeTree:
+    """Gives `make_tree(paths)`: a folder of files, each holding its own path; `x/` is a folder."""
+
+    def make(paths: Iterable[str]) -> Path:
+        root = tmp_path / "photos"
+        for path in paths:
+            target = root / path
+            if path.endswith("/"):
+                target.mkdir(parents=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.encode("utf-8", "surrogateescape"))
+        return root
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def image_folder() -> Any:
+    """torchvision's ImageFolder."""
+    return pytest.importorskip("torchvision.datasets").ImageFolder
+
+
+@pytest.fixture(scope="session")
+def png() -> bytes:
+    """A small colour image as a PNG file."""
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").resize((7, 5)).convert("RGB").save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,326 @@
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload.errors import SourceError
+from fastload.shards.schema import Field
+from fastload.sources import open_source
+from fastload.sources.folder import IMAGE_SUFFIXES
+
+NOT_UTF_8 = os.fsdecode(b"caf\xe9")
+
+
+def one(root):
+    [(split, source)] = open_source(root).items()
+    assert split == ""
+    return source
+
+
+def keys(source):
+    return [source.key(index) for index in range(len(source))]
+
+
+def labels(source):
+    return [source.read(index).values["label"] for index in range(len(source))]
+
+
+def assert_lists_what_image_folder_lists(root, image_folder):
+    reference = image_folder(str(root), allow_empty=True)
+    source = one(root)
+    assert source.classes == tuple(reference.classes)
+    paths = [os.path.join(str(root), key) for key in keys(source)]
+    assert list(zip(paths, source.values["label"].tolist(), strict=True)) == reference.samples
+    return source
+
+
+def test_suffixes_are_those_of_image_folder():
+    folder = pytest.importorskip("torchvision.datasets.folder")
+    assert IMAGE_SUFFIXES == folder.IMG_EXTENSIONS
+
+
+def test_class_folders_are_listed_as_by_image_folder(make_tree, image_folder):
+    root = make_tree(
+        [
+            *("dog/2.jpg", "dog/10.JPG", "dog/1.png", "dog/notes.txt", "dog/.jpg", "dog/._1.jpg"),
+            *(
+                "cat/a/b/deep.webp",
+                "cat/a-b/x.tiff",
+                "cat/a/x.ppm",
+                "cat/z.bmp",
+                "cat/a.jpeg/y.pgm",
+            ),
+            *(
+                "Zebra/1.TIF",
+                "zebra/1.tif",
+                "ø/å.jpg",
+                "犬/いぬ.jpg",
+                f"{NOT_UTF_8}/{NOT_UTF_8}.jpg",
+            ),
+            *("e\u0301/1.jpg", "é/1.jpg", ".ipynb_checkpoints/1.jpg", "empty/", "x.jpg/1.jpg"),
+            *("l" * 255 + "/" + "ü" * 125 + ".jpg", "README.md"),
+        ]
+    )
+    source = assert_lists_what_image_folder_lists(root, image_folder)
+    assert source.kind == "folder"
+    assert source.fields == (Field.label(),)
+    assert ".ipynb_checkpoints" in source.classes
+    assert [source.read(index).image for index in range(len(source))] == [
+        os.fsencode(key) for key in keys(source)
+    ]
+
+
+# Characters around "/" in the alphabet: sorting paths is not sorting their parts.
+parts = st.text(st.sampled_from("aB-.0é"), min_size=1, max_size=3).filter(lambda s: s.strip("."))
+paths = st.builds(
+    lambda folders, name, suffix: "/".join([*folders, name + suffix]),
+    st.lists(parts, min_size=1, max_size=3),
+    parts,
+    st.sampled_from([".jpg", ".JPEG", ".png", ".txt", ""]),
+)
+
+
+@settings(max_examples=60)
+@given(st.sets(paths, min_size=1, max_size=12))
+def test_any_tree_is_listed_as_by_image_folder(image_folder, tree):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "root")
+        (root / "class").mkdir(parents=True)
+        (root / "class/image.jpg").touch()
+        for path in tree:
+            try:
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).touch()
+            except OSError:  # a name that is a file here and a folder there
+                continue
+        assert_lists_what_image_folder_lists(root, image_folder)
+
+
+def test_links_to_files_folders_and_nowhere_are_listed_as_by_image_folder(make_tree, image_folder):
+    root = make_tree(["cat/1.jpg", "dog/1.jpg", "dog/pups/2.jpg"])
+    (root / "cat/linked.jpg").symlink_to(root / "dog/1.jpg")
+    (root / "cat/broken.jpg").symlink_to(root / "nowhere.jpg")
+    (root / "cat/itself.jpg").symlink_to("itself.jpg")
+    (root / "cat/dogs").symlink_to(root / "dog")
+    (root / "wolf").symlink_to(root / "dog", target_is_directory=True)
+    source = assert_lists_what_image_folder_lists(root, image_folder)
+    assert source.read(keys(source).index("cat/dogs/pups/2.jpg")).image == b"dog/pups/2.jpg"
+    for name in ("broken", "itself"):
+        with pytest.raises(SourceError, match=rf"cat/{name}\.jpg: must be a file that can be read"):
+            source.read(keys(source).index(f"cat/{name}.jpg"))
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "../../dog"])
+def test_link_into_its_own_path_is_named(make_tree, target):
+    root = make_tree(["cat/a/1.jpg", "dog/1.jpg"])
+    (root / "cat/a/again").symlink_to(target)
+    (root / "dog/cats").symlink_to("../cat")
+    with pytest.raises(
+        SourceError, match=r"must not be a link to a folder that it lies in.*remove the link"
+    ):
+        open_source(root)
+
+
+def test_class_that_links_to_the_root_is_named(make_tree):
+    root = make_tree(["cat/1.jpg"])
+    (root / "all").symlink_to(root)
+    with pytest.raises(SourceError, match="photos/all: must not be a link"):
+        open_source(root)
+
+
+def test_folder_that_cannot_be_listed_is_named():
+    with tempfile.TemporaryDirectory() as top:
+        home = os.getcwd()
+        os.chdir(top)
+        try:
+            for _ in range(20):  # 5000 characters deep: longer than any path may be
+                os.mkdir("d" * 250)
+                os.chdir("d" * 250)
+        finally:
+            os.chdir(home)
+        with pytest.raises(
+            SourceError, match=r"must be a folder that can be listed.*File name too long"
+        ):
+            open_source(top)
+
+
+def test_folders_nested_deeper_than_python_recurses_are_listed(make_tree):
+    root = make_tree(["cat/1.jpg"])
+    nested = [f"{root}/cat{'/d' * depth}" for depth in range(1, 1500)]
+    for folder in nested:
+        os.mkdir(folder)
+    image = Path(nested[-1], "1.jpg")
+    image.touch()
+    try:
+        assert len(one(root)) == 2
+    finally:  # pytest's own removal recurses
+        image.unlink()
+        for folder in reversed(nested):
+            os.rmdir(folder)
+
+
+def test_empty_classes_keep_their_labels_and_are_warned_of(make_tree):
+    source = one(make_tree(["a/", "b/1.jpg", "c/notes.txt", "d/1.jpg"]))
+    assert source.classes == ("a", "b", "c", "d")
+    assert labels(source) == [1, 3]
+    [warning] = source.warnings
+    assert "without images" in warning
+    assert "'a', 'c'" in warning
+
+
+def test_hidden_classes_are_warned_of(make_tree):
+    source = one(make_tree([".ipynb_checkpoints/1.jpg", "a/1.jpg"]))
+    assert labels(source) == [0, 1]
+    [warning] = source.warnings
+    assert "hidden" in warning
+    assert "'.ipynb_checkpoints'" in warning
+
+
+def test_images_beside_class_folders_are_left_out_and_warned_of(make_tree):
+    source = one(make_tree(["a/1.jpg", *(f"{at}.jpg" for at in range(7))]))
+    assert keys(source) == ["a/1.jpg"]
+    [warning] = source.warnings
+    assert warning.endswith("'0.jpg', '1.jpg', '2.jpg', '3.jpg', '4.jpg' and 2 more")
+
+
+def test_ordinary_folder_brings_no_warning(make_tree):
+    assert one(make_tree(["a/1.jpg", "b/1.jpg", "README.md"])).warnings == ()
+
+
+def test_images_without_class_folders_have_no_label(make_tree):
+    source = one(make_tree(["10.jpg", "2.JPG", "notes.txt"]))
+    assert (source.kind, source.classes) == ("flat", ())
+    assert keys(source) == ["10.jpg", "2.JPG"]
+    assert labels(source) == [-1, -1]
+    assert source.warnings == ()
+
+
+def test_folders_without_images_do_not_make_classes_of_a_flat_folder(make_tree):
+    source = one(make_tree(["1.jpg", "annotations/1.txt"]))
+    assert (source.kind, source.classes) == ("flat", ())
+    [warning] = source.warnings
+    assert "'annotations'" in warning
+
+
+@pytest.mark.parametrize("tree", [["README.md"], ["a/", "b/notes.txt"], ["train/", "val/a/"]])
+def test_folder_without_images_is_refused(make_tree, tree):
+    with pytest.raises(SourceError, match=r"must hold images \(\.jpg, .*got none: check the path"):
+        open_source(make_tree(tree))
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "test"),
+    [
+        ("train", "val", "test"),
+        ("training", "valid", "testing"),
+        ("Train", "VALIDATION", "Test"),
+    ],
+)
+def test_splits_share_one_class_list(make_tree, train, val, test):
+    tree = [
+        f"{train}/b/1.jpg",
+        f"{train}/c/1.jpg",
+        f"{val}/a/1.jpg",
+        f"{val}/c/1.jpg",
+        f"{test}/b/1.jpg",
+    ]
+    sources = open_source(make_tree(tree))
+    assert list(sources) == ["train", "val", "test"]
+    assert {source.classes for source in sources.values()} == {("a", "b", "c")}
+    assert [keys(source) for source in sources.values()] == [
+        ["b/1.jpg", "c/1.jpg"],
+        ["a/1.jpg", "c/1.jpg"],
+        ["b/1.jpg"],
+    ]
+    assert [labels(source) for source in sources.values()] == [[1, 2], [0, 2], [1]]
+    assert [source.read(0).image for source in sources.values()] == [
+        f"{train}/b/1.jpg".encode(),
+        f"{val}/a/1.jpg".encode(),
+        f"{test}/b/1.jpg".encode(),
+    ]
+    assert "lacks classes that other splits have: 'b'" in sources["val"].warnings[0]
+
+
+def test_split_without_class_folders_has_no_labels_but_the_class_list(make_tree):
+    sources = open_source(make_tree(["train/a/1.jpg", "train/b/1.jpg", "test/1.jpg", "test/2.jpg"]))
+    assert labels(sources["test"]) == [-1, -1]
+    assert sources["test"].classes == ("a", "b")
+    assert "get the label -1" in sources["test"].warnings[0]
+
+
+def test_splits_of_images_alone_have_no_classes(make_tree):
+    sources = open_source(make_tree(["train/1.jpg", "val/1.jpg"]))
+    assert [source.kind for source in sources.values()] == ["flat", "flat"]
+    assert [source.warnings for source in sources.values()] == [(), ()]
+
+
+def test_train_alone_is_a_split(make_tree):
+    sources = open_source(make_tree(["train/a/1.jpg", ".git/"]))
+    assert list(sources) == ["train"]
+    assert sources["train"].classes == ("a",)
+
+
+def test_train_among_other_classes_is_a_class(make_tree):
+    assert one(make_tree(["train/1.jpg", "bus/1.jpg"])).classes == ("bus", "train")
+
+
+def test_what_lies_beside_splits_is_left_out_and_warned_of(make_tree):
+    root = make_tree(["train/a/1.jpg", "val/", "labels/1.jpg", "x.jpg"])
+    sources = open_source(root)
+    assert list(sources) == ["train"]
+    assert sources["train"].warnings == (
+        "left out, because they lie beside the splits: 'labels', 'x.jpg'",
+        f"{root} has splits without images, which are left out: 'val'",
+    )
+
+
+def test_two_folders_for_one_split_are_refused(make_tree):
+    root = make_tree(["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"])
+    with pytest.raises(SourceError, match="one folder a split, got 'train', 'val', 'valid'"):
+        open_source(root)
+
+
+def test_fingerprint_follows_names_sizes_times_and_classes(make_tree, tmp_path):
+    root = make_tree(["a/1.jpg", "b/1.jpg"])
+    before = one(root).fingerprint()
+    assert one(root).fingerprint() == before
+
+    moved = root.rename(tmp_path / "moved")
+    assert one(moved).fingerprint() == before
+
+    seen = {before}
+    (moved / "a/1.jpg").write_bytes(b"longer than it was")
+    seen.add(one(moved).fingerprint())
+    os.utime(moved / "a/1.jpg", ns=(1, 1))
+    seen.add(one(moved).fingerprint())
+    (moved / "a/1.jpg").rename(moved / "a/2.jpg")
+    seen.add(one(moved).fingerprint())
+    (moved / "c").mkdir()
+    seen.add(one(moved).fingerprint())
+    (moved / "b").rename(moved / "d")
+    seen.add(one(moved).fingerprint())
+    assert len(seen) == 6
+
+
+def test_size_counts_all_files(make_tree):
+    root = make_tree(["a/1.jpg", "b/22.jpg"])
+    (root / "a/broken.jpg").symlink_to("nowhere")
+    assert one(root).size_bytes() == len("a/1.jpg") + len("b/22.jpg")
+
+
+def test_relative_folder_is_found_from_elsewhere(make_tree, monkeypatch):
+    root = make_tree(["a/1.jpg"])
+    monkeypatch.chdir(root.parent)
+    source = one("photos")
+    monkeypatch.chdir("/")
+    assert source.name == "photos"
+    assert source.read(0).image == b"a/1.jpg"
+
+
+def test_home_is_expanded_as_by_image_folder(make_tree, monkeypatch):
+    root = make_tree(["a/1.jpg"])
+    monkeypatch.setenv("HOME", str(root.parent))
+    assert len(one("~/photos")) == 1

@@ -1,0 +1,91 @@
+"""What holds for every kind of source, and which path becomes which."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+import fastload.sources
+from fastload.errors import SourceError
+from fastload.sources import open_source
+
+
+class Shades:
+    """A dataset that a started process can import."""
+
+    classes = ("dark", "light")
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return np.full((2, 2), index, np.uint8), index
+
+
+@pytest.fixture(params=["folder", "flat", "table", "dataset"])
+def source(request, make_tree):
+    """One source of each kind, with five records."""
+    if request.param == "dataset":
+        return open_source(Shades())[""]
+    place = "cat/" if request.param == "folder" else ""
+    root = make_tree(f"{place}{number}\udcff.jpg" for number in range(5))
+    if request.param == "table":
+        rows = "".join(f"{number}\udcff.jpg,c{number},note\n" for number in range(5))
+        (root / "table.csv").write_bytes(rows.encode("utf-8", "surrogateescape"))
+        return open_source(root / "table.csv")[""]
+    [source] = open_source(root).values()
+    return source
+
+
+def read_again(source, index):
+    record = source.read(index)
+    return record.key, np.asarray(record.image).tobytes(), record.values, source.fingerprint()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_records_read_in_another_process_are_the_same(source, method):
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        there = list(pool.map(read_again, [source] * 5, range(5)))
+    assert there == [read_again(source, index) for index in range(5)]
+
+
+def test_every_source_has_what_a_source_has(source, request):
+    assert source.kind == request.node.callspec.params["source"]
+    assert source.name
+    assert len(source) == 5
+    assert [field.name for field in source.fields] == list(source.read(4).values)
+    assert all(isinstance(name, str) for name in source.classes)
+    assert all(isinstance(warning, str) for warning in source.warnings)
+    assert int(source.fingerprint(), 16) >= 0
+    assert source.sample(3) == [0, 2, 4]
+    assert source.sample(99) == list(range(5))
+    assert source.key(3) == source.read(3).key
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "must exist, got no such path"),
+        ("photos.fl", "got a packed dataset: unpack it first with 'fastload unpack"),
+        ("photos.fl/", "got a packed dataset"),
+        ("photos.zip", r"must be a folder of class folders.*\.csv.*got another kind of file"),
+    ],
+)
+def test_other_paths_are_refused_by_name(tmp_path, name, message):
+    (tmp_path / "photos.fl").mkdir()
+    (tmp_path / "photos.zip").touch()
+    with pytest.raises(SourceError, match=f"{name}: .*{message}"):
+        open_source(f"{tmp_path}/{name}")
+
+
+def test_path_that_cannot_be_followed_is_refused(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(SourceError, match="must exist"):
+        open_source(tmp_path / "loop.csv")
+
+
+def test_public_names_are_there():
+    assert all(hasattr(fastload.sources, name) for name in fastload.sources.__all__)

@@ -1,0 +1,75 @@
+"""The rules of the house: public names, what a wheel holds, where printing is done."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fastload
+
+ROOT = Path(fastload.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"), filename=str(module))
+
+
+def named(module: Path) -> str:
+    return module.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("name", fastload.__all__)
+def test_every_public_name_resolves(name):
+    assert getattr(fastload, name) is not None
+
+
+def test_public_names_are_listed_by_dir():
+    assert set(fastload.__all__) <= set(dir(fastload))
+
+
+def test_no_public_name_is_listed_twice():
+    assert len(fastload.__all__) == len(set(fastload.__all__))
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        fastload.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("module", MODULES, ids=named)
+def test_export_list_is_literal(module):
+    for node in ast.walk(parsed(module)):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            assert isinstance(node, (ast.Assign, ast.AnnAssign)), "__all__ is built piece by piece"
+            names = ast.literal_eval(node.value)
+            assert all(isinstance(name, str) for name in names)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=named)
+def test_module_says_its_purpose(module):
+    assert ast.get_docstring(parsed(module))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=named)
+def test_only_the_command_line_prints(module):
+    if module.is_relative_to(ROOT / "cli"):
+        return
+    calls = (node.func for node in ast.walk(parsed(module)) if isinstance(node, ast.Call))
+    assert not [call.lineno for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+
+
+def test_wheel_holds_the_version_every_module_and_the_type_marker(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    assert wheel.name == f"fastload-{fastload.__version__}-py3-none-any.whl"
+    held = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {module.relative_to(ROOT.parent).as_posix() for module in MODULES}
+    assert wanted | {"fastload/py.typed"} <= held
+    assert not [name for name in held if name.startswith("tests")]
