@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `fastload --help` lists them.
     """
-    options = _parser().parse_args(arguments)
+    options = command_parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
@@ -49,12 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except errors.FastloadError as error:
         code = EXIT_FAILED if isinstance(error, _STOPPED_HALF_WAY) else EXIT_USAGE
         return _report(options, str(error), code)
+    except ImportError as error:
+        return _report(options, _explain_import(error), EXIT_FAILED)
     except Exception as error:
         message = f"unexpected {type(error).__name__}: {error}; --debug shows where"
         return _report(options, message, EXIT_FAILED)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastload",
         description="Packs images into shards that load fast, and looks after them.",
@@ -75,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.set_defaults(run=module.run)
     return parser
+
+
+def _explain_import(error: ImportError) -> str:
+    message = f"a library cannot be imported: {error}"
+    if "libGL" in str(error) or "libgthread" in str(error):
+        return f"{message}: opencv-python needs a desktop's libraries; opencv-python-headless does not"
+    return f"{message}: install fastload with its dependencies (pip install fastload)"
 
 
 def _report(options: argparse.Namespace, message: str, code: int) -> int:

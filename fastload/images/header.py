@@ -22,6 +22,8 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
 _PNG_IHDR = struct.Struct(">IIBB")  # width, height, bit depth, colour type
 _UINT32 = struct.Struct(">I")
+# SOF0 to SOF2, baseline, extended and progressive by Huffman codes: every JPEG decoder reads these.
+_COMMON_FRAMES = frozenset({0xC0, 0xC1, 0xC2})
 # PNG 1.2, section 4.1.1: grey, RGB, palette of RGB, grey and alpha, RGB and alpha.
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
@@ -78,6 +80,8 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             f"a JPEG must end with an end-of-image marker, got {len(data)} bytes without one: "
             "the file is truncated"
         )
+    if layout.bit_depth != 8 or data[layout.sof_offset + 1] not in _COMMON_FRAMES:
+        imdecode(data, cv2.IMREAD_UNCHANGED)  # 12 bits, lossless, arithmetic: can it be read at all?
     return ImageHeader(
         "jpeg",
         layout.height,

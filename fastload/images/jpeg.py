@@ -54,7 +54,6 @@ class JpegLayout:
         restart_interval: In MCUs, 0 without restart markers.
         orientation: The EXIF orientation, 1 to 8; 1 where the file says none.
         is_baseline: Whether it is coded sequentially, by Huffman codes, with 8 bits.
-        is_single_scan: Whether all components lie in the first scan.
     """
 
     sof_offset: int
@@ -68,7 +67,6 @@ class JpegLayout:
     restart_interval: int
     orientation: int
     is_baseline: bool
-    is_single_scan: bool
 
     @property
     def mcus_per_row(self) -> int:
@@ -124,7 +122,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
             elif marker == _SOS and frame is not None and end <= len(data):
-                return _layout(data, frame, segment, interval, orientation)
+                return _layout(data, frame, end, interval, orientation)
     except (struct.error, IndexError):
         pass  # a segment that says more bytes than there are
     raise DecodeError(
@@ -148,7 +146,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
             offset = end
 
 
-def _layout(data: bytes, frame: _Segment, scan: _Segment, interval: int, orientation: int) -> JpegLayout:
+def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
     bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
     factors = data[frame.start + 7 : frame.start + 6 + 3 * components : 3]
@@ -163,7 +161,7 @@ def _layout(data: bytes, frame: _Segment, scan: _Segment, interval: int, orienta
     is_grey = components == 1
     return JpegLayout(
         sof_offset=frame.offset,
-        scan_offset=scan.end,
+        scan_offset=scan_offset,
         height=height,
         width=width,
         components=components,
@@ -173,7 +171,6 @@ def _layout(data: bytes, frame: _Segment, scan: _Segment, interval: int, orienta
         restart_interval=interval,
         orientation=orientation,
         is_baseline=frame.marker in _BASELINE and bit_depth == 8,
-        is_single_scan=data[scan.start] == components,
     )
 
 
@@ -209,7 +206,7 @@ def index_tiles(data: bytes) -> TileIndex | None:
     """
     layout = parse_jpeg(data)
     interval = layout.restart_interval
-    if not (layout.is_baseline and layout.is_single_scan and interval):
+    if not (layout.is_baseline and interval):
         return None
     columns, straddle = divmod(layout.mcus_per_row, interval)
     lengths = _tile_lengths(data, layout.scan_offset)
@@ -223,7 +220,7 @@ def index_tiles(data: bytes) -> TileIndex | None:
 
 
 def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
-    """The bytes between restart markers up to EOI; empty where another marker comes between."""
+    """The bytes between restart markers up to EOI; empty where any other marker comes between."""
     scan = np.frombuffer(data, np.uint8)[scan_offset:]
     escapes = np.flatnonzero(scan[:-1] == 0xFF)
     codes = scan[escapes + 1]

@@ -169,13 +169,13 @@ class PieceEncoder:
     def _rows(self, record: SourceRecord, stored: StoredImage, index: int) -> list[Any]:
         """The stored bytes of every column of one record, in the columns' order."""
         rows: list[Any] = [os.fsencode(record.key), *_image_rows(stored)]
-        for field in self._recipe.fields[1:]:
-            value = record.values.get(field.name)
-            if field.kind == "image" and isinstance(value, bytes | np.ndarray):
-                second = encoding_named(field.encoding or "keep")
+        for each in self._recipe.fields[1:]:
+            value = record.values.get(each.name)
+            if each.kind == "image" and isinstance(value, bytes | np.ndarray):
+                second = encoding_named(each.encoding or "keep")
                 rows.extend(_image_rows(second.encode(value, None, self._workdir)))
             else:
-                rows.append(value_row(field, value, index))
+                rows.append(value_row(each, value, index))
         return rows
 
 

@@ -53,9 +53,7 @@ def pil_rgb(data: bytes) -> np.ndarray:
 
 def rewritten(data: bytes, *options: str) -> bytes:
     """What jpegtran makes of a file."""
-    return subprocess.run(
-        ["jpegtran", *options], input=data, stdout=subprocess.PIPE, check=True
-    ).stdout
+    return subprocess.run(["jpegtran", *options], input=data, stdout=subprocess.PIPE, check=True).stdout
 
 
 @st.composite

@@ -123,9 +123,7 @@ class EncodingSuite:
     def test_stored_bytes_come_back_from_read_only_memory(self):
         stored = self.stored(FILES["jpeg"]())
         view = np.frombuffer(b"before" + bytes(stored.data), np.uint8)[6:]
-        np.testing.assert_array_equal(
-            self.encoding.decode(view, stored.shape), self.restored(stored)
-        )
+        np.testing.assert_array_equal(self.encoding.decode(view, stored.shape), self.restored(stored))
 
     def test_pixels_that_are_not_contiguous_come_back(self):
         pixels = photo(80, 90)[60:10:-1, 3:62:2, ::-1]

@@ -13,6 +13,7 @@ from PIL import Image
 from fastload.errors import DecodeError
 from fastload.images.exif import orientation_segment, read_orientation
 from fastload.images.header import ImageHeader, read_header
+from fastload.images.jpeg import parse_jpeg
 from tests.images.pictures import ODD_SIZES, exif, file_of, photo, sizes
 
 CHANNELS = {"1": 1, "L": 1, "I;16": 1, "LA": 2, "RGB": 3, "P": 3, "RGBA": 4, "CMYK": 4}
@@ -152,3 +153,11 @@ def test_a_jpeg_changed_anywhere_in_its_header_raises_nothing_else(data):
         whole[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
         read_header(bytes(whole))
+
+
+def test_a_jpeg_of_twelve_bits_which_opencv_cannot_read_is_refused():
+    data = bytearray(file_of(photo(16, 16)))
+    layout = parse_jpeg(bytes(data))
+    data[layout.sof_offset + 4] = 12
+    with pytest.raises(DecodeError):
+        read_header(bytes(data))

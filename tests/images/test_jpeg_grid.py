@@ -79,9 +79,7 @@ def assert_region_is_that_of_the_whole(data: bytes, rows: range, columns: range)
     # picture's own borders.
     margin_top, margin_left = int(top > 0), int(left > 0)
     margin_bottom, margin_right = int(bottom < whole.shape[0]), int(right < whole.shape[1])
-    inner = np.s_[
-        margin_top : part.shape[0] - margin_bottom, margin_left : part.shape[1] - margin_right
-    ]
+    inner = np.s_[margin_top : part.shape[0] - margin_bottom, margin_left : part.shape[1] - margin_right]
     np.testing.assert_array_equal(part[inner], whole[top:bottom, left:right][inner])
 
 
@@ -106,9 +104,7 @@ def test_interval_of_known_rows(mcus, interval):
     assert choose_interval(16 * mcus - 15, 16) == interval
 
 
-@given(
-    sizes(), st.sampled_from(sorted(MCUS)), st.integers(0, 99), st.sampled_from([3, 50, 90, 100])
-)
+@given(sizes(), st.sampled_from(sorted(MCUS)), st.integers(0, 99), st.sampled_from([3, 50, 90, 100]))
 @settings(max_examples=60)
 @example((1, 5000), "420", 0, 90)
 @example((5000, 1), "444", 0, 90)
@@ -143,9 +139,7 @@ def test_every_single_tile_equals_the_crop_of_the_whole(size, kind):
     tile_height, tile_width = index_tiles(image).grid[2:]
     for row in range(min(4, -(-size[0] // tile_height))):
         for column in range(min(4, -(-size[1] // tile_width))):
-            assert_region_is_that_of_the_whole(
-                image, range(row, row + 1), range(column, column + 1)
-            )
+            assert_region_is_that_of_the_whole(image, range(row, row + 1), range(column, column + 1))
 
 
 def test_index_does_not_mind_what_follows_the_picture():
@@ -159,6 +153,10 @@ def test_intervals_that_do_not_divide_the_row_make_no_grid(interval):
     assert index_tiles(tiled_file(photo(64, 128), "420", interval)) is None
 
 
+def test_an_interval_of_several_rows_makes_no_grid_even_where_markers_are_missing():
+    assert index_tiles(tiled_file(photo(64, 128), "420", 16)[:-2]) is None
+
+
 @pytest.mark.parametrize("interval", [1, 2, 4, 8])
 def test_every_divisor_of_the_row_makes_a_grid(interval):
     index = index_tiles(tiled_file(photo(64, 128), "420", interval))
@@ -170,6 +168,20 @@ def test_progressive_file_has_no_grid():
     data = file_of(photo(64, 128), progressive=True, restart_marker_blocks=4)
     assert parse_jpeg(data).restart_interval == 4
     assert index_tiles(data) is None
+
+
+def test_12_bits_have_no_grid():
+    data = bytearray(tiled_file(photo(64, 128), "420"))
+    frame = parse_jpeg(bytes(data)).sof_offset
+    data[frame + 1], data[frame + 4] = 0xC1, 12
+    assert index_tiles(bytes(data)) is None
+
+
+def test_grey_has_tiles_of_single_blocks_whatever_its_sampling_factors():
+    data = bytearray(tiled_file(photo(64, 128), "grey"))
+    data[parse_jpeg(bytes(data)).sof_offset + 11] = 0x22
+    assert index_tiles(bytes(data)).grid[2:] == (8, 32)
+    assert_region_is_that_of_the_whole(bytes(data), range(3, 7), range(1, 4))
 
 
 def test_arithmetic_coding_has_no_grid(require_tool):
@@ -201,9 +213,7 @@ def test_tile_longer_than_the_index_can_say_has_no_grid():
     assert index_tiles(tiled_file(noise, "444", quality=100)) is None
 
 
-@pytest.mark.parametrize(
-    "change", ["dropped", "out of turn", "padded", "foreign", "extra", "no end"]
-)
+@pytest.mark.parametrize("change", ["dropped", "out of turn", "padded", "foreign", "extra", "no end"])
 def test_markers_that_are_not_as_they_should_be_make_no_grid(change):
     data = tiled_file(photo(64, 128), "420")
     index = index_tiles(data)
@@ -234,6 +244,15 @@ def test_a_damaged_file_has_a_whole_index_or_none(data):
         assert damaged[index.grid[1] :].startswith(joined(tiles_of(damaged, index)) + b"\xff\xd9")
 
 
+def test_a_header_cut_anywhere_is_refused():
+    data = tiled_file(photo(32, 64), "420")
+    scan_offset = parse_jpeg(data).scan_offset
+    for length in range(scan_offset):
+        with pytest.raises(DecodeError):
+            parse_jpeg(data[:length])
+    assert parse_jpeg(data[:scan_offset]) == parse_jpeg(data)
+
+
 def test_a_picture_without_height_is_refused():
     data = bytearray(tiled_file(photo(32, 64), "420"))
     sof = parse_jpeg(bytes(data)).sof_offset
@@ -257,6 +276,7 @@ def test_orientation_is_added_without_touching_the_picture(orientation, kind):
     with Image.open(io.BytesIO(turned)) as image:
         assert image.getexif()[0x0112] == orientation
         assert "jfif" in image.info
+    assert turned[:20] == data[:20], "the JFIF segment must stay first"
     np.testing.assert_array_equal(decode(turned), decode(data))
     before, after = index_tiles(data), index_tiles(turned)
     assert tiles_of(turned, after) == tiles_of(data, before)

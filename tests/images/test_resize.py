@@ -90,9 +90,7 @@ def test_size_is_exact():
     assert SizeLimit(size=(64, 48)).target(64, 48) is None
 
 
-@pytest.mark.parametrize(
-    "limits", [{}, {"max_side": 5, "shorter_side": 4}, {"max_side": 5, "size": (1, 1)}]
-)
+@pytest.mark.parametrize("limits", [{}, {"max_side": 5, "shorter_side": 4}, {"max_side": 5, "size": (1, 1)}])
 def test_a_limit_is_exactly_one(limits):
     with pytest.raises(OptionError, match="must be one of"):
         SizeLimit(**limits)

@@ -1,0 +1,60 @@
+"""The documentation tells the truth: its Python runs, and it names every option there is."""
+
+import argparse
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+import fastload
+from fastload.cli.main import command_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def with_datasets(tmp_path, monkeypatch):
+    """A working folder with the datasets that the pages speak of."""
+    rng = np.random.default_rng(0)
+    for number in range(80):
+        folder = tmp_path / "photos" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 255, (40, 50, 3), np.uint8)
+        assert cv2.imwrite(str(folder / f"{number:02d}.jpg"), pixels)
+    fastload.pack(tmp_path / "photos", tmp_path / "photos.fl", encode="keep", workers=1)
+    fastload.pack(tmp_path / "photos", tmp_path / "photos-lmdb.fl", encode="keep", format="lmdb", workers=1)
+    monkeypatch.chdir(tmp_path)
+
+
+def _blocks():
+    for page in PAGES:
+        for number, code in enumerate(_BLOCK.findall(page.read_text())):
+            yield pytest.param(code, id=f"{page.name}-{number}")
+
+
+@pytest.mark.parametrize("code", _blocks())
+def test_every_python_block_of_the_pages_runs(code, with_datasets):
+    exec(compile(code, "the page", "exec"), {"__name__": "page"})
+
+
+def test_the_command_line_page_names_every_command_and_option():
+    page = (ROOT / "docs" / "cli.md").read_text()
+    commands = next(
+        action for action in command_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    for name, command in commands.choices.items():
+        assert f"## fastload {name}" in page
+        for action in command._actions:
+            for option in action.option_strings:
+                if option.startswith("--"):
+                    assert f"`{option}" in page, f"docs/cli.md does not speak of {name} {option}"
+
+
+def test_every_link_between_the_pages_leads_somewhere():
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
