@@ -201,6 +201,10 @@ class FolderDataset(_ImageDataset):
         transform: Applied to every image.
         target_transform: Applied to every target.
 
+    Attributes:
+        root: The folder, as it was given.
+        source: The listing of its files.
+
     Raises:
         SourceError: The folder cannot be listed, holds no images, or is split into train, val, test.
     """
@@ -213,14 +217,14 @@ class FolderDataset(_ImageDataset):
     ) -> None:
         super().__init__(transform, target_transform)
         self.root = os.fspath(path)
-        sources = list_folder(self.root)
+        sources = list_folder(os.path.expanduser(self.root))
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
-        self._source = sources[""]
-        self.classes = list(self._source.classes)
+        self.source = sources[""]
+        self.classes = list(self.source.classes)
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def __repr__(self) -> str:
         return f"FolderDataset({self.root!r}, {len(self)} files)"
@@ -228,10 +232,10 @@ class FolderDataset(_ImageDataset):
     @cached_property
     def targets(self) -> list[int]:
         """The labels of all files."""
-        return np.asarray(self._source.values["label"]).tolist()  # type: ignore[no-any-return]
+        return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
     def _sample(self, index: int) -> tuple[Any, Any]:
-        record = self._source.read(index)
+        record = self.source.read(index)
         assert isinstance(record.image, bytes)
         try:
             pixels = decode(record.image)

@@ -223,11 +223,13 @@ def _serve(encoder: PieceEncoder, connection: Connection) -> None:
 
 
 def _use_one_thread() -> None:
-    """One thread a worker: there are as many workers as cores, and OpenCV's pool can hang after a fork."""
+    """One thread a worker: there are as many workers as cores, and pools of threads can hang after a fork."""
     import cv2
 
     cv2.setNumThreads(0)
-    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when a resize first imports it
+    os.environ["OMP_NUM_THREADS"] = "1"  # for a torch that is imported later, by the first resize
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _keep_freed_memory() -> None:

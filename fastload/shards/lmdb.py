@@ -126,15 +126,17 @@ class _Environment:
         self._lmdb.close()
 
 
-_environments: weakref.WeakValueDictionary[str, _Environment] = weakref.WeakValueDictionary()
+# By device and inode, not by path: a dataset may be replaced while the old one is still being read.
+_environments: weakref.WeakValueDictionary[tuple[int, int], _Environment] = weakref.WeakValueDictionary()
 _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
 
 
 def _environment(path: Path) -> _Environment:
-    name = os.path.realpath(path)
-    environment = _environments.get(name)
+    status = path.stat()
+    identity = status.st_dev, status.st_ino
+    environment = _environments.get(identity)
     if environment is None:
-        environment = _environments[name] = _Environment(name)
+        environment = _environments[identity] = _Environment(str(path))
     return environment
 
 
@@ -182,8 +184,8 @@ class LmdbReader:
         value = environment.get(column.name.encode())
         if value is None or len(value) != self.count * column.row_bytes:
             raise DamageError(f"key {column.name} must hold {self.count} rows")
-        rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype)
-        return rows.reshape(self.count, *column.shape)
+        rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype).reshape(self.count, *column.shape)
+        return rows
 
     def row(self, column: str, index: int) -> bytes:
         """The stored bytes of one record in one column: a copy."""
@@ -203,7 +205,8 @@ class LmdbReader:
         """A whole fixed column: a copy."""
         if self._environment is None:
             self._open()
-        return self._fixed[column].copy()
+        rows: NDArray[Any] = self._fixed[column].copy()
+        return rows
 
     def leave(self) -> None:
         """Lets go of the file until the next read."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from fastload.shards.schema import Column, Field, record_columns
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 
+_CONTAINERS = ("hdf5", "lmdb")
+_SHARD_NAME = re.compile(r"shard-[0-9]{5,}\.(h5|lmdb)")
 _NO_DIGEST = "0" * 64
 _DIGEST_BEGIN = b'"sha256": "'
 
@@ -129,7 +132,7 @@ class Manifest:
         _check_digest(data, where)
         try:
             shape = content["image_shape"]
-            return cls(
+            manifest = cls(
                 container=content["container"],
                 fields=tuple(Field.from_json(entry) for entry in content["fields"]),
                 classes=tuple(content["classes"]),
@@ -144,6 +147,8 @@ class Manifest:
                 f"{where}: {error!r} is missing or malformed, although the digest is right: "
                 "the program that wrote it did not follow docs/format.md"
             ) from error
+        _check_sense(manifest, where)
+        return manifest
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -160,11 +165,17 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     return Manifest.from_bytes(data, str(path))
 
 
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name is one that packing makes."""
+    return _SHARD_NAME.fullmatch(name) is not None
+
+
 def is_packed(folder: str | os.PathLike[str]) -> bool:
     """Whether the folder holds a manifest of ours (which may be damaged)."""
     try:
         with open(Path(folder) / MANIFEST_NAME, "rb") as file:
-            return b'"format": "fastload"' in file.read(64)
+            # Said twice, as the format and by what it was made: one flipped bit does not hide both.
+            return b'"fastload"' in file.read()
     except OSError:
         return False
 
@@ -233,6 +244,22 @@ def _check_digest(data: bytes, where: str) -> None:
         raise FormatError(
             f"{where}: its digest is {actual.decode()}, it says {stored.decode('ascii', 'replace')}: "
             "the file was damaged after packing: restore it from a copy, or pack again"
+        )
+
+
+def _check_sense(manifest: Manifest, where: str) -> None:
+    """Refuses what a right digest does not rule out: a manifest that was made up."""
+    names = [shard.file for shard in manifest.shards]
+    if (
+        manifest.container not in _CONTAINERS
+        or not manifest.fields
+        or manifest.fields[0].kind != "image"
+        or not all(map(is_shard_name, names))
+    ):
+        raise FormatError(
+            f"{where}: must have a container among {', '.join(_CONTAINERS)}, a first field of kind image, "
+            f"and shards named shard-00000 and so on, got {manifest.container!r}, "
+            f"{[field.name for field in manifest.fields]}, {names[:3]}: do not trust this dataset"
         )
 
 

@@ -94,6 +94,14 @@ class Field:
             )
         if self.kind == "vector" and not self.shape:
             raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
+        if self.shape and self.kind not in ("vector", "ragged"):
+            raise OptionError(
+                f"field {self.name!r}: {self.kind} has no shape, got {self.shape}: make it a vector"
+            )
+        # A row of no bytes could not be counted.
+        least = 1 if self.kind == "ragged" else 0
+        if any(side < least for side in self.shape):
+            raise OptionError(f"field {self.name!r}: every side must be at least {least}, got {self.shape}")
         if self.kind == "image" and self.encoding is None:
             raise OptionError(f"field {self.name!r}: an image needs an encoding")
 

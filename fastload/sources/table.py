@@ -10,8 +10,8 @@ first. Labels stand in the column `label`, else in the first that is left; what 
     other numbers       no labels: the column is one of the further ones
     anything else       class names: the labels count into them, sorted
 
-Every further column is a field of its header's name (`col3` without one): float64 where every cell
-is a number, text otherwise. Rows count from 1, without the header and without blank lines.
+Every further column is a field of its header's name (`col3` without one): float64 where that holds
+every cell's number, text otherwise. Rows count from 1, without the header and without blank lines.
 """
 
 from __future__ import annotations
@@ -202,13 +202,20 @@ def _integers(cells: NameTable) -> npt.NDArray[np.int64] | None:
 
 
 def _numbers(cells: NameTable) -> npt.NDArray[np.float64] | None:
-    """The cells as numbers, or None where one of them is none."""
-    if any("_" in cell for cell in cells):  # Python reads 1_0 as 10
-        return None
+    """The cells as numbers, or None where one of them is none that float64 holds."""
     try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    except ValueError:
+        return np.fromiter(map(_number, cells), np.float64, len(cells))
+    except (OverflowError, ValueError):
         return None
+
+
+def _number(cell: str) -> float:
+    number = float(cell)
+    if "_" in cell:  # Python reads 1_0 as 10
+        raise ValueError(cell)
+    if _INTEGER.fullmatch(cell) and int(number) != int(cell):  # an identifier of 17 digits or more
+        raise ValueError(cell)
+    return number
 
 
 def _field_names(header: list[str], columns: Collection[int], taken: set[str]) -> dict[int, str]:

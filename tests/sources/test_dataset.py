@@ -108,9 +108,7 @@ def test_whatever_a_dataset_raises_names_the_sample():
             return super().__getitem__(index)
 
     source = one(Failing([(b"", 0), (b"", 1)]))
-    with pytest.raises(
-        SourceError, match=r"Failing, sample 1: FileNotFoundError: .*x\.jpg"
-    ) as caught:
+    with pytest.raises(SourceError, match=r"Failing, sample 1: FileNotFoundError: .*x\.jpg") as caught:
         source.read(1)
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
@@ -156,9 +154,7 @@ def test_class_names_come_from_the_dataset(classes, names):
 def test_looking_at_a_dataset_leaves_random_states_alone():
     class Random(Samples):
         def __getitem__(self, index):
-            return np.random.randint(0, 255, (2, 2), np.uint8), random.random() + torch.rand(
-                ()
-            ).item()
+            return np.random.randint(0, 255, (2, 2), np.uint8), random.random() + torch.rand(()).item()
 
     def drawn():
         return random.random(), np.random.random(), torch.rand(()).item()
@@ -193,7 +189,6 @@ def test_image_folder_is_read_from_its_files(photos, image_folder, png):
     assert source.read(2).values == {"label": 1}
 
 
-@pytest.mark.xfail(reason="FolderDataset does not show its FileSource as `source` yet")
 def test_folder_dataset_is_read_from_its_files(photos):
     assert one(FolderDataset(photos)).kind == "folder"
 

@@ -35,9 +35,7 @@ def test_index_outside_is_an_index_error(index):
         NameTable.of(["a", "b", "c"])[index]
 
 
-@pytest.mark.parametrize(
-    "table", [NameTable.of(["a"]), pickle.loads(pickle.dumps(NameTable.of(["a"])))]
-)
+@pytest.mark.parametrize("table", [NameTable.of(["a"]), pickle.loads(pickle.dumps(NameTable.of(["a"])))])
 def test_table_cannot_be_written_not_even_after_a_pickle(table):
     with pytest.raises(ValueError, match="read-only"):
         table.data[0] = 0

@@ -217,9 +217,7 @@ def test_further_image_is_taken_as_the_image_is():
     np.testing.assert_array_equal(mask, GREY)
 
 
-numbers = hnp.arrays(
-    st.sampled_from(["int8", "uint8", "int64", "uint64", "float16", "float64", "bool"]), 3
-)
+numbers = hnp.arrays(st.sampled_from(["int8", "uint8", "int64", "uint64", "float16", "float64", "bool"]), 3)
 
 
 @given(numbers, st.sampled_from(["int8", "uint8", "int64", "uint64", "float32", "float64", "bool"]))
