@@ -18,7 +18,7 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.errors import DamageError, DecodeError, RecordIndexError, SourceError
+from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError, SourceError
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
 from fastload.shards.records import Record, RecordReader, Verify
@@ -115,6 +115,7 @@ class PackedDataset(_ImageDataset):
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
+        OptionError: `verify` or `on_error` is none of the values above.
 
     Example:
         >>> dataset = fastload.PackedDataset("photos.fl")  # doctest: +SKIP
@@ -131,6 +132,8 @@ class PackedDataset(_ImageDataset):
         on_error: str | Callable[[int, Exception], tuple[Any, Any]] = "raise",
     ) -> None:
         super().__init__(transform, target_transform)
+        if on_error != "raise" and not callable(on_error):
+            raise OptionError(f'on_error must be "raise" or a function of (index, error), got {on_error!r}')
         self._records = RecordReader(path, verify)
         self._on_error = on_error
         manifest = self._records.manifest

@@ -36,7 +36,7 @@ def _blocks():
             yield pytest.param(code, id=f"{page.name}-{number}")
 
 
-@pytest.mark.parametrize("code", _blocks())
+@pytest.mark.parametrize("code", list(_blocks()))
 def test_every_python_block_of_the_pages_runs(code, with_datasets):
     exec(compile(code, "the page", "exec"), {"__name__": "page"})
 

@@ -188,9 +188,7 @@ class TestAvailableMemory:
         assert available_memory_bytes(v1.proc, meminfo) == 3 * GIB
 
     def test_v1_without_a_limit_it_is_what_the_kernel_says(self, v1, meminfo):
-        v1.group(
-            "cg/memory/jobs", memory__limit_in_bytes=NO_LIMIT_V1, memory__usage_in_bytes=str(GIB)
-        )
+        v1.group("cg/memory/jobs", memory__limit_in_bytes=NO_LIMIT_V1, memory__usage_in_bytes=str(GIB))
         assert available_memory_bytes(v1.proc, meminfo) == 8 * GIB
 
     def test_never_below_zero(self, v2, meminfo):

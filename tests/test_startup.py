@@ -31,9 +31,7 @@ def test_starting_imports_nothing_heavy(code):
 # The one test that looks at a clock. 0.3 s is where a command starts to feel slow, and several
 # times what is needed (torch alone takes over a second). The least of several runs is a program's
 # own time, the rest is what else the machine did; the bare interpreter's is taken off.
-@pytest.mark.parametrize(
-    "arguments", [("-c", IMPORT), ("-m", "fastload", "--help")], ids=["import", "help"]
-)
+@pytest.mark.parametrize("arguments", [("-c", IMPORT), ("-m", "fastload", "--help")], ids=["import", "help"])
 def test_starting_takes_under_0_3_s(arguments):
     bare, ours = [], []
     for _ in range(7):

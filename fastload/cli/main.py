@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_parser() -> argparse.ArgumentParser:
+    """The parser of `fastload` with all its commands."""
     parser = argparse.ArgumentParser(
         prog="fastload",
         description="Packs images into shards that load fast, and looks after them.",

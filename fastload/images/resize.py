@@ -32,9 +32,11 @@ class SizeLimit:
     def __post_init__(self) -> None:
         if sum(limit is not None for limit in (self.max_side, self.shorter_side, self.size)) != 1:
             raise OptionError(f"a size limit must be one of max_side, shorter_side and size, got {self}")
-        sides = self.size or (self.max_side, self.shorter_side)
-        if any(side is not None and side < 1 for side in sides):
-            raise OptionError(f"a size limit must be at least one pixel, got {self}")
+        if self.size is not None and not (isinstance(self.size, tuple) and len(self.size) == 2):
+            raise OptionError(f"a size must be (height, width), got {self.size!r}")
+        for side in self.size or (self.max_side, self.shorter_side):
+            if side is not None and not (isinstance(side, int) and side >= 1):
+                raise OptionError(f"a size limit must be at least one pixel, and whole pixels, got {side!r}")
 
     def target(self, height: int, width: int) -> tuple[int, int] | None:
         """The size that an image of this size must get.

@@ -95,8 +95,8 @@ def pack(
         limit=_limit(max_side, shorter_side, size),
         space_bytes=None if space is None else parse_size(space),
     )
-    if workers is not None and workers < 1:
-        raise OptionError(f"workers must be at least 1, got {workers}")
+    if workers is not None and not (isinstance(workers, int) and workers >= 1):
+        raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
     destination = Path(os.path.abspath(dest))
     _check_apart(source, destination)
     with Staging(destination, overwrite) as staging:

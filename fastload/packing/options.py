@@ -30,7 +30,7 @@ _UNITS = {
     "GI": 2**30,
     "TI": 2**40,
 }
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class PackOptions:
         _require_one_of("format", self.format, FORMAT_NAMES)
         _require_one_of("encode", self.encode, ENCODE_NAMES)
         _require_one_of("on_error", self.on_error, get_args(OnError))
-        if not 1 <= self.quality <= 100:
-            raise OptionError(f"quality must be 1 to 100, got {self.quality}")
+        if self.quality not in range(1, 101):
+            raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least 4096 bytes, got {self.shard_bytes}")
         if self.limit is not None and self.encode in _LOSSLESS_OF_SOURCE:
@@ -79,15 +79,14 @@ def _require_one_of(name: str, got: str, allowed: tuple[str, ...]) -> None:
         raise OptionError(f"{name} must be one of {', '.join(allowed)}, got {got!r}")
 
 
-def parse_size(text: str | int) -> int:
+def parse_size(size: str | int) -> int:
     """Bytes in a size as people write it: `256MB`, `1.5 GiB`, `4096`.
 
     Raises:
         OptionError: It is no such size.
     """
-    if isinstance(text, int):
-        return text
-    match = _SIZE.fullmatch(text)
+    text = str(size) if isinstance(size, int) else size
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].upper() not in _UNITS:
-        raise OptionError(f"a size must look like 256MB or 1.5GiB, got {text!r}")
+        raise OptionError(f"a size must look like 256MB or 1.5GiB, got {size!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])

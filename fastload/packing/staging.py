@@ -33,6 +33,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_ENTRY_SUFFIX = ".finished.json"
+
 # fcntl's locks hold between processes; within one, this set does.
 _locked_here: set[Path] = set()
 
@@ -79,7 +81,16 @@ class Staging:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._tidy()
         _release_lock(self._root, self._lock)
+
+    def _tidy(self) -> None:
+        """Removes unfinished files; and everything, where there is nothing that a later run could use."""
+        if any(self.state.glob(f"*{_ENTRY_SUFFIX}")):
+            shutil.rmtree(self.drafts, ignore_errors=True)
+            return
+        for folder in (self.dataset, self.state):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def begin(self, job: dict[str, Any]) -> bool:
         """Makes ready for a job; clears away what another job, or another state of the source, left.
@@ -147,7 +158,7 @@ class Staging:
         fsync_folder(self.destination.parent)
 
     def _entry_path(self, split: str, number: int) -> Path:
-        return self.state / f"{split or 'all'}-{number:05d}.json"
+        return self.state / f"{split or 'all'}-{number:05d}{_ENTRY_SUFFIX}"
 
 
 def _check_replaceable(destination: Path, overwrite: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -129,15 +130,17 @@ class _Environment:
 # By device and inode, not by path: a dataset may be replaced while the old one is still being read.
 _environments: weakref.WeakValueDictionary[tuple[int, int], _Environment] = weakref.WeakValueDictionary()
 _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
+_opening = threading.Lock()
 
 
 def _environment(path: Path) -> _Environment:
     status = path.stat()
     identity = status.st_dev, status.st_ino
-    environment = _environments.get(identity)
-    if environment is None:
-        environment = _environments[identity] = _Environment(str(path))
-    return environment
+    with _opening:
+        environment = _environments.get(identity)
+        if environment is None:
+            environment = _environments[identity] = _Environment(str(path))
+        return environment
 
 
 class LmdbReader:
@@ -216,6 +219,8 @@ class LmdbReader:
 
 def _leave_all() -> None:
     """In a forked child: closes what the parent had open, to be opened anew when it is read."""
+    global _opening
+    _opening = threading.Lock()  # another thread may have held it, and that thread is not here
     for reader in list(_readers):
         reader.leave()
     for environment in list(_environments.values()):

@@ -41,7 +41,8 @@ def list_folder(path: str) -> dict[str, FileSource]:
     Folders named after two splits or more (train, val, test), or after train and nothing beside it,
     make one source a split, with one class list; a split without images is left out. Otherwise the
     folder is one source, under the name "": its folders are the classes; or, where none of them
-    holds an image, its own images are listed, with the label -1.
+    holds an image, its own images are listed, with the label -1. Class folders without any image at
+    all make a source without records.
 
     Args:
         path: The folder.
@@ -50,17 +51,21 @@ def list_folder(path: str) -> dict[str, FileSource]:
         The sources by split, train first.
 
     Raises:
-        SourceError: There is no image, a folder cannot be listed, or links lead in a circle.
+        SourceError: There is neither an image nor a class folder, a folder cannot be listed, or links
+            lead in a circle.
     """
     folders, images = _scan(path)
     splits = _split_folders(path, folders)
     if not splits:
         source = _list_one(path)
-        if not len(source):
+        if not len(source) and not source.classes:
             raise SourceError(_no_images(path))
         return {"": source}
     listed = {split: _list_one(os.path.join(path, folder)) for split, folder in splits.items()}
-    sources = {split: source for split, source in listed.items() if len(source)}
+    # Where no split has an image, those with class folders stay, without records.
+    sources = {split: source for split, source in listed.items() if len(source)} or {
+        split: source for split, source in listed.items() if source.classes
+    }
     if not sources:
         raise SourceError(_no_images(path))
     warnings = _left_out({*folders, *images} - {*splits.values()}, "the splits")

@@ -201,10 +201,22 @@ def test_folders_without_images_do_not_make_classes_of_a_flat_folder(make_tree):
     assert "'annotations'" in warning
 
 
-@pytest.mark.parametrize("tree", [["README.md"], ["a/", "b/notes.txt"], ["train/", "val/a/"]])
-def test_folder_without_images_is_refused(make_tree, tree):
+@pytest.mark.parametrize("tree", [["README.md"], ["train/", "val/notes.txt"]])
+def test_folder_without_images_and_class_folders_is_refused(make_tree, tree):
     with pytest.raises(SourceError, match=r"must hold images \(\.jpg, .*got none: check the path"):
         open_source(make_tree(tree))
+
+
+def test_class_folders_without_any_image_make_a_source_without_records(make_tree):
+    source = one(make_tree(["a/", "b/notes.txt"]))
+    assert len(source) == 0
+    assert source.classes == ("a", "b")
+    assert "without images" in source.warnings[0]
+
+
+def test_splits_without_any_image_keep_those_with_class_folders(make_tree):
+    sources = open_source(make_tree(["train/", "val/a/"]))
+    assert [(split, len(source), source.classes) for split, source in sources.items()] == [("val", 0, ("a",))]
 
 
 @pytest.mark.parametrize(

@@ -119,12 +119,12 @@ def draw_photo(scene: Scene, random: np.random.Generator) -> NDArray[np.uint8]:
 def _landscape(scene: Scene, height: int, width: int, random: np.random.Generator) -> NDArray[np.uint8]:
     """Two parts that meet at a soft, sloping horizon, under a light of any colour."""
     rows = np.linspace(0, 1, height, dtype=np.float32)[:, None]
-    slope = np.linspace(-0.5, 0.5, width, dtype=np.float32) * random.normal(0, 0.2)
-    share_below = 1 / (1 + np.exp((random.uniform(0.3, 0.7) + slope - rows) * 25))
+    slope = np.linspace(-0.5, 0.5, width, dtype=np.float32) * float(random.normal(0, 0.2))
+    share_below = 1 / (1 + np.exp((float(random.uniform(0.3, 0.7)) + slope - rows) * 25))
     light = random.normal(1, 0.12) + random.normal(0, 0.05, 3)
-    above = np.array(scene.above) * light
-    below = np.array(scene.below) * light
-    return (above + share_below[:, :, None] * (below - above)).clip(0, 255).astype(np.uint8)
+    above, below = (np.array((scene.above, scene.below)) * light).astype(np.float32)
+    blend = above + share_below[:, :, None] * (below - above)
+    return np.asarray(blend.clip(0, 255), np.uint8)
 
 
 def _draw_thing(canvas: NDArray[np.uint8], random: np.random.Generator) -> None:
@@ -164,4 +164,4 @@ def _noise(side: int, random: np.random.Generator) -> _Plane:
 def _falloff(side: int) -> _Plane:
     frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None])
     frequency[0, 0] = np.inf  # no mean of its own
-    return (1 / frequency).astype(np.float32)
+    return np.asarray(1 / frequency, np.float32)

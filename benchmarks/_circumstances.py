@@ -1,0 +1,67 @@
+"""On what a benchmark ran: the machine, the versions, the commit; nothing of whose they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fastload.machine import usable_cpus
+
+_PACKAGES = ("fastload", "numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
+
+# Read when the benchmark begins: at its end, the load would be its own.
+_LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """What tells this machine from another, and nothing that tells whose it is."""
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    has_memory = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
+    return {
+        "processor": _processor(),
+        "usable_cpus": usable_cpus(),
+        "memory_bytes": os.sysconf(names[0]) * os.sysconf(names[1]) if has_memory else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_before": _LOAD_BEFORE,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of Python, and of the packages that a figure may depend on."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def commit(root: Path) -> str:
+    """The commit of this checkout; says so where what is measured differs from it."""
+    measured = ("fastload", "benchmarks/*.py")
+    try:
+        head, changes = (
+            subprocess.run(
+                ["git", "-C", root, *command], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for command in (
+                ("rev-parse", "--short", "HEAD"),
+                ("status", "--porcelain", "--", *measured),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{head} with changes" if changes else head
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return platform.processor() or platform.machine()

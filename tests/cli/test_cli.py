@@ -1,0 +1,218 @@
+"""The command line: what it prints, its exit codes, and one sentence instead of a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import cv2
+import pytest
+
+import fastload
+from tests.folders import class_folders, encoded, files_in, pixels
+
+
+def fastload_cli(*arguments, expect=0, cwd=None):
+    """Runs the command; returns standard output and standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fastload", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, cwd=cwd,
+    )  # fmt: skip
+    assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return class_folders(tmp_path / "photos", count=12)
+
+
+@pytest.fixture
+def packed(photos, tmp_path):
+    fastload.pack(photos, tmp_path / "photos.fl", encode="keep", workers=1)
+    return tmp_path / "photos.fl"
+
+
+class TestPack:
+    def test_it_says_what_it_wrote_and_the_lines_that_load_it_run(self, photos, tmp_path):
+        out, err = fastload_cli("pack", photos, tmp_path / "out.fl", "--encode", "keep")
+        assert f"wrote {tmp_path / 'out.fl'}: 12 records" in out
+        assert "records/s" in out
+        code = out[out.index("from fastload") :]
+        assert len(code.strip().splitlines()) == 3
+        runnable = code + textwrap.dedent("""
+            for batch in loader:
+                print(len(batch))
+        """)
+        done = subprocess.run([sys.executable, "-c", runnable], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == "12"
+        assert err == ""
+
+    def test_images_of_one_size_load_as_one_tensor(self, photos, tmp_path):
+        out, _ = fastload_cli("pack", photos, tmp_path / "out.fl", "--size", "20")
+        assert "collate_fn" not in out
+        code = (
+            out[out.index("from fastload") :] + "\nimages, labels = next(iter(loader))\nprint(images.shape)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        assert done.stdout.strip() == "torch.Size([12, 3, 20, 20])", done.stderr
+
+    def test_auto_says_why(self, photos, tmp_path):
+        out, _ = fastload_cli("pack", photos, tmp_path / "out.fl")
+        assert "encoding: raw (raw pixels would take about" in out
+
+    def test_quiet_prints_nothing(self, photos, tmp_path):
+        assert fastload_cli("pack", photos, tmp_path / "out.fl", "--quiet") == ("", "")
+
+    def test_json_is_all_that_is_printed(self, photos, tmp_path):
+        out, _ = fastload_cli("pack", photos, tmp_path / "out.fl", "--json", "--encode", "jpeg")
+        content = json.loads(out)
+        assert content["encoding"] == "jpeg"
+        assert content["splits"][0]["records"] == 12
+        assert content["splits"][0]["path"] == str(tmp_path / "out.fl")
+
+    @pytest.mark.parametrize(
+        ("policy", "options", "code"),
+        [("fail", [], 2), ("skip", [], 1), ("keep", [], 1), ("skip", ["--allow-errors"], 0)],
+    )
+    def test_unreadable_files_set_the_exit_code(self, photos, tmp_path, policy, options, code):
+        (photos / "class1" / "bad.jpg").write_bytes(b"not an image")
+        out, err = fastload_cli(
+            "pack", photos, tmp_path / "out.fl", "--on-error", policy, *options, expect=code
+        )
+        assert "class1/bad.jpg" in err
+        assert "Traceback" not in err
+        if policy == "fail":
+            assert not (tmp_path / "out.fl").exists()
+        else:
+            manifest = json.loads((tmp_path / "out.fl" / "manifest.json").read_text())
+            listed = manifest["skipped" if policy == "skip" else "kept"]
+            assert [item["key"] for item in listed] == ["class1/bad.jpg"]
+            assert f"{13 if policy == 'keep' else 12} records" in out
+
+    def test_splits_become_a_dataset_each_with_one_class_list(self, tmp_path):
+        class_folders(tmp_path / "data" / "train", count=6, classes=3)
+        class_folders(tmp_path / "data" / "val", count=2, classes=2)
+        out, err = fastload_cli("pack", tmp_path / "data", tmp_path / "out")
+        assert "train.fl: 6 records" in out
+        assert "val.fl: 2 records" in out
+        assert "class2" in err
+        val = fastload.PackedDataset(tmp_path / "out" / "val.fl")
+        assert val.classes == ["class0", "class1", "class2"]
+
+
+BAD_CALLS = {
+    "no source": ["pack", "nowhere", "out.fl"],
+    "a source without images": ["pack", "empty", "out.fl"],
+    "a source that is a text file": ["pack", "note.txt", "out.fl"],
+    "a table without a row's file": ["pack", "table.csv", "out.fl"],
+    "a destination that exists": ["pack", "photos", "photos.fl"],
+    "a destination that is no dataset": ["pack", "photos", "empty", "--overwrite"],
+    "a destination in the source": ["pack", "photos", "photos/out.fl"],
+    "the source as destination": ["pack", "photos", "photos", "--overwrite"],
+    "a packed source": ["pack", "photos.fl", "out.fl"],
+    "a quality of 0": ["pack", "photos", "out.fl", "--encode", "jpeg", "--quality", "0"],
+    "a shard size of no size": ["pack", "photos", "out.fl", "--shard-size", "big"],
+    "no workers": ["pack", "photos", "out.fl", "--workers", "0"],
+    "keep with a size": ["pack", "photos", "out.fl", "--encode", "keep", "--max-side", "10"],
+    "a size of 0": ["pack", "photos", "out.fl", "--size", "0"],
+    "too little space": ["pack", "photos", "out.fl", "--space", "100"],
+    "an unknown encoding": ["pack", "photos", "out.fl", "--encode", "gif"],
+    "an unknown command": ["bake"],
+    "no command": [],
+    "info on nothing": ["info", "nowhere.fl"],
+    "info on a folder of photos": ["info", "photos"],
+    "verify on nothing": ["verify", "nowhere.fl"],
+    "unpack of nothing": ["unpack", "nowhere.fl", "out"],
+    "unpack into what is there": ["unpack", "photos.fl", "photos"],
+    "a preview that cannot be written": ["info", "photos.fl", "--preview", "nowhere/sheet.png"],
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_input_is_one_sentence_and_no_traceback(name, packed, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("hello")
+    (tmp_path / "table.csv").write_text("path,label\nmissing.jpg,cat\n")
+    before = sorted(os.listdir(tmp_path))
+    code = 3 if name == "a preview that cannot be written" else 2
+    _, err = fastload_cli(*BAD_CALLS[name], expect=code, cwd=tmp_path)
+    assert "Traceback" not in err
+    assert err.strip().splitlines()[-1].startswith("fastload")
+    left = set(os.listdir(tmp_path)) - set(before)
+    assert not left
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    _, err = fastload_cli("info", tmp_path / "nowhere.fl", "--debug", expect=2)
+    assert "Traceback" in err
+
+
+class TestLookingAfter:
+    def test_info_names_what_it_holds(self, packed):
+        out, _ = fastload_cli("info", packed)
+        for part in ("records", "12", "keep", "class0, class1, class2", "label (scalar int64)"):
+            assert part in out
+
+    def test_info_as_json_is_the_manifest(self, packed):
+        content = json.loads(fastload_cli("info", packed, "--json")[0])
+        assert content[0]["records"] == 12
+        assert content[0]["classes"] == ["class0", "class1", "class2"]
+
+    def test_the_preview_is_a_picture(self, packed, tmp_path):
+        fastload_cli("info", packed, "--preview", tmp_path / "sheet.png")
+        sheet = cv2.imread(str(tmp_path / "sheet.png"))
+        assert sheet.shape[1] > 1000
+        assert len(set(map(tuple, sheet.reshape(-1, 3)[::97]))) > 20
+
+    def test_verify_says_that_all_is_well(self, packed):
+        out, err = fastload_cli("verify", packed)
+        assert "12 records" in out
+        assert "all is well" in out
+        assert err == ""
+
+    def test_verify_names_the_damaged_record(self, packed):
+        image = fastload.PackedDataset(packed).read(3)["image"]
+        shard = packed / "shard-00000.h5"
+        data = bytearray(shard.read_bytes())
+        data[data.index(image) + 200] ^= 4
+        shard.write_bytes(data)
+        out, err = fastload_cli("verify", packed, expect=1)
+        assert "record 3 (key 'class0/0009.jpg')" in err
+        assert "damage" in out
+        content = json.loads(fastload_cli("verify", packed, "--json", expect=1)[0])
+        assert content[0]["damages"][-1]["record"] == 3
+
+    def test_unpack_gives_the_files_back(self, packed, photos, tmp_path):
+        out, _ = fastload_cli("unpack", packed, tmp_path / "out")
+        assert "12 files" in out
+        assert files_in(tmp_path / "out") == files_in(photos)
+
+    def test_unpack_leaves_out_what_is_damaged_and_says_so(self, packed, tmp_path):
+        shard = packed / "shard-00000.h5"
+        image = fastload.PackedDataset(packed).read(0)["image"]
+        data = bytearray(shard.read_bytes())
+        data[data.index(image) + 100] ^= 1
+        shard.write_bytes(data)
+        _, err = fastload_cli("unpack", packed, tmp_path / "out", expect=1)
+        assert "left out" in err
+        assert len(files_in(tmp_path / "out")) == 11
+
+
+def test_a_table_is_packed_with_its_columns(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(encoded(pixels(number)))
+    rows = [
+        f"{number}.jpg,{'cat' if number % 2 else 'dog'},{number / 4},text {number}" for number in range(4)
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label,score,caption", *rows]))
+    fastload_cli("pack", "table.csv", "out.fl", cwd=tmp_path)
+    dataset = fastload.PackedDataset(tmp_path / "out.fl")
+    assert dataset.classes == ["cat", "dog"]
+    assert dataset[2][1] == {"label": 1, "score": 0.5, "caption": "text 2"}
+    fastload_cli("unpack", "out.fl", "back", cwd=tmp_path)
+    fastload_cli("pack", "back/labels.csv", "again.fl", cwd=tmp_path)
+    again = fastload.PackedDataset(tmp_path / "again.fl")
+    assert [again[i][1] for i in range(4)] == [dataset[i][1] for i in range(4)]

@@ -1,0 +1,46 @@
+"""Running the command line as its users do: as a process of its own."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+FASTLOAD = [sys.executable, "-m", "fastload"]
+
+
+def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+    """Runs `fastload` with the arguments to its end."""
+    command = [*FASTLOAD, *(os.fspath(a) if isinstance(a, os.PathLike) else str(a) for a in arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="surrogateescape", timeout=100, **options
+    )
+
+
+def start(arguments: Sequence[object], **options) -> subprocess.Popen[str]:
+    """Starts `fastload` as the leader of a session of its own, so that all its processes can be found."""
+    command = [*FASTLOAD, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options)
+
+
+def session_members(session: int) -> list[int]:
+    """The living processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def wait_until_gone(session: int, timeout_s: float = 10.0) -> None:
+    """Waits until no process of a session lives; fails where one stays."""
+    end = time.monotonic() + timeout_s
+    while members := session_members(session):
+        assert time.monotonic() < end, f"processes are left behind: {members}"
+        time.sleep(0.02)

@@ -1,0 +1,109 @@
+"""`--encode auto`: the choice as a pure function of sizes, and the look at a source that feeds it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.folders import class_folders, encoded, pixels
+
+from fastload.errors import OptionError
+from fastload.images.resize import SizeLimit
+from fastload.packing.choose import SAMPLE_RECORDS, Sample, choose_encoding, combine, look_at
+from fastload.sources import open_source
+
+PHOTOS = Sample(records=1000, mean_source_bytes=110_000, mean_pixels=470 * 390, jpeg_share=1.0)
+THUMBNAILS = Sample(records=50_000, mean_source_bytes=950, mean_pixels=32 * 32, jpeg_share=1.0)
+PNGS = Sample(records=1000, mean_source_bytes=130_000, mean_pixels=470 * 390, jpeg_share=0.1)
+
+
+def chosen(sample, is_resized=False, has_jpegtran=True, space_bytes=None):
+    return choose_encoding(sample, is_resized=is_resized, has_jpegtran=has_jpegtran, space_bytes=space_bytes)
+
+
+@pytest.mark.parametrize(
+    ("sample", "options", "encode"),
+    [
+        (THUMBNAILS, {}, "raw"),
+        (PHOTOS, {}, "tiled"),
+        (PHOTOS, {"has_jpegtran": False}, "keep"),
+        (PNGS, {}, "keep"),
+        (PHOTOS, {"space_bytes": 10**9}, "raw"),
+        (PHOTOS, {"space_bytes": 110_000_000}, "tiled"),
+        (PHOTOS, {"space_bytes": 109_000_000}, "jpeg"),
+        (PHOTOS, {"is_resized": True}, "jpeg"),
+        (THUMBNAILS, {"is_resized": True}, "raw"),
+    ],
+)
+def test_choice_follows_size_and_space(sample, options, encode):
+    assert chosen(sample, **options).encode == encode
+
+
+@pytest.mark.parametrize("is_resized", [False, True])
+def test_too_little_space_says_how_much_is_needed(is_resized):
+    with pytest.raises(OptionError, match=r"JPEG would take about 73\.3 MB of 1 MB allowed"):
+        chosen(PHOTOS, is_resized=is_resized, space_bytes=10**6)
+
+
+def test_reason_says_how_to_get_jpegtran():
+    assert "apt install libjpeg-turbo-progs" in chosen(PHOTOS, has_jpegtran=False).reason
+
+
+def test_lossy_choice_says_that_it_is_lossy():
+    assert "lossy" in chosen(PHOTOS, space_bytes=100_000_000).reason
+
+
+SAMPLES = st.builds(Sample, st.integers(1, 10**7), st.floats(1, 1e7), st.floats(1, 1e8), st.floats(0, 1))
+
+
+@given(sample=SAMPLES, space=st.none() | st.integers(1, 10**14), has_jpegtran=st.booleans())
+def test_pixels_are_changed_only_where_space_leaves_nothing_else(sample, space, has_jpegtran):
+    try:
+        choice = chosen(sample, has_jpegtran=has_jpegtran, space_bytes=space)
+    except OptionError:
+        assert space is not None
+        return
+    assert choice.reason
+    if choice.encode == "jpeg":
+        assert space < sample.mean_source_bytes * sample.records
+    if choice.encode == "tiled":
+        assert has_jpegtran
+
+
+@given(samples=st.lists(SAMPLES, min_size=1, max_size=3))
+def test_combined_sample_lies_between_its_parts(samples):
+    both = combine(samples)
+    assert both.records == sum(sample.records for sample in samples)
+    for name in ("mean_source_bytes", "mean_pixels", "jpeg_share"):
+        values = [getattr(sample, name) for sample in samples]
+        assert min(values) * 0.999 <= getattr(both, name) <= max(values) * 1.001
+
+
+def test_splits_without_records_combine():
+    empty = Sample(0, 0.0, 0.0, 0.0)
+    assert combine([empty, empty]) == empty
+    assert combine([PHOTOS, empty]) == PHOTOS
+
+
+def test_look_reads_headers_of_files(tmp_path):
+    source = open_source(class_folders(tmp_path, 100, size=(20, 30)))[""]
+    sample = look_at(source, None)
+    assert sample.records == 100
+    assert sample.jpeg_share == 1.0
+    assert 20 * 30 <= sample.mean_pixels <= 24 * 36
+    mean = source.size_bytes() / 100
+    assert 0.8 * mean < sample.mean_source_bytes < 1.2 * mean
+    assert SAMPLE_RECORDS < 100
+
+
+def test_look_counts_pixels_as_they_would_be_stored(tmp_path):
+    source = open_source(class_folders(tmp_path, 10, size=(40, 60)))[""]
+    assert look_at(source, SizeLimit(size=(8, 8))).mean_pixels == 64
+
+
+def test_look_passes_over_what_cannot_be_read(tmp_path):
+    class_folders(tmp_path, 3)
+    (tmp_path / "class0" / "bad.jpg").write_bytes(b"no image")
+    (tmp_path / "class0" / "gone.jpg").symlink_to("nowhere")
+    (tmp_path / "class0" / "x.png").write_bytes(encoded(pixels(0), ".png"))
+    sample = look_at(open_source(tmp_path)[""], None)
+    assert sample.records == 6
+    assert sample.jpeg_share == 0.75

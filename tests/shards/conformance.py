@@ -1,0 +1,165 @@
+"""What every container of records must do; subclassed once for each container."""
+
+import os
+import pickle
+import time
+
+import numpy as np
+import pytest
+from tests.shards.contents import (
+    EVERY_FIELD,
+    IMAGE,
+    random_rows,
+    read_rows,
+    write_shard,
+)
+
+from fastload.errors import DamageError
+from fastload.shards.container import open_shard
+from fastload.shards.schema import CRC32C, KEY, Column, record_columns
+
+EVERY_COLUMN = (*record_columns(EVERY_FIELD), CRC32C)
+FEW_COLUMNS = (*record_columns((IMAGE,)), CRC32C)
+
+
+class ContainerConformance:
+    """Subclasses name their `container`."""
+
+    container: str
+
+    def test_every_kind_and_dtype_comes_back(self, tmp_path):
+        rows = random_rows(EVERY_COLUMN, 13)
+        path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
+        assert read_rows(self.container, path, EVERY_COLUMN, 13) == rows
+
+    @pytest.mark.parametrize("longest", [0, 1])
+    def test_empty_rows_come_back_empty(self, tmp_path, longest):
+        rows = random_rows(EVERY_COLUMN, 5, longest=longest)
+        path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
+        assert read_rows(self.container, path, EVERY_COLUMN, 5) == rows
+
+    def test_rows_of_a_megabyte_come_back(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 3, longest=1_000_000)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        assert read_rows(self.container, path, FEW_COLUMNS, 3) == rows
+
+    def test_thousands_of_records_come_back_in_any_order(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 3000)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        reader = open_shard(self.container, path, FEW_COLUMNS, 3000)
+        for index in np.random.default_rng(0).permutation(3000).tolist():
+            assert bytes(reader.row("image", index)) == rows[index]["image"]
+            assert bytes(reader.row("key", index)) == rows[index]["key"]
+
+    def test_fixed_columns_come_back_whole(self, tmp_path):
+        rows = random_rows(EVERY_COLUMN, 7)
+        path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
+        reader = open_shard(self.container, path, EVERY_COLUMN, 7)
+        for column in EVERY_COLUMN:
+            if not column.ragged:
+                whole = reader.fixed(column.name)
+                assert whole.dtype == column.numpy_dtype
+                assert whole.shape == (7, *column.shape)
+                assert whole.tobytes() == b"".join(row[column.name] for row in rows)
+
+    def test_rows_cannot_be_written_to(self, tmp_path):
+        path = write_shard(self.container, tmp_path, EVERY_COLUMN, random_rows(EVERY_COLUMN, 4))
+        reader = open_shard(self.container, path, EVERY_COLUMN, 4)
+        for column in EVERY_COLUMN:
+            assert memoryview(reader.row(column.name, 1)).readonly
+
+    def test_rows_outlive_their_reader(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 4, longest=100_000)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        reader = open_shard(self.container, path, FEW_COLUMNS, 4)
+        kept = [reader.row("image", index) for index in range(4)]
+        whole = reader.fixed("image/shape")
+        del reader
+        assert [bytes(row) for row in kept] == [row["image"] for row in rows]
+        assert whole.tobytes() == b"".join(row["image/shape"] for row in rows)
+
+    def test_equal_content_gives_equal_bytes_at_any_time(self, tmp_path):
+        files = []
+        for name in ("one", "two"):
+            if files:  # HDF5 counts in seconds, where it is let
+                time.sleep(1.1)
+            (tmp_path / name).mkdir()
+            rows = random_rows(EVERY_COLUMN, 50, longest=3000)
+            files.append(write_shard(self.container, tmp_path / name, EVERY_COLUMN, rows).read_bytes())
+        assert files[0] == files[1]
+
+    def test_writing_leaves_nothing_but_the_shard(self, tmp_path):
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, random_rows(FEW_COLUMNS, 4))
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_reading_leaves_no_trace_and_no_lock(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 4)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        before = path.read_bytes(), path.stat().st_mtime_ns
+        assert read_rows(self.container, path, FEW_COLUMNS, 4) == rows
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_read_only_file_in_a_read_only_folder_is_read(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 4)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        path.chmod(0o400)
+        tmp_path.chmod(0o500)
+        try:
+            assert read_rows(self.container, path, FEW_COLUMNS, 4) == rows
+        finally:
+            tmp_path.chmod(0o700)
+
+    def test_two_readers_of_one_shard_work_side_by_side(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 4)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        readers = [open_shard(self.container, path, FEW_COLUMNS, 4) for _ in range(2)]
+        assert bytes(readers[0].row("image", 1)) == rows[1]["image"]
+        del readers[0]
+        assert bytes(readers[0].row("image", 2)) == rows[2]["image"]
+
+    def test_a_shard_that_was_replaced_is_read_anew(self, tmp_path):
+        old, new = random_rows(FEW_COLUMNS, 4, seed=1), random_rows(FEW_COLUMNS, 4, seed=2)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, old)
+        first = open_shard(self.container, path, FEW_COLUMNS, 4)
+        write_shard(self.container, tmp_path, FEW_COLUMNS, new)
+        assert read_rows(self.container, path, FEW_COLUMNS, 4) == new
+        assert bytes(first.row("image", 3)) == old[3]["image"]
+
+    def test_a_forked_child_and_its_parent_read_the_same_reader(self, tmp_path):
+        rows = random_rows(FEW_COLUMNS, 40, longest=10_000)
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
+        reader = open_shard(self.container, path, FEW_COLUMNS, 40)
+        assert bytes(reader.row("image", 0)) == rows[0]["image"]
+        child = os.fork()
+        is_equal = all(bytes(reader.row("image", i)) == rows[i]["image"] for i in range(40))
+        if child == 0:
+            os._exit(0 if is_equal else 1)
+        assert is_equal
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert bytes(reader.row("image", 39)) == rows[39]["image"]
+
+    def test_missing_file_is_damage(self, tmp_path):
+        with pytest.raises(DamageError, match=r"nowhere"):
+            open_shard(self.container, tmp_path / "nowhere", FEW_COLUMNS, 4)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"\0", b"no shard at all" * 1000], ids=["empty", "byte", "text"]
+    )
+    def test_foreign_file_is_damage(self, tmp_path, content):
+        path = tmp_path / "foreign"
+        path.write_bytes(content)
+        with pytest.raises(DamageError, match=r"foreign.*pack again") as caught:
+            open_shard(self.container, path, FEW_COLUMNS, 4)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+    def test_another_count_is_damage(self, tmp_path):
+        path = write_shard(self.container, tmp_path, FEW_COLUMNS, random_rows(FEW_COLUMNS, 4))
+        for count in (3, 5):
+            with pytest.raises(DamageError):
+                open_shard(self.container, path, FEW_COLUMNS, count)
+
+    def test_missing_fixed_column_is_damage(self, tmp_path):
+        path = write_shard(self.container, tmp_path, (KEY, *FEW_COLUMNS[1:]), random_rows(FEW_COLUMNS, 4))
+        with pytest.raises(DamageError, match="label"):
+            open_shard(self.container, path, (*FEW_COLUMNS, Column("label", "int64")), 4)

@@ -1,0 +1,173 @@
+"""HDF5 shards: the common suite, what HDF5's own tools find in them, and the grafted payload."""
+
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from tests.shards.conformance import EVERY_COLUMN, FEW_COLUMNS, ContainerConformance
+from tests.shards.contents import columns_and_rows, content_of, random_rows, read_rows, write_shard
+
+from fastload.errors import DamageError
+from fastload.shards import hdf5
+from fastload.shards.container import open_shard
+from fastload.shards.schema import CRC32C, Column
+
+
+class TestHdf5(ContainerConformance):
+    container = "hdf5"
+
+
+@given(content=columns_and_rows())
+def test_any_fields_and_records_come_back(tmp_path_factory, content):
+    columns, rows = content
+    path = write_shard("hdf5", tmp_path_factory.mktemp("shard"), columns, rows)
+    assert read_rows("hdf5", path, columns, len(rows)) == rows
+
+
+def contents(path):
+    """Every dataset of a file: dtype, shape, offset and bytes, by name."""
+    found = {}
+
+    def take(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = (item.dtype, item.shape, item.id.get_offset(), item[()].tobytes())
+
+    with h5py.File(path, "r") as file:
+        file.visititems(take)
+    return found
+
+
+def written_plainly(folder, columns, rows, row_shape=None):
+    """The shard as HDF5 and a plain copy of the payload make it, wherever HDF5 puts that."""
+    folder.mkdir()
+    path = folder / "shard.h5"
+    content = content_of(columns, rows, folder / "payload", hdf5.Hdf5Writer.payload_offset, row_shape)
+    begin = hdf5._write_structure(path, columns, content)
+    hdf5._copy_payload(content.payload, path, begin)
+    return path
+
+
+@given(content=columns_and_rows())
+def test_grafted_shard_equals_the_plainly_written_one(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("shards")
+    grafted = write_shard("hdf5", folder, *content)
+    plain = written_plainly(folder / "plain", *content)
+    assert contents(grafted) == contents(plain)
+    assert grafted.read_bytes() == plain.read_bytes()
+
+
+@pytest.mark.parametrize("size", [1, 511, 512, 4095, 4096, 4097, 70_000])
+def test_payload_of_any_size_is_grafted_in_its_place(tmp_path, size):
+    rows = [dict(row, image=bytes([7]) * size) for row in random_rows(FEW_COLUMNS, 3)]
+    grafted = write_shard("hdf5", tmp_path, FEW_COLUMNS, rows)
+    plain = written_plainly(tmp_path / "plain", FEW_COLUMNS, rows)
+    assert grafted.read_bytes() == plain.read_bytes()
+    assert contents(grafted)["image/data"][3] == bytes([7]) * 3 * size
+
+
+@pytest.mark.parametrize("columns", [FEW_COLUMNS, EVERY_COLUMN], ids=["few", "every"])
+def test_payload_is_never_copied(tmp_path, columns):
+    rows = [dict(row, image=bytes(1000)) for row in random_rows(columns, 3)]
+    content = content_of(columns, rows, tmp_path / "payload", hdf5.Hdf5Writer.payload_offset)
+    written = content.payload.path.stat().st_ino
+    hdf5.Hdf5Writer.write(tmp_path / "shard.h5", columns, content)
+    assert (tmp_path / "shard.h5").stat().st_ino == written
+
+
+def test_pixels_of_one_shape_are_one_array(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    rows = [dict(row, image=image.tobytes()) for row, image in zip(random_rows(FEW_COLUMNS, 4), pixels)]
+    path = write_shard("hdf5", tmp_path, FEW_COLUMNS, rows, row_shape=(5, 6, 3))
+    with h5py.File(path, "r") as file:
+        assert np.array_equal(file["image/data"][()], pixels)
+    reader = open_shard("hdf5", path, FEW_COLUMNS, 4)
+    assert bytes(reader.row("image", 2)) == pixels[2].tobytes()
+
+
+def test_h5py_reads_a_shard_without_fastload(tmp_path):
+    rows = random_rows(EVERY_COLUMN, 12)
+    path = write_shard("hdf5", tmp_path, EVERY_COLUMN, rows)
+    with h5py.File(path, "r") as file:
+        for column in EVERY_COLUMN:
+            if not column.ragged:
+                array = file[column.name][()]
+                assert array.dtype == np.dtype(column.dtype)
+                assert array.tobytes() == b"".join(row[column.name] for row in rows)
+                continue
+            data, offsets = file[f"{column.name}/data"], file[f"{column.name}/offsets"][()].tolist()
+            assert data.dtype == np.dtype(column.dtype)
+            assert data.shape[1:] == column.shape
+            for index, row in enumerate(rows):
+                assert data[offsets[index] : offsets[index + 1]].tobytes() == row[column.name]
+
+
+def test_datasets_are_contiguous_and_uncompressed(tmp_path):
+    path = write_shard("hdf5", tmp_path, EVERY_COLUMN, random_rows(EVERY_COLUMN, 12))
+    with h5py.File(path, "r") as file:
+        names = [name for name in contents(path)]
+        assert names
+        for name in names:
+            assert file[name].chunks is None
+            assert file[name].compression is None
+
+
+def test_h5dump_reads_a_shard(tmp_path, require_tool):
+    h5dump = require_tool("h5dump")
+    rows = random_rows(EVERY_COLUMN, 3)
+    path = write_shard("hdf5", tmp_path, EVERY_COLUMN, rows)
+    shown = subprocess.run([h5dump, "-d", "/scalar_uint16", path], capture_output=True, text=True, check=True)
+    values = [int.from_bytes(row["scalar_uint16"], "little") for row in rows]
+    assert f"(0): {values[0]}, {values[1]}, {values[2]}" in shown.stdout
+    out = tmp_path / "image.bin"
+    command = [h5dump, "-d", "/image/data", "-b", "LE", "-o", out, path]
+    subprocess.run(command, capture_output=True, check=True)
+    assert out.read_bytes() == b"".join(row["image"] for row in rows)
+    whole = subprocess.run([h5dump, "-H", path], capture_output=True, text=True, check=True)
+    assert not whole.stderr
+    assert all(column.name.split("/")[0] in whole.stdout for column in EVERY_COLUMN)
+
+
+def write_foreign(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, options in datasets.items():
+            file.create_dataset(name.replace("__", "/"), **options)
+
+
+def test_compressed_dataset_is_refused(tmp_path):
+    path = tmp_path / "shard.h5"
+    write_foreign(path, crc32c={"data": np.zeros(4, "<u4"), "chunks": (2,), "compression": "gzip"})
+    with pytest.raises(DamageError, match="contiguous"):
+        open_shard("hdf5", path, (CRC32C,), 4)
+
+
+def test_dataset_of_another_dtype_is_refused(tmp_path):
+    path = tmp_path / "shard.h5"
+    write_foreign(path, crc32c={"data": np.zeros(4, ">u4")})
+    with pytest.raises(DamageError, match="uint32"):
+        open_shard("hdf5", path, (CRC32C,), 4)
+
+
+def test_dataset_without_storage_is_refused(tmp_path):
+    path = tmp_path / "shard.h5"
+    write_foreign(path, crc32c={"shape": (4,), "dtype": "<u4"})
+    with pytest.raises(DamageError, match="storage"):
+        open_shard("hdf5", path, (CRC32C,), 4)
+
+
+def test_offsets_of_another_length_are_refused(tmp_path):
+    path = tmp_path / "shard.h5"
+    data = {"data": np.zeros(9, np.uint8)}
+    write_foreign(path, key__data=data, key__offsets={"data": np.zeros(9, "<u8")})
+    with pytest.raises(DamageError, match="key/offsets must hold 5"):
+        open_shard("hdf5", path, (Column("key", "uint8", ragged=True),), 4)
+
+
+@pytest.mark.parametrize("offsets", [[0, 2**63, 5, 2**64 - 1, 9], [9, 5, 3, 1, 0], [0, 100, 200, 300, 400]])
+def test_senseless_offsets_give_short_rows_but_never_a_crash(tmp_path, offsets):
+    path = tmp_path / "shard.h5"
+    data = {"data": np.arange(9, dtype=np.uint8)}
+    write_foreign(path, key__data=data, key__offsets={"data": np.array(offsets, "<u8")})
+    reader = open_shard("hdf5", path, (Column("key", "uint8", ragged=True),), 4)
+    assert all(len(reader.row("key", index)) <= 9 for index in range(4))

@@ -1,0 +1,60 @@
+"""Fields: which are refused, and what columns and JSON they make."""
+
+import pickle
+
+import pytest
+from tests.shards.contents import EVERY_FIELD
+
+from fastload.errors import FormatError, OptionError
+from fastload.shards.schema import Field, record_columns
+
+
+@pytest.mark.parametrize("field", EVERY_FIELD, ids=lambda field: field.name)
+def test_field_comes_back_from_json_and_pickle(field):
+    assert Field.from_json(field.to_json()) == field
+    assert pickle.loads(pickle.dumps(field)) == field
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1a", "a-b", "a/b", "a b", "é", "key", "crc32c", "records", "x" * 65, "a\n"]
+)
+def test_name_that_cannot_be_stored_is_refused(name):
+    with pytest.raises(OptionError, match="name"):
+        Field(name, "text")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("x", "number"),
+        ("x", "scalar", "complex64"),
+        ("x", "scalar", "object"),
+        ("x", "scalar", "U5"),
+        ("x", "vector", "int8"),
+        ("x", "vector", "int8", (-1,)),
+        ("x", "ragged", "int8", (3, 0)),
+        ("x", "scalar", "int8", (3,)),
+        ("x", "text", "uint8", (3,)),
+        ("x", "image"),
+    ],
+)
+def test_field_that_cannot_be_stored_is_refused(arguments):
+    with pytest.raises(OptionError, match="'x'"):
+        Field(*arguments)
+
+
+@pytest.mark.parametrize("entry", [{}, {"name": "x"}, {"name": "x", "kind": "vector", "dtype": "int8"}])
+def test_malformed_json_is_refused(entry):
+    with pytest.raises(FormatError):
+        Field.from_json(entry)
+
+
+def test_columns_have_names_of_their_own():
+    names = [column.name for column in record_columns(EVERY_FIELD)]
+    assert names[0] == "key"
+    assert len(names) == len(set(names))
+
+
+def test_columns_are_stored_little_endian():
+    for column in record_columns(EVERY_FIELD):
+        assert column.numpy_dtype == column.numpy_dtype.newbyteorder("<")
