@@ -4,6 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
+PEERS := .peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -31,8 +32,11 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 bench: $(VENV)/.dev ## Run every benchmark of fastload (benchmarks/bench_*.py)
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file $(ARGS); done
 
-peers: $(VENV)/.dev ## Run the comparisons with other loaders (benchmarks/peers_*.py)
-	@set -e; for file in $(sort $(wildcard benchmarks/peers_*.py)); do $(BIN)/python $$file $(ARGS); done
+peers: $(PEERS)/ffcv/.made ## Make the environment of FFCV, which bench_pack compares with
+
+$(PEERS)/ffcv/.made: benchmarks/peers/install.py benchmarks/peers/ffcv.txt
+	$(PYTHON) benchmarks/peers/install.py $(PEERS)/ffcv
+	@touch $@
 
 soak: $(VENV)/.dev ## Run the long tests that 'make test' leaves out
 	$(BIN)/python -m pytest -m soak --timeout=0 -o faulthandler_timeout=0 $(ARGS)

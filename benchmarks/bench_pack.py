@@ -102,10 +102,12 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     bench = Bench(options, folder)
     count = {"keep": options.photos, "tiled": options.recoded, "jpeg": options.recoded}
     photos = {number: bench.make_photos(number) for number in {count[name] for name in asked}}
+    sides_of = {"keep": bench.keep, "tiled": bench.tiled, "jpeg": bench.jpeg}
     readings = {}
     for name in asked:
-        sides = getattr(bench, name)(photos[count[name]])
-        readings |= take_turns([bench.settled(side, photos[count[name]]) for side in sides], options.runs)
+        source = photos[count[name]]
+        sides = [bench.settled(side, source) for side in sides_of[name](source)]
+        readings |= take_turns(sides, options.runs)
     titles = {"keep": KEEP, "tiled": TILED, "jpeg": JPEG}
     return Report(
         name="pack",
@@ -154,8 +156,9 @@ class Bench:
 
         def run() -> Mapping[Key, Reading]:
             os.sync()
+            touch = _drop_from_cache if self._options.cold else Path.read_bytes
             for file in files_of(photos):
-                _drop_from_cache(file) if self._options.cold else file.read_bytes()
+                touch(file)
             try:
                 return side()
             finally:

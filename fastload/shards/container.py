@@ -91,6 +91,9 @@ class ShardReader(Protocol):
     def row(self, column: str, index: int) -> bytes | Bytes:
         """The stored bytes of one record in one column, read-only."""
 
+    def rows(self, index: int) -> Sequence[bytes | Bytes]:
+        """The stored bytes of one record in all columns that its checksum reads, in their order."""
+
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column, (count, *row shape), read-only, mapped where the container can."""
 

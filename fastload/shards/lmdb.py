@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError
 from fastload.shards.container import Ragged, ShardContent
-from fastload.shards.schema import Column
+from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
 # Room for the tree itself: a leaf and branch entry for each value, a page of slack for each large one.
@@ -203,6 +203,10 @@ class LmdbReader:
         if value is None:
             raise DamageError(f"{self._path}: key {column}/{index:08d} is missing")
         return bytes(value)
+
+    def rows(self, index: int) -> list[bytes]:
+        """The stored bytes of one record in all columns that its checksum reads, in their order."""
+        return [self.row(column.name, index) for column in self._columns if column != CRC32C]
 
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column: a copy."""

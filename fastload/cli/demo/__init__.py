@@ -36,15 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds",
         type=_positive,
-        default=5,
         metavar="N",
-        help="turns of each side in which it only loads (default: 5)",
+        help="turns of each side in which it only loads (default: 5, or 3 where they are long)",
     )
     parser.add_argument(
         "--steps",
         type=_count,
         metavar="N",
-        help="training steps of each side, 0 for none (default: about 5 s of them, 12 to 90)",
+        help="training steps of each side, 0 for none (default: about 5 s of them, 6 to 90)",
     )
     parser.add_argument(
         "--encode",

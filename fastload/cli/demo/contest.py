@@ -42,7 +42,7 @@ class Wishes:
     data: str | None
     images: int | None
     workers: int | None
-    rounds: int
+    rounds: int | None
     steps: int | None
     encodings: tuple[str, ...] | None
 

@@ -20,11 +20,12 @@ from fastload.cli.demo.sides import BATCH_SIZE, Side
 from fastload.cli.demo.training import Trainee, Training, warm_up
 
 # The slowest side's turn. Long enough that starting and ending a turn hardly count, short enough for
-# several rounds.
+# several rounds. Of photos with many megapixels, one batch a worker takes longer: then rounds are fewer.
 _TURN_S = 1.2
+_ROUNDS = (3, 5)
 # The slowest side's training, all turns together, unless a number of steps was asked for.
 _TRAINING_S = 5.0
-_STEPS = (12, 90)
+_STEPS = (6, 90)
 _TRAINING_TURNS = 3
 
 Progress = Callable[[str, int, int], None]
@@ -102,7 +103,7 @@ def race(
     classes: int,
     workers: int,
     threads: int,
-    rounds: int,
+    rounds: int | None,
     steps: int | None,
     seed: int,
     progress: Progress,
@@ -114,7 +115,7 @@ def race(
         classes: The number of classes.
         workers: Processes of each side; the others' sleep while it has its turn.
         threads: What the training computes with.
-        rounds: Turns of each side that only load.
+        rounds: Turns of each side that only load; None for 5, or 3 where they are long.
         steps: Training steps of each side; None for what takes the slowest some 5 s.
         seed: Of order, crops and network, the same for each side.
         progress: Called before each turn.
@@ -132,13 +133,16 @@ def race(
         startups.append(lane.start(workers))
     slowest = min(lane.load(workers) for lane in lanes)
     batches = max(1, round(slowest * _TURN_S / BATCH_SIZE / workers)) * workers
+    if rounds is None:
+        turn_s = batches * BATCH_SIZE / slowest
+        rounds = _within(_ROUNDS, _ROUNDS[1] * _TURN_S / turn_s)
     rates: dict[Lane, list[float]] = {lane: [] for lane in lanes}
     for turn, lane in enumerate(_turns(lanes, rounds)):
         progress(f"loading: {lane.side.name}", turn, rounds * len(lanes))
         rates[lane].append(lane.load(batches))
     loading = [Loading(*each) for each in zip(startups, rates.values(), strict=True)]
     if steps is None:
-        steps = min(max(round(slowest * _TRAINING_S / BATCH_SIZE), _STEPS[0]), _STEPS[1])
+        steps = _within(_STEPS, slowest * _TRAINING_S / BATCH_SIZE)
     outcomes = [Outcome(*each, None, None) for each in zip(sides, loading, strict=True)]
     if steps:
         trainees = _train_all(lanes, steps, classes, seed, progress)
@@ -147,6 +151,11 @@ def race(
             for o, t in zip(outcomes, trainees, strict=True)
         ]
     return Race(outcomes, batches * BATCH_SIZE, steps)
+
+
+def _within(bounds: tuple[int, int], value: float) -> int:
+    least, most = bounds
+    return min(max(round(value), least), most)
 
 
 def _turns(lanes: list[Lane], rounds: int) -> Iterator[Lane]:
