@@ -135,11 +135,11 @@ def _lossless(sample: Sample, raw: str, has_jpegtran: bool) -> Choice:
     if not has_jpegtran:
         return Choice(
             "keep",
-            f"{raw}; lossless tiles, which crop faster, need jpegtran, which is not installed "
+            f"{raw}; lossless tiles need jpegtran, which is not installed "
             "(Debian: apt install libjpeg-turbo-progs; macOS: brew install jpeg-turbo; "
             "conda: libjpeg-turbo)",
         )
-    return Choice("tiled", f"{raw}; lossless tiles keep every pixel and let crops decode faster")
+    return Choice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")
 
 
 def _size(size_bytes: float) -> str:

@@ -22,8 +22,10 @@ from fastload.cli.demo.sides import crop_array, crop_pil, draw_crop
 from fastload.cli.main import main
 from fastload.errors import SourceError
 
-# torch's antialiased kernel rounds its weights otherwise than PIL does.
-MOST_LEVELS_OF_RESIZE = 1
+# torch's antialiased kernel rounds its weights otherwise than PIL does: of 900 crops 750 differ by one
+# level somewhere and 7 by two; a single crop differs by at most 0.25 on average, all of them by 0.04.
+MOST_LEVELS_OF_RESIZE = 2
+MEAN_LEVELS_OF_RESIZE = 0.3
 
 TINY = ("demo", "--rounds", "1", "--workers", "2")
 
@@ -85,7 +87,7 @@ def test_made_photos_are_packed_loaded_and_learnt_from(scratch):
     # One decoder and one kernel: what is learnt from the packed files is the same to the bit.
     assert kept["training"]["after"] == files["training"]["after"]
     assert kept["difference"] == files["difference"]
-    assert files["difference"]["mean"] < MOST_LEVELS_OF_RESIZE
+    assert files["difference"]["mean"] < MEAN_LEVELS_OF_RESIZE
     assert left_in(scratch) == []
 
 
@@ -204,7 +206,9 @@ def test_both_sides_do_the_same_to_an_image(seed):
     theirs = crop_pil(Image.fromarray(pixels))
     assert ours.shape == theirs.shape == (3, 224, 224)
     assert ours.dtype == theirs.dtype == torch.uint8
-    assert (ours.short() - theirs.short()).abs().max() <= MOST_LEVELS_OF_RESIZE
+    levels = (ours.short() - theirs.short()).abs()
+    assert levels.max() <= MOST_LEVELS_OF_RESIZE
+    assert levels.float().mean() < MEAN_LEVELS_OF_RESIZE
 
 
 @pytest.mark.parametrize("size", [(300, 400), (1, 1), (1, 900), (900, 1)])
