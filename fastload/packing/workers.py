@@ -7,6 +7,7 @@ the payload itself. It ends when its pipe closes, so none outlives a packing tha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -29,8 +30,10 @@ _HELD_PIECES = 2
 # malloc.h of glibc; musl has no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-# The kernel takes at most this many buffers in one call (IOV_MAX on Linux and macOS).
-_BUFFERS_PER_WRITE = 1024
+# How much goes to the kernel at once. Whole pieces in one writev took 1.7 to 3 s for 10 000 photos where
+# writes of 128 KB to 1 MB took 0.85 (Linux 6.18, ext4), writes of 32 KB 1.1.
+_WRITE_BYTES = 256 << 10
+_SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,7 @@ class Written:
 class Failed:
     """From a worker: the packing cannot go on."""
 
-    error: Exception
-    details: str
+    error: FastloadError
 
 
 @dataclass(slots=True)
@@ -170,18 +172,19 @@ class WorkerPool:
         except (EOFError, OSError) as error:
             raise self._death(worker) from error
         if isinstance(message, Failed):
-            if isinstance(message.error, FastloadError):
-                raise message.error
-            raise PackError(
-                f"a packing process failed: {message.error!r}; this is a defect of fastload or of the "
-                f"source's own code:\n{message.details}"
-            )
+            raise message.error
         if isinstance(message, Written):
             worker.held.discard(message.number)
         assert isinstance(message, Encoded | Written)
         return message
 
-    def _death(self, worker: _Worker) -> PackError:
+    def _death(self, worker: _Worker) -> FastloadError:
+        """Why a worker is gone: what it said last, if it said anything."""
+        with contextlib.suppress(EOFError, OSError):
+            while worker.connection.poll():
+                message = worker.connection.recv()
+                if isinstance(message, Failed):
+                    return message.error
         worker.process.join(timeout=5)
         code = worker.process.exitcode
         return PackError(
@@ -205,10 +208,12 @@ def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequ
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        connection.send(Failed(_explained(error), traceback.format_exc()))
+        with contextlib.suppress(OSError):  # nobody listens any more
+            connection.send(Failed(_explained(error, workdir)))
 
 
 def _serve(encoder: PieceEncoder, connection: Connection) -> None:
+    """Does what the main process says, until its pipe closes."""
     held: dict[int, list[Any]] = {}
     while True:
         message = connection.recv()
@@ -243,29 +248,48 @@ def _keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, PIECE_LIMIT_BYTES)
 
 
-def _explained(error: Exception) -> Exception:
-    if isinstance(error, OSError) and not isinstance(error, FastloadError):
-        return PackError(f"writing {error.filename or 'the shard'} failed: {error.strerror or error}")
-    return error
+def _explained(error: Exception, workdir: Path) -> FastloadError:
+    """The error in a form that says what to do, and that any process can unpickle."""
+    if isinstance(error, FastloadError):
+        return error
+    if isinstance(error, OSError):
+        return PackError(
+            f"{error.filename or workdir}: cannot be written ({error.strerror or error}): "
+            "what is finished is kept, and the same command resumes"
+        )
+    return PackError(
+        f"a packing process failed: {error!r}; this is a defect of fastload or of the source's own code:\n"
+        f"{traceback.format_exc()}"
+    )
 
 
 def _write(stretch: Stretch, buffers: list[Any]) -> None:
     """Writes buffers one behind the other at the stretch's place."""
-    with stretch.path.open("r+b", buffering=0) as file:
-        file.seek(stretch.offset)
-        try:
-            for begin in range(0, len(buffers), _BUFFERS_PER_WRITE):
-                _write_all(file, buffers[begin : begin + _BUFFERS_PER_WRITE])
-        except OSError as error:
-            error.filename = str(stretch.path)
-            raise
+    try:
+        with stretch.path.open("r+b", buffering=0) as file:
+            file.seek(stretch.offset)
+            for block in _blocks(buffers):
+                written = file.write(block)
+                while written < len(block):  # the last write before a full disk takes a part alone
+                    written += file.write(block[written:])
+    except OSError as error:
+        error.filename = str(stretch.path)
+        raise
 
 
-def _write_all(file: Any, buffers: list[Any]) -> None:
-    """Writes every byte: a call may take only a part, the last one before a full disk does."""
-    wanted = sum(map(len, buffers))
-    written = os.writev(file.fileno(), buffers) if hasattr(os, "writev") else 0
-    if written < wanted:
-        rest = memoryview(b"".join(map(bytes, buffers)))[written:]
-        while rest:
-            rest = rest[file.write(rest) :]
+def _blocks(buffers: list[Any]) -> Iterator[memoryview]:
+    """The buffers' bytes in blocks of a good size: large ones are cut, small ones joined."""
+    small: list[Any] = []
+    small_bytes = 0
+    for buffer in buffers:
+        if len(buffer) < _SMALL_BYTES:
+            small.append(buffer)
+            small_bytes += len(buffer)
+            if small_bytes < _WRITE_BYTES:
+                continue
+        yield memoryview(b"".join(small))
+        small, small_bytes = [], 0
+        if len(buffer) >= _SMALL_BYTES:
+            view = memoryview(buffer)
+            yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
+    yield memoryview(b"".join(small))
