@@ -170,7 +170,7 @@ class _Unpacking:
             if candidate.is_file() and candidate.read_bytes() == data:
                 return candidate
             number += 1
-            candidate = _renamed(place, f"~{number}{place.suffix}")
+            candidate = _named(place, place.stem, f"~{number}{place.suffix}")
         candidate.write_bytes(data)
         self._files += 1
         self._bytes += len(data)
@@ -201,10 +201,10 @@ def _suffix_of(data: bytes) -> str:
 def _with_suffix(place: Path, suffix: str) -> Path:
     """The place under a name that ends in the suffix: `a.png` becomes `a.png.jpg`."""
     own = place.suffix.lower().replace(".jpeg", ".jpg")
-    return place if suffix in ("", own) else _renamed(place.with_name(place.name + "."), suffix)
+    return place if suffix in ("", own) else _named(place, place.name, suffix)
 
 
-def _renamed(place: Path, ending: str) -> Path:
-    """The place with another ending in the place of its suffix, cut to the longest name allowed."""
-    stem = os.fsencode(place.stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
-    return place.with_name(os.fsdecode(stem) + ending)
+def _named(place: Path, stem: str, ending: str) -> Path:
+    """The place under another name, its stem cut to the longest name allowed."""
+    cut = os.fsencode(stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
+    return place.with_name(os.fsdecode(cut) + ending)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,15 +108,29 @@ def _check_shard(folder: Path, number: int) -> tuple[Damage, ...]:
         size, crc32c = path.stat().st_size, file_crc32c(path)
     except OSError as error:
         return (Damage(entry.file, None, f"{path}: cannot be read: {error.strerror}"),)
-    damages = _check_records(folder, manifest, number)
     if size == entry.size_bytes and crc32c == entry.crc32c:
-        return damages
+        return _check_records(folder, manifest, number)
+    damages = _check_records_apart(folder, manifest, number)
     where = f"{len(damages)} records" if damages else "no record, only what lies between them"
     whole = (
         f"{path}: its size is {size} bytes and its checksum {crc32c}, the manifest says "
         f"{entry.size_bytes} and {entry.crc32c}: {where} is damaged"
     )
     return (Damage(entry.file, None, whole), *damages)
+
+
+def _check_records_apart(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
+    """The damaged records of a shard known to be damaged, looked for in a process of their own.
+
+    LMDB trusts the pages of its tree: a page number that leads out of the file ends the process.
+    """
+    try:
+        with ProcessPoolExecutor(1) as apart:
+            return apart.submit(_check_records, folder, manifest, number).result()
+    except BrokenProcessPool:
+        file = manifest.shards[number].file
+        message = f"{folder / file}: its tree is damaged: LMDB crashes reading it, so none of it can be used"
+        return (Damage(file, None, message),)
 
 
 def _check_records(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:

@@ -21,8 +21,8 @@ def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
 def start(arguments: Sequence[object], **options) -> subprocess.Popen[str]:
     """Starts `fastload` as the leader of a session of its own, so that all its processes can be found."""
     command = [*FASTLOAD, *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
 
 
 def session_members(session: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 
 import fastload
-from fastload.errors import DestinationError, OptionError
+from fastload.errors import DestinationError, FastloadError, OptionError, PackError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.resize import SizeLimit
@@ -100,7 +100,16 @@ def pack(
     destination = Path(os.path.abspath(dest))
     _check_apart(source, destination)
     with Staging(destination, overwrite) as staging:
-        return _Job(source, options, fields, workers or usable_cpus(), staging, progress).run()
+        try:
+            return _Job(source, options, fields, workers or usable_cpus(), staging, progress).run()
+        except (FastloadError, BrokenPipeError):  # the latter: whoever watches the progress has gone
+            raise
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise PackError(
+                f"{error.filename or destination}: cannot be written ({reason}): what is finished is kept, "
+                "and the same command resumes"
+            ) from error
 
 
 def _limit(

@@ -11,10 +11,12 @@ A shard counts as finished when its entry in state/ is there; the entry is writt
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import socket
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +27,7 @@ from fastload.errors import DestinationError, PackError
 from fastload.packing.assemble import FinishedShard
 from fastload.packing.piece import Failure
 from fastload.shards.checksum import file_crc32c
-from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
+from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
 from fastload.storage import fsync_folder, replace_folder
 
 try:
@@ -37,6 +39,7 @@ _ENTRY_SUFFIX = ".finished.json"
 
 # fcntl's locks hold between processes; within one, this set does.
 _locked_here: set[Path] = set()
+_locking = threading.Lock()
 
 
 class Staging:
@@ -55,6 +58,7 @@ class Staging:
     def __init__(self, destination: Path, overwrite: bool) -> None:
         # Not resolved as a whole: a destination that is a link must not redirect the rename.
         self.destination = destination.parent.resolve() / destination.name
+        self._overwrite = overwrite
         _check_replaceable(self.destination, overwrite)
         self._root = self.destination.with_name(f".{self.destination.name}.partial")
         self.dataset = self._root / "dataset"
@@ -64,8 +68,14 @@ class Staging:
     def __enter__(self) -> Staging:
         try:
             self._lock = _take_lock(self._root, self.destination)
-            self.dataset.mkdir(exist_ok=True)
-            self.state.mkdir(exist_ok=True)
+            try:
+                # Whoever held the lock before may have published what was not there a moment ago.
+                _check_replaceable(self.destination, self._overwrite)
+                self.dataset.mkdir(exist_ok=True)
+                self.state.mkdir(exist_ok=True)
+            except OSError:
+                _release_lock(self._root, self._lock)
+                raise
         except DestinationError:
             raise
         except OSError as error:
@@ -146,11 +156,9 @@ class Staging:
         Raises:
             DestinationError: Something else appeared there meanwhile.
         """
-        for folder in (*self.dataset.iterdir(), self.dataset):
-            if folder.is_dir():
-                fsync_folder(folder)
-        if self.destination.exists():
-            _check_replaceable(self.destination, overwrite=True)
+        _fsync_tree(self.dataset)
+        if os.path.lexists(self.destination):
+            _check_replaceable(self.destination, self._overwrite)
             replace_folder(self.dataset, self.destination)
         else:
             os.rename(self.dataset, self.destination)
@@ -174,15 +182,37 @@ def _check_replaceable(destination: Path, overwrite: bool) -> None:
             f"{destination}: is no packed dataset, so --overwrite does not replace it: "
             "choose another destination, or remove it yourself"
         )
-    others = [path.name for path in destination.iterdir() if not _belongs(path)]
-    if others:
+    other = _first_foreign(destination)
+    if other is not None:
         raise DestinationError(
-            f"{destination}: also holds {others[0]!r}, which is not ours to delete: move it away first"
+            f"{destination}: also holds {str(other.relative_to(destination))!r}, which is not ours to delete: "
+            "move it away first"
         )
 
 
-def _belongs(path: Path) -> bool:
-    return path.name == "manifest.json" or path.name.startswith("shard-") or is_packed(path)
+def _first_foreign(folder: Path) -> Path | None:
+    """Something in a packed dataset, or in a folder of several, that packing did not put there."""
+    for path in sorted(folder.iterdir()):
+        is_folder = path.is_dir() and not path.is_symlink()
+        if is_folder and is_packed(path):
+            other = _first_foreign(path)
+        else:
+            is_ours = path.name == MANIFEST_NAME or is_shard_name(path.name)
+            other = None if is_ours and not is_folder else path
+        if other is not None:
+            return other
+    return None
+
+
+def _fsync_tree(folder: Path) -> None:
+    """Writes all that lies in a folder to the disk, so that what is published outlasts a crash."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            _fsync_tree(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    fsync_folder(folder)
 
 
 def _read_finished(path: Path, folder: Path) -> FinishedShard | None:
@@ -212,12 +242,27 @@ def _write_atomically(path: Path, text: str) -> None:
 
 def _take_lock(root: Path, destination: Path) -> Any:
     """Locks the staging folder for this process, and says in the lock who that is."""
-    if root in _locked_here:
-        raise DestinationError(f"{destination}: this process is packing to it already")
+    with _locking:
+        if root in _locked_here:
+            raise DestinationError(f"{destination}: this process is packing to it already")
+        _locked_here.add(root)
+    try:
+        file = _locked_file(root, destination)
+    except BaseException:
+        _locked_here.discard(root)
+        raise
+    holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    with contextlib.suppress(OSError):  # a full disk: the next one to ask is told less, that is all
+        file.truncate(0)
+        file.write(holder.encode())
+    return file
+
+
+def _locked_file(root: Path, destination: Path) -> Any:
     while True:
         root.mkdir(parents=True, exist_ok=True)
         try:
-            file = open(root / "lock", "a+")  # noqa: SIM115 - held until the packing ends
+            file = open(root / "lock", "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
         except FileNotFoundError:
             continue  # the process that held it has just removed the folder
         if fcntl is not None:
@@ -226,13 +271,8 @@ def _take_lock(root: Path, destination: Path) -> Any:
             except OSError as error:
                 raise DestinationError(_who_holds(file, destination)) from error
         if _is_current(file, root / "lock"):
-            break
+            return file
         file.close()
-    _locked_here.add(root)
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-    file.flush()
-    return file
 
 
 def _is_current(file: Any, path: Path) -> bool:
@@ -245,19 +285,21 @@ def _is_current(file: Any, path: Path) -> bool:
 
 def _who_holds(file: Any, destination: Path) -> str:
     file.seek(0)
-    holder = file.read() or "another process"
+    holder = file.read().decode(errors="replace") or "another process"
     file.close()
     return f"{destination}: {holder} is packing to it: wait for it to end, or choose another destination"
 
 
 def _release_lock(root: Path, file: Any) -> None:
-    """Unlocks; removes the staging folder where a published dataset has left it empty."""
+    """Unlocks; removes the staging folder where nothing is in it that could be resumed."""
     try:
-        if not (root / "state").exists():
-            (root / "lock").unlink()
-            root.rmdir()
+        for name in ("dataset", "state"):
+            with contextlib.suppress(FileNotFoundError):
+                (root / name).rmdir()
+        (root / "lock").unlink()
+        root.rmdir()
     except OSError:
-        pass  # a leftover of an earlier run is no reason to fail what has succeeded
+        pass  # an unfinished packing, or a leftover that is no reason to fail what has succeeded
     finally:
         file.close()
         _locked_here.discard(root)

@@ -7,6 +7,8 @@ A shard is read by column and row; the bytes handed out are never copied more th
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.shards.schema import Column
+from fastload.storage import free_bytes
 
 Bytes = NDArray[np.uint8]
+
+# A disk on which a write has just failed is taken to be full with less than this left.
+_FULL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,12 @@ class ShardReader(Protocol):
 
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column, (count, *row shape), read-only, mapped where the container can."""
+
+
+def write_error(path: Path, error: Exception) -> OSError:
+    """What a library's error in writing means: not always do HDF5 and LMDB say that the disk is full."""
+    number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
+    return OSError(number, f"{os.strerror(number)}: {error}", str(path))
 
 
 def writer_for(container: str) -> type[ShardWriter]:

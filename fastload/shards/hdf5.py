@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import Bytes, Payload, ShardContent
+from fastload.shards.container import Bytes, Payload, ShardContent, write_error
 from fastload.shards.schema import CRC32C, Column
 
 # With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
@@ -50,6 +50,8 @@ class Hdf5Writer:
                 _copy_payload(payload, structure, payload_begin)
                 os.replace(structure, path)
                 payload.path.unlink()
+        except RuntimeError as error:  # what h5py makes of a file that cannot be closed
+            raise write_error(path, error) from error
         finally:
             structure.unlink(missing_ok=True)
 

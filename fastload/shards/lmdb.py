@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import Ragged, ShardContent
+from fastload.shards.container import Ragged, ShardContent, write_error
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
@@ -46,7 +46,10 @@ class LmdbWriter:
         size = content.payload.size_bytes
         with content.payload.path.open("rb") as file:
             payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-            _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
+            try:
+                _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
+            except lmdb.Error as error:
+                raise write_error(draft, error) from error
         os.replace(draft, path)
         content.payload.path.unlink()
 

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -98,7 +99,9 @@ def test_killed_packing_resumes_whenever_it_is_killed(source, reference, tmp_pat
     for seed in range(40):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        codes.append(check_one_kill(source, reference, folder, random.Random(seed).uniform(0, 1) * reference[1]))
+        codes.append(
+            check_one_kill(source, reference, folder, random.Random(seed).uniform(0, 1) * reference[1])
+        )
         shutil.rmtree(folder)
     assert codes.count(-signal.SIGKILL) > 20
 
@@ -165,17 +168,19 @@ def test_resuming_at_once_while_old_workers_still_end(source, reference, tmp_pat
 def test_workers_that_outlive_their_packing_do_not_disturb_the_next(source, reference, tmp_path):
     wanted, seconds, container = reference
     dest = tmp_path / "photos.fl"
-    process = start(arguments(source, dest, container))
+    process = start(arguments(source, dest, container), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.6 * seconds)
     workers = [member for member in session_members(process.pid) if member != process.pid]
-    for worker in workers:
-        os.kill(worker, signal.SIGSTOP)
-    process.kill()
-    process.communicate()
-    following = start(arguments(source, dest, container))
-    time.sleep(0.6 * seconds)
-    for worker in workers:
-        os.kill(worker, signal.SIGCONT)
+    try:
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        following = start(arguments(source, dest, container))
+        time.sleep(0.6 * seconds)
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
     _, errors = following.communicate(timeout=60)
     assert following.returncode == 0, errors
     wait_until_gone(process.pid)

@@ -1,0 +1,98 @@
+"""A disk that fills up: one clear sentence, nothing half-done, and resuming once there is room."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from tests.folders import class_folders, tree
+
+from fastload import pack, verify
+
+# Runs in a mount namespace of its own, where a small tmpfs lies over the folder: packs onto it with
+# little room, then again with enough, copies what came of it, and tells what happened.
+PROGRAM = """
+import json, shutil, subprocess, sys
+folder, source, out, container, encode, sizes = *sys.argv[1:6], json.loads(sys.argv[6])
+def mount(*arguments):
+    subprocess.run(["mount", "-t", "tmpfs", *arguments, "tmpfs", folder], check=True)
+def pack(number):
+    command = [sys.executable, "-m", "fastload", "pack", source, f"{folder}/{number}.fl", "--workers", "2"]
+    command += ["--encode", encode, "--format", container, "--shard-size", "60KB"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return [done.returncode, done.stderr]
+mount("-o", "size=100m")
+told = []
+for number, size in enumerate(sizes):
+    mount("-o", f"remount,size={size}k")
+    first = pack(number)
+    mount("-o", "remount,size=100m")
+    told.append([size, first, pack(number)])
+    if told[-1][-1][0] not in (0, 2):  # done now, or done already
+        break
+    shutil.copytree(f"{folder}/{number}.fl", f"{out}/{number}.fl")
+    shutil.rmtree(f"{folder}/{number}.fl")
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def unshare():
+    """The command that gives a mount namespace; skips where that is not permitted."""
+    for options in (["-m"], ["-r", "-m"]):
+        command = ["unshare", *options]
+        try:
+            tried = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]
+            subprocess.run([*command, *tried], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return command
+    pytest.skip("needs a mount namespace (unshare -m), which this system does not permit")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return class_folders(tmp_path_factory.mktemp("source") / "photos", 100, size=(40, 50))
+
+
+def check(unshare, source, folder, container, encode, sizes_kb):
+    (folder / "small").mkdir()
+    (folder / "out").mkdir()
+    program = [sys.executable, "-c", PROGRAM, folder / "small", source, folder / "out", container, encode]
+    done = subprocess.run([*unshare, *program, json.dumps(sizes_kb)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pack(source, folder / "reference.fl", encode=encode, format=container, shard_size="60KB", workers=2)
+    wanted = tree(folder / "reference.fl")
+    codes = []
+    for number, (size, (code, errors), (code_again, errors_again)) in enumerate(json.loads(done.stdout)):
+        codes.append(code)
+        if code:
+            assert code == 3, errors
+            assert "No space left on device" in errors, (size, errors)
+            assert errors.startswith("fastload: "), (size, errors)
+            assert errors.count("\n") == 1, (size, errors)
+            assert "unexpected" not in errors, (size, errors)
+            assert str(folder / "small") in errors, (size, errors)
+            assert code_again == 0, (size, errors, errors_again)
+        assert tree(folder / "out" / f"{number}.fl") == wanted
+        assert not verify(folder / "out" / f"{number}.fl", workers=1).damages
+    return codes
+
+
+@pytest.mark.parametrize(("container", "encode"), [("hdf5", "keep"), ("lmdb", "keep"), ("hdf5", "tiled")])
+def test_full_disk_says_so_and_resumes(tmp_path, unshare, source, container, encode, require_tool):
+    if encode == "tiled":
+        require_tool("jpegtran")
+    needed_kb = sum(path.stat().st_size for path in source.rglob("*.jpg")) // 1000
+    sizes = [4, 24, 64, needed_kb // 3, needed_kb - 20]
+    assert 3 in check(unshare, source, tmp_path, container, encode, sizes)
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("encode", ["keep", "jpeg", "tiled", "raw"])
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_disk_that_is_full_at_any_point_says_so_and_resumes(tmp_path, unshare, source, container, encode):
+    codes = check(unshare, source, tmp_path, container, encode, list(range(4, 1200, 12)))
+    assert codes.count(3) > 10
