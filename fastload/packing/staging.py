@@ -185,8 +185,8 @@ def _check_replaceable(destination: Path, overwrite: bool) -> None:
     other = _first_foreign(destination)
     if other is not None:
         raise DestinationError(
-            f"{destination}: also holds {str(other.relative_to(destination))!r}, which is not ours to delete: "
-            "move it away first"
+            f"{destination}: also holds {str(other.relative_to(destination))!r}, which is not ours to "
+            "delete: move it away first"
         )
 
 

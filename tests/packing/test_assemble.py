@@ -50,7 +50,7 @@ def assemble(folder, source, on_error, container, shard_bytes, cuts, seed=0):
     order = random.Random(seed)
     pending, finished = [], []
     ends = [*sorted(cut for cut in cuts if 0 < cut < len(source)), len(source)]
-    for start, stop in zip([0, *ends], ends):
+    for start, stop in zip([0, *ends], ends, strict=False):
         piece, payload = encoder.encode(start, stop)
         assert piece.stop == stop
         pending.append((start, assembler.place(start, piece), payload))

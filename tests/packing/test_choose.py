@@ -3,12 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.folders import class_folders, encoded, pixels
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
 from fastload.packing.choose import SAMPLE_RECORDS, Sample, choose_encoding, combine, look_at
 from fastload.sources import open_source
+from tests.folders import class_folders, encoded, pixels
 
 PHOTOS = Sample(records=1000, mean_source_bytes=110_000, mean_pixels=470 * 390, jpeg_share=1.0)
 THUMBNAILS = Sample(records=50_000, mean_source_bytes=950, mean_pixels=32 * 32, jpeg_share=1.0)

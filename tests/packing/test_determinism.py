@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from tests.folders import class_folders, tree
 
 from fastload import pack
+from tests.folders import class_folders, tree
 
 CONTAINERS = pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 

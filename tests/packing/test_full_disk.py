@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from tests.folders import class_folders, tree
 
 from fastload import pack, verify
+from tests.folders import class_folders, tree
 
 # Runs in a mount namespace of its own, where a small tmpfs lies over the folder: packs onto it with
 # little room, then again with enough, copies what came of it, and tells what happened.

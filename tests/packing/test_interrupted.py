@@ -9,10 +9,10 @@ import subprocess
 import time
 
 import pytest
-from tests.commands import run, session_members, start, wait_until_gone
-from tests.folders import encoded, pixels, tree
 
 from fastload import PackError, pack
+from tests.commands import run, session_members, start, wait_until_gone
+from tests.folders import encoded, pixels, tree
 
 SHARD_BYTES = 150_000
 

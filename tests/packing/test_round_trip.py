@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from tests.folders import class_folders, encoded, files_in, pixels, tree
-from tests.images.pictures import file_of
 
 from fastload import PackedDataset, pack, unpack, verify
 from fastload.shards.manifest import read_manifest
 from fastload.shards.records import RecordReader
+from tests.folders import class_folders, encoded, files_in, pixels, tree
+from tests.images.pictures import file_of
 
 CONTAINERS = pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 
@@ -87,7 +87,8 @@ def test_files_of_every_make_are_packed_in_every_encoding(tmp_path, container, e
 
 
 NAME_CHARACTERS = st.characters(codec="utf-8", exclude_characters="/\0")
-# A name has at most 255 bytes, five of them for the suffix; bytes that are no UTF-8 stand in it as lone surrogates.
+# A name has at most 255 bytes, five of them for the suffix; bytes that are no UTF-8 stand in it as lone
+# surrogates.
 NAMES = st.one_of(
     st.text(NAME_CHARACTERS, min_size=1, max_size=60).filter(lambda name: name not in (".", "..")),
     st.binary(min_size=1, max_size=250).map(lambda data: os.fsdecode(data.translate(None, b"/\0") or b"x")),

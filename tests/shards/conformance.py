@@ -6,6 +6,10 @@ import time
 
 import numpy as np
 import pytest
+
+from fastload.errors import DamageError
+from fastload.shards.container import open_shard
+from fastload.shards.schema import CRC32C, KEY, Column, record_columns
 from tests.shards.contents import (
     EVERY_FIELD,
     IMAGE,
@@ -13,10 +17,6 @@ from tests.shards.contents import (
     read_rows,
     write_shard,
 )
-
-from fastload.errors import DamageError
-from fastload.shards.container import open_shard
-from fastload.shards.schema import CRC32C, KEY, Column, record_columns
 
 EVERY_COLUMN = (*record_columns(EVERY_FIELD), CRC32C)
 FEW_COLUMNS = (*record_columns((IMAGE,)), CRC32C)

@@ -6,13 +6,13 @@ import h5py
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.shards.conformance import EVERY_COLUMN, FEW_COLUMNS, ContainerConformance
-from tests.shards.contents import columns_and_rows, content_of, random_rows, read_rows, write_shard
 
 from fastload.errors import DamageError
 from fastload.shards import hdf5
 from fastload.shards.container import open_shard
 from fastload.shards.schema import CRC32C, Column
+from tests.shards.conformance import EVERY_COLUMN, FEW_COLUMNS, ContainerConformance
+from tests.shards.contents import columns_and_rows, content_of, random_rows, read_rows, write_shard
 
 
 class TestHdf5(ContainerConformance):
@@ -78,7 +78,8 @@ def test_payload_is_never_copied(tmp_path, columns):
 
 def test_pixels_of_one_shape_are_one_array(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
-    rows = [dict(row, image=image.tobytes()) for row, image in zip(random_rows(FEW_COLUMNS, 4), pixels)]
+    given = zip(random_rows(FEW_COLUMNS, 4), pixels, strict=True)
+    rows = [dict(row, image=image.tobytes()) for row, image in given]
     path = write_shard("hdf5", tmp_path, FEW_COLUMNS, rows, row_shape=(5, 6, 3))
     with h5py.File(path, "r") as file:
         assert np.array_equal(file["image/data"][()], pixels)
@@ -106,7 +107,7 @@ def test_h5py_reads_a_shard_without_fastload(tmp_path):
 def test_datasets_are_contiguous_and_uncompressed(tmp_path):
     path = write_shard("hdf5", tmp_path, EVERY_COLUMN, random_rows(EVERY_COLUMN, 12))
     with h5py.File(path, "r") as file:
-        names = [name for name in contents(path)]
+        names = list(contents(path))
         assert names
         for name in names:
             assert file[name].chunks is None

@@ -3,6 +3,7 @@
 import lmdb
 import numpy as np
 from hypothesis import given
+
 from tests.shards.conformance import EVERY_COLUMN, ContainerConformance
 from tests.shards.contents import columns_and_rows, random_rows, read_rows, write_shard
 
@@ -23,9 +24,11 @@ def test_any_fields_and_records_come_back(tmp_path_factory, content):
 def test_plain_lmdb_reads_a_shard_by_the_documented_keys(tmp_path):
     rows = random_rows(EVERY_COLUMN, 12)
     path = write_shard("lmdb", tmp_path, EVERY_COLUMN, rows)
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment:
-        with environment.begin() as transaction:
-            stored = dict(transaction.cursor())
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment,
+        environment.begin() as transaction,
+    ):
+        stored = dict(transaction.cursor())
     wanted = {b"records": b"12"}
     for column in EVERY_COLUMN:
         if column.ragged:
@@ -39,9 +42,11 @@ def test_plain_lmdb_reads_a_shard_by_the_documented_keys(tmp_path):
 def test_fixed_columns_are_little_endian_arrays(tmp_path):
     rows = random_rows(EVERY_COLUMN, 5)
     path = write_shard("lmdb", tmp_path, EVERY_COLUMN, rows)
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment:
-        with environment.begin() as transaction:
-            values = np.frombuffer(transaction.get(b"scalar_uint32"), "<u4")
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment,
+        environment.begin() as transaction,
+    ):
+        values = np.frombuffer(transaction.get(b"scalar_uint32"), "<u4")
     assert values.tolist() == [int.from_bytes(row["scalar_uint32"], "little") for row in rows]
 
 

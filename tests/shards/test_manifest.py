@@ -126,7 +126,7 @@ def resealed(**changes):
     ],
 )
 def test_malformed_manifest_with_a_right_digest_is_refused(changes):
-    with pytest.raises(FormatError, match="here|describes a field"):
+    with pytest.raises(FormatError, match=r"here|describes a field"):
         Manifest.from_bytes(resealed(**changes), "here")
 
 

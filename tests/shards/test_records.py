@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.shards.contents import IMAGE, content_of
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
 from fastload.shards.checksum import file_crc32c, record_crc32c
@@ -17,6 +16,7 @@ from fastload.shards.container import writer_for
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import CRC32C, DTYPES, Field, record_columns
+from tests.shards.contents import IMAGE, content_of
 
 FIELDS = (
     IMAGE,
@@ -222,7 +222,7 @@ def test_threads_share_a_reader(dataset):
         reader = RecordReader(dataset)
         with ThreadPoolExecutor(8) as pool:
             indices = [index % 10 for index in range(800)]
-            labels = pool.map(lambda index: reader.read(index)["label"], indices)
+            labels = pool.map(lambda index, reader=reader: reader.read(index)["label"], indices)
             assert list(labels) == indices
 
 

@@ -3,10 +3,10 @@
 import pickle
 
 import pytest
-from tests.shards.contents import EVERY_FIELD
 
 from fastload.errors import FormatError, OptionError
 from fastload.shards.schema import Field, record_columns
+from tests.shards.contents import EVERY_FIELD
 
 
 @pytest.mark.parametrize("field", EVERY_FIELD, ids=lambda field: field.name)
