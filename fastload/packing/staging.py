@@ -102,14 +102,11 @@ class Staging:
         for folder in (self.dataset, self.state):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def begin(self, job: dict[str, Any]) -> bool:
+    def begin(self, job: dict[str, Any]) -> None:
         """Makes ready for a job; clears away what another job, or another state of the source, left.
 
         Args:
             job: Everything that decides the output's bytes.
-
-        Returns:
-            Whether an earlier packing of the very same job can be resumed.
         """
         path = self.state / "job.json"
         wanted = json.dumps(job, sort_keys=True)
@@ -122,7 +119,6 @@ class Staging:
                 shutil.rmtree(folder)
                 folder.mkdir()
             _write_atomically(path, wanted)
-        return resumes
 
     def finished(self, split: str, folder: Path) -> list[FinishedShard]:
         """The shards of a split that an earlier run finished, checked; removes all other files."""
@@ -156,7 +152,7 @@ class Staging:
         Raises:
             DestinationError: Something else appeared there meanwhile.
         """
-        _fsync_tree(self.dataset)
+        _fsync_manifests(self.dataset)
         if os.path.lexists(self.destination):
             _check_replaceable(self.destination, self._overwrite)
             replace_folder(self.dataset, self.destination)
@@ -204,12 +200,16 @@ def _first_foreign(folder: Path) -> Path | None:
     return None
 
 
-def _fsync_tree(folder: Path) -> None:
-    """Writes all that lies in a folder to the disk, so that what is published outlasts a crash."""
+def _fsync_manifests(folder: Path) -> None:
+    """Writes manifests and folders to the disk, not shards.
+
+    Shards reach it when the kernel finds the time, as with tar and cp: to wait for that would triple the
+    time that `keep` takes. Were the power to fail before, the manifest tells what is missing.
+    """
     for path in folder.iterdir():
         if path.is_dir():
-            _fsync_tree(path)
-        else:
+            _fsync_manifests(path)
+        elif path.name == MANIFEST_NAME:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     fsync_folder(folder)

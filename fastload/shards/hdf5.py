@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import Bytes, Payload, ShardContent, write_error
+from fastload.shards.container import Bytes, Payload, ShardContent
 from fastload.shards.schema import CRC32C, Column
 
 # With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
 # one that is created right behind its superblock and root group, at 4096. Where a release should place
-# it elsewhere, the payload is copied to that place instead: see _write.
+# it elsewhere, the payload is moved to that place: see _move_payload.
 _ALIGNMENT = 4096
 _ALIGNMENT_THRESHOLD = 512
 
@@ -39,26 +39,26 @@ class Hdf5Writer:
     @staticmethod
     def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
         """Writes one shard; see `ShardWriter.write`."""
-        structure = path.with_name(path.name + ".structure")
-        try:
-            payload_begin = _write_structure(structure, columns, content)
-            payload = content.payload
-            if payload_begin in (None, _ALIGNMENT) and payload.size_bytes:
-                _graft(structure, payload)
-                os.replace(payload.path, path)
-            else:
-                _copy_payload(payload, structure, payload_begin)
-                os.replace(structure, path)
-                payload.path.unlink()
-        except RuntimeError as error:  # what h5py makes of a file that cannot be closed
-            raise write_error(path, error) from error
-        finally:
-            structure.unlink(missing_ok=True)
+        payload = content.payload
+        structure, begin = _structure(columns, content)
+        if begin is not None and begin != _ALIGNMENT:
+            _move_payload(payload, begin)
+        begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
+        with payload.path.open("r+b") as file:
+            for offset, stretch in structure.stretches(begin, end):
+                file.seek(offset)
+                file.write(stretch)
+            file.truncate(structure.size_bytes)
+        os.replace(payload.path, path)
 
 
-def _write_structure(path: Path, columns: Sequence[Column], content: ShardContent) -> int | None:
-    """Writes everything but the payload's bytes, for which a hole is left; returns where that begins."""
-    with _create(path) as file:
+def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[SparseFile, int | None]:
+    """The file without the payload's bytes, for which a hole is left; and where that begins, if anywhere.
+
+    Made in memory, because the HDF5 library crashes where a disk is full (1.14 and 2.0, on close).
+    """
+    structure = SparseFile()
+    with _create(structure) as file:
         payload = content.payload
         begin = _reserve(file, payload)
         _add(file, f"{payload.column}/offsets", payload.offsets)
@@ -68,10 +68,10 @@ def _write_structure(path: Path, columns: Sequence[Column], content: ShardConten
             elif column.name != payload.column:
                 _add(file, f"{column.name}/data", content.ragged[column.name].data)
                 _add(file, f"{column.name}/offsets", content.ragged[column.name].offsets)
-        return begin
+    return structure, begin
 
 
-def _create(path: Path) -> h5py.File:
+def _create(structure: SparseFile) -> h5py.File:
     """Makes an empty file. Neither it nor what `_add` adds says when it was made: equal content, equal bytes.
 
     That is why h5py's own ways are not gone: they make groups that do.
@@ -79,10 +79,12 @@ def _create(path: Path) -> h5py.File:
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fileobj_driver(h5py.h5fd.fileobj_driver, structure)
     access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_V110)
     access.set_alignment(_ALIGNMENT_THRESHOLD, _ALIGNMENT)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, creation, access))
+    name = repr(structure).encode()  # must only be another one for every file that is open
+    return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, creation, access))
 
 
 def _add(file: h5py.File, name: str, array: NDArray[Any]) -> None:
@@ -117,25 +119,14 @@ def _reserve(file: h5py.File, payload: Payload) -> int | None:
     return None if offset is None else int(offset)
 
 
-def _graft(structure: Path, payload: Payload) -> None:
-    """Copies what lies before and behind the payload from the structure's file into the payload's."""
-    end = _ALIGNMENT + payload.size_bytes
-    with structure.open("rb") as source, payload.path.open("r+b") as target:
-        target.write(source.read(_ALIGNMENT))
-        source.seek(end)
-        target.seek(end)
-        shutil.copyfileobj(source, target, 1 << 20)
-        target.truncate()
-
-
-def _copy_payload(payload: Payload, target: Path, begin: int | None) -> None:
-    """Copies the payload into the file that holds the structure: the plain way."""
-    if begin is None:
-        return
-    with payload.path.open("rb") as source, target.open("r+b") as file:
+def _move_payload(payload: Payload, begin: int) -> None:
+    """Moves the payload within its file to where HDF5 wants it."""
+    draft = payload.path.with_name(payload.path.name + ".moved")
+    with payload.path.open("rb") as source, draft.open("wb") as target:
         source.seek(_ALIGNMENT)
-        file.seek(begin)
-        shutil.copyfileobj(source, file, 1 << 20)
+        target.seek(begin)
+        shutil.copyfileobj(source, target, 1 << 20)
+    os.replace(draft, payload.path)
 
 
 class Hdf5Reader:
