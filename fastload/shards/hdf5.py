@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fastload.errors import DamageError
 from fastload.shards.container import Bytes, Payload, ShardContent
 from fastload.shards.schema import CRC32C, Column
+from fastload.shards.sparse import SparseFile
 
 # With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
 # one that is created right behind its superblock and root group, at 4096. Where a release should place

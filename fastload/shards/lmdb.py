@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import Ragged, ShardContent, write_error
+from fastload.shards.container import Bytes, Ragged, ShardContent, write_error
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
@@ -167,6 +167,7 @@ class LmdbReader:
         self._columns = columns
         self._environment: _Environment | None = None
         self._fixed: dict[str, NDArray[Any]] = {}
+        self._checksummed: list[tuple[Bytes | None, bytes]] = []
         self._open()
         _readers.add(self)
 
@@ -184,7 +185,16 @@ class LmdbReader:
                 "restore the file from a copy, or pack again"
             ) from error
         self._environment = environment
+        self._checksummed = [
+            (self._bytes_of(column), column.name.encode() + b"/")
+            for column in self._columns
+            if column != CRC32C
+        ]
         return environment
+
+    def _bytes_of(self, column: Column) -> Bytes | None:
+        fixed = self._fixed.get(column.name)
+        return None if fixed is None else fixed.reshape(-1).view(np.uint8).reshape(self.count, -1)
 
     def _mapped(self, environment: _Environment, column: Column) -> NDArray[Any]:
         value = environment.get(column.name.encode())
@@ -207,9 +217,20 @@ class LmdbReader:
             raise DamageError(f"{self._path}: key {column}/{index:08d} is missing")
         return bytes(value)
 
-    def rows(self, index: int) -> list[bytes]:
+    def rows(self, index: int) -> list[bytes | Bytes]:
         """The stored bytes of one record in all columns that its checksum reads, in their order."""
-        return [self.row(column.name, index) for column in self._columns if column != CRC32C]
+        # Written out, because it runs for every record: a call of row() a column takes 1.5 times as long.
+        environment = self._environment or self._open()
+        number = b"%08d" % index
+        try:
+            return [
+                fixed[index] if fixed is not None else bytes(environment.get(prefix + number))  # type: ignore[arg-type]
+                for fixed, prefix in self._checksummed
+            ]
+        except (TypeError, lmdb.Error) as error:
+            raise DamageError(
+                f"{self._path}, record {index} of the shard: a value is missing ({error})"
+            ) from error
 
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column: a copy."""
@@ -220,7 +241,7 @@ class LmdbReader:
 
     def leave(self) -> None:
         """Lets go of the file until the next read."""
-        self._fixed = {}
+        self._fixed, self._checksummed = {}, []
         self._environment = None
 
 

@@ -68,7 +68,8 @@ class SparseFile(io.RawIOBase):
             page[begin : begin + size] = view[done : done + size]
             self._position += size
             done += size
-        self.size_bytes = max(self.size_bytes, self._position)
+        if done:
+            self.size_bytes = max(self.size_bytes, self._position)
         return done
 
     def stretches(self, hole_begin: int, hole_end: int) -> Iterator[tuple[int, memoryview]]:
