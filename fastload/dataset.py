@@ -98,7 +98,8 @@ class PackedDataset(_ImageDataset):
     A sample is (image, target). The image is RGB, uint8: without a transform a tensor (3, height,
     width), a view in channels-last memory; with one, the transform is given an array (height, width,
     3), or a PIL image if it is one of torchvision's. The target is the label, an int (-1 where the
-    source had none); where records have further fields, a dict of all fields but the image.
+    source had none); where records have further fields, a dict of all fields but the image. A second
+    image, such as a mask, is given as its encoded bytes.
 
     Opening reads the manifest alone. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -150,7 +151,13 @@ class PackedDataset(_ImageDataset):
 
     @cached_property
     def targets(self) -> list[int]:
-        """The labels of all records, unchecked; empty where records have none."""
+        """The labels of all records; empty where records have none.
+
+        Checked shard by shard, unless `verify` is `never`.
+
+        Raises:
+            DamageError: A shard is missing, or its labels differ from what their checksum says.
+        """
         if not any(field.name == "label" for field in self._target_fields):
             return []
         return self._records.column("label").tolist()  # type: ignore[no-any-return]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import numpy as np
 
 from fastload.errors import DamageError, DecodeError, DestinationError, PackError
 from fastload.images.decode import encode
@@ -36,12 +38,15 @@ class UnpackResult:
         size_bytes: Their size.
         table: The CSV with labels and further fields, where the folders do not tell them.
         damaged: Records that were left out because they are damaged, one message each.
+        unwritten: The names of fields that neither folders nor a table can hold: arrays, bytes and
+            further images.
     """
 
     files: int
     size_bytes: int
     table: Path | None
     damaged: tuple[str, ...]
+    unwritten: tuple[str, ...] = ()
 
 
 def unpack(
@@ -55,9 +60,12 @@ def unpack(
     Encoded images come back as the bytes that are stored: with `keep`, those of the source. Pixels
     (`raw`, `yuv420`) are written as PNG. A file that is of another format than its source gets one
     more suffix: `a.png` stored with `jpeg` becomes `a.png.jpg`. Two records with one key and different images
-    become `a.jpg` and `a~2.jpg`. Where the labels do not follow from the folders, `labels.csv` holds
-    them, in the form that `pack` takes. Of a folder with several packed datasets, each goes to a
-    folder of its split's name.
+    become `a.jpg` and `a~2.jpg`. Of a folder with several packed datasets, each goes to a folder of its
+    split's name.
+
+    Where the labels do not follow from the folders, `labels.csv` holds them, in the form that `pack` takes
+    and gives the same labels for: as class names where these sort as the labels count, else as numbers,
+    with the names in a column `class`.
 
     Args:
         path: The packed dataset, or a folder with several.
@@ -87,6 +95,7 @@ def unpack(
         sum(result.size_bytes for result in results),
         next((result.table for result in results if result.table), None),
         tuple(message for result in results for message in result.damaged),
+        tuple(dict.fromkeys(name for result in results for name in result.unwritten)),
     )
 
 
@@ -110,13 +119,14 @@ class _Unpacking:
             self._root.mkdir(parents=True, exist_ok=True)
             if is_folder:
                 for name in self._manifest.classes:
-                    safe_path(self._root, name).mkdir(exist_ok=True)
+                    safe_path(self._root, name).mkdir(parents=True, exist_ok=True)
             if names_follow or not fields:
                 self._write_all()
                 return self._result(None)
             table = self._root / LABELS_NAME
             with table.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                self._write_all(csv.writer(file), fields)
+                # Quoted, or reading would drop the spaces that a name or a text begins with.
+                self._write_all(_Table(csv.writer(file, quoting=csv.QUOTE_ALL), self._reader, fields))
             return self._result(table)
         except OSError as error:
             if isinstance(error, DamageError):
@@ -124,30 +134,22 @@ class _Unpacking:
             raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
 
     def _result(self, table: Path | None) -> UnpackResult:
-        return UnpackResult(self._files, self._bytes, table, tuple(self._damaged))
+        unwritten = [field.name for field in self._manifest.fields[1:] if field.kind not in _TABLE_KINDS]
+        return UnpackResult(self._files, self._bytes, table, tuple(self._damaged), tuple(unwritten))
 
-    def _write_all(self, table: Any = None, fields: list[Field] | None = None) -> None:
-        if table is not None:
-            table.writerow(["path", *(field.name for field in fields or ())])
+    def _write_all(self, table: _Table | None = None) -> None:
         for index in range(len(self._reader)):
             try:
                 record = self._reader.read(index)
                 data, suffix = self._file_of(record)
             except (DamageError, DecodeError) as error:
                 self._damaged.append(str(error))
-                continue
-            written = self._write(_with_suffix(safe_path(self._root, record.key), suffix), data)
-            if table is not None:
-                row = [self._cell(record, field) for field in fields or ()]
-                table.writerow([written.relative_to(self._root).as_posix(), *row])
+            else:
+                written = self._write(_with_suffix(safe_path(self._root, record.key), suffix), data)
+                if table is not None:
+                    table.add(written.relative_to(self._root).as_posix(), record)
             if self._progress is not None:
                 self._progress(index + 1, len(self._reader))
-
-    def _cell(self, record: Record, field: Field) -> Any:
-        value = record[field.name]
-        if field.name == "label" and 0 <= value < len(self._manifest.classes):
-            return self._manifest.classes[value]
-        return value
 
     def _file_of(self, record: Record) -> tuple[bytes, str]:
         """The bytes of a record's file, and the suffix that its name must end in ("" for any)."""
@@ -164,7 +166,10 @@ class _Unpacking:
 
     def _write(self, place: Path, data: bytes) -> Path:
         """Writes a file, under another name where a different one has that name already."""
-        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            place = self._beside_files(place)
         candidate, number = place, 1
         while candidate.exists():
             if candidate.is_file() and candidate.read_bytes() == data:
@@ -176,6 +181,57 @@ class _Unpacking:
         self._bytes += len(data)
         return candidate
 
+    def _beside_files(self, place: Path) -> Path:
+        """A place whose folders do not bear the names of files that are there already; makes them."""
+        folder = self._root
+        for part in place.relative_to(self._root).parts[:-1]:
+            wanted = folder = folder / part
+            number = 1
+            while folder.exists() and not folder.is_dir():
+                number += 1
+                folder = _named(wanted, wanted.name, f"~{number}")
+            folder.mkdir(exist_ok=True)
+        return folder / place.name
+
+
+class _Table:
+    """The labels and further fields of records, in the form that `pack` takes."""
+
+    def __init__(self, writer: Any, reader: RecordReader, fields: Sequence[Field]) -> None:
+        self._writer = writer
+        self._fields = fields
+        self._classes = reader.manifest.classes
+        has_label = any(field.name == "label" for field in fields)
+        are_numbers = self._classes == tuple(map(str, range(len(self._classes))))  # or there are none
+        self._has_names = has_label and not are_numbers
+        self._names_are_labels = self._has_names and _tell_labels(
+            self._classes, {int(label) for label in np.unique(reader.column("label"))}
+        )
+        extra = ["class"] if self._has_names and not self._names_are_labels else []
+        writer.writerow(["path", *(field.name for field in fields), *extra])
+
+    def add(self, path: str, record: Record) -> None:
+        """Writes the row of a record whose image is at the path."""
+        row = {field.name: record[field.name] for field in self._fields}
+        if self._has_names:
+            label = row["label"]
+            name = self._classes[label] if 0 <= label < len(self._classes) else ""
+            row["label" if self._names_are_labels else "class"] = name
+        self._writer.writerow([path, *row.values()])
+
+
+def _tell_labels(classes: Sequence[str], labels: set[int]) -> bool:
+    """Whether `pack` gives just these labels to records of these classes where it is told the names.
+
+    It counts the names that it finds, sorted; but it does not take for names what are all numbers.
+    """
+    if labels != set(range(len(classes))) or list(classes) != sorted({*classes} - {""}):
+        return False
+    try:
+        return not [float(name) for name in classes]
+    except ValueError:
+        return True
+
 
 def safe_path(root: Path, key: str) -> Path:
     """The place of a key below root: parts that would lead elsewhere are taken out of it.
@@ -185,6 +241,7 @@ def safe_path(root: Path, key: str) -> Path:
     """
     outside = ("/", "//", "..", ".")
     parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
+    parts = [os.fsdecode(os.fsencode(part)[:_MAX_NAME_BYTES]) for part in parts]
     if os.name == "nt":
         parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
     return root.joinpath(*(parts or ["unnamed"]))

@@ -6,6 +6,8 @@ the checksum of each of its records, so that what is damaged has a name.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -110,13 +112,15 @@ def _check_shard(folder: Path, number: int) -> tuple[Damage, ...]:
         return (Damage(entry.file, None, f"{path}: cannot be read: {error.strerror}"),)
     if size == entry.size_bytes and crc32c == entry.crc32c:
         return _check_records(folder, manifest, number)
-    damages = _check_records_apart(folder, manifest, number)
-    where = f"{len(damages)} records" if damages else "no record, only what lies between them"
     whole = (
         f"{path}: its size is {size} bytes and its checksum {crc32c}, the manifest says "
-        f"{entry.size_bytes} and {entry.crc32c}: {where} is damaged"
+        f"{entry.size_bytes} and {entry.crc32c}"
     )
-    return (Damage(entry.file, None, whole), *damages)
+    damages = _check_records_apart(folder, manifest, number)
+    if damages and damages[0].record is None:
+        return (Damage(entry.file, None, whole), *damages)
+    found = f"{len(damages)} of its {entry.records} records damaged" if damages else "no record of it damaged"
+    return (Damage(entry.file, None, f"{whole}: {found}"), *damages)
 
 
 def _check_records_apart(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
@@ -125,12 +129,21 @@ def _check_records_apart(folder: Path, manifest: Manifest, number: int) -> tuple
     LMDB trusts the pages of its tree: a page number that leads out of the file ends the process.
     """
     try:
-        with ProcessPoolExecutor(1) as apart:
+        with ProcessPoolExecutor(1, initializer=_crash_quietly) as apart:
             return apart.submit(_check_records, folder, manifest, number).result()
     except BrokenProcessPool:
         file = manifest.shards[number].file
         message = f"{folder / file}: its tree is damaged: LMDB crashes reading it, so none of it can be used"
         return (Damage(file, None, message),)
+
+
+def _crash_quietly() -> None:
+    """A crash that is waited for needs neither a stack on standard error nor a memory image on the disk."""
+    faulthandler.disable()
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _check_records(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
@@ -143,7 +156,7 @@ def _check_records(folder: Path, manifest: Manifest, number: int) -> tuple[Damag
         try:
             reader.read(index)
         except FastloadError as error:
+            if not reader.is_open(number):  # the shard itself cannot be opened: one message says it
+                return (Damage(entry.file, None, str(error)),)
             damages.append(Damage(entry.file, index, str(error)))
-            if not reader.is_open(number):
-                break  # the shard itself cannot be opened: one message says it
     return tuple(damages)

@@ -248,6 +248,19 @@ class TestDamage:
         assert calls == [(0, fastload.DamageError)]
         assert dataset[1][1] == 0
 
+    @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+    def test_a_damaged_label_is_not_among_the_targets(self, folder, tmp_path, container):
+        path = tmp_path / "photos.fl"
+        fastload.pack(folder, path, encode="keep", workers=1, format=container)
+        shard = next(path.glob("shard-*"))
+        labels = np.array(PackedDataset(path).targets, "<i8").tobytes()
+        data = bytearray(shard.read_bytes())
+        data[data.index(labels) + 8 * 3] ^= 4
+        shard.write_bytes(data)
+        with pytest.raises(fastload.DamageError, match="column label"):
+            PackedDataset(path).targets  # noqa: B018
+        assert len(PackedDataset(path, verify="never").targets) == 30
+
     def test_an_unknown_way_to_verify_is_refused(self, damaged):
         with pytest.raises(fastload.OptionError, match="always, once or never"):
             PackedDataset(damaged, verify="sometimes")

@@ -1,6 +1,8 @@
 """unpack gives folders back, and writes nowhere else, whatever a key says."""
 
 import csv
+import dataclasses
+import os
 
 import cv2
 import numpy as np
@@ -150,3 +152,128 @@ def test_what_is_there_already_is_not_touched(tmp_path):
     with pytest.raises(fastload.DestinationError, match="empty folder"):
         unpack(tmp_path / "p.fl", photos)
     assert tree(photos) == before
+
+
+def test_a_key_that_is_a_file_and_a_folder_becomes_both(pack_keys, tmp_path):
+    keys = ["a.png", "a.png/b.png", "a.png/c.png", "a.png~2", "d/e/f.png", "d/e"]
+    packed = pack_keys(keys, encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == len(keys)
+    files = files_in(tmp_path / "out")
+    assert {files[name] for name in files if name != b"labels.csv"} == {
+        fastload.PackedDataset(packed).read(index)["image"] for index in range(len(keys))
+    }
+    assert b"a.png~2/b.png" in files
+
+
+def test_keys_too_long_for_a_name_are_cut(pack_keys, tmp_path):
+    packed = pack_keys(["x" * 300, "x" * 300 + "y", "é" * 200 + "/" + "z" * 299 + ".png"], encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == 3
+    assert result.damaged == ()
+
+
+def test_unpacking_a_dataset_of_odd_class_names_stays_inside(tmp_path):
+    from fastload.shards.manifest import read_manifest
+
+    photos = class_folders(tmp_path / "photos", count=3)
+    fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
+    manifest = dataclasses.replace(read_manifest(tmp_path / "p.fl"), classes=("../out", "/etc/x", "a/b/../c", ""))
+    (tmp_path / "p.fl" / "manifest.json").write_bytes(manifest.to_bytes())
+    (tmp_path / "room").mkdir()
+    before = set(tree(tmp_path))
+    unpack(tmp_path / "p.fl", tmp_path / "room" / "out")
+    assert all(name.startswith(b"room/out") for name in set(tree(tmp_path)) - before)
+
+
+class Labelled:
+    """One picture for each label."""
+
+    def __init__(self, classes, labels, **more):
+        self.classes, self.labels, self.more = classes, labels, more
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        more = {name: values[index] for name, values in self.more.items()}
+        return pixels(index, 8, 8), {"label": self.labels[index], **more}
+
+
+LABELS = {
+    "sorted names": (["ant", "bee"], [0, 1, 1]),
+    "names in another order": (["dog", "cat"], [0, 1, 0]),
+    "names without records": (["a", "b", "c"], [0, 2, 2]),
+    "names that are numbers": (["7", "3"], [0, 1, 0]),
+    "names that are fractions": (["0.5", "1.5", "nan"], [0, 1, 2]),
+    "names with spaces": ([" a", " b", "c "], [0, 1, 2]),
+    "names with quotes and lines": (['"q"', "a\nb", "a,b", "é"], [0, 1, 2, 3]),
+    "two classes of one name": (["a", "a"], [0, 1, 0]),
+    "an empty name": (["", "b"], [0, 1, 1]),
+    "labels without a name": (["a"], [0, 5, -1]),
+    "no names": ([], [3, 1, -1]),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_table_packs_to_the_same_labels(tmp_path, name):
+    classes, labels = LABELS[name]
+    notes = ["plain", " with space", 'with "quotes", and\nlines', ""][: len(labels)]
+    fastload.pack(Labelled(classes, labels, note=notes), tmp_path / "p.fl", encode="keep", workers=1)
+    table = unpack(tmp_path / "p.fl", tmp_path / "out").table
+    fastload.pack(table, tmp_path / "again.fl", encode="keep", workers=1)
+    again = fastload.PackedDataset(tmp_path / "again.fl")
+    assert again.targets == labels
+    assert [again[index][1]["note"] for index in range(len(labels))] == notes
+    written = table.read_text()
+    assert all(class_name.strip().replace('"', '""') in written for class_name in classes)
+
+
+def test_file_names_of_every_kind_stand_in_the_table(tmp_path):
+    names = [" x.jpg", "y,z.jpg", 'q"r.jpg', "new\nline.jpg", "é.jpg", os.fsdecode(b"\xff.jpg"), "#.jpg"]
+    (tmp_path / "photos").mkdir()
+    for number, name in enumerate(names):
+        (tmp_path / "photos" / name).write_bytes(encoded(pixels(number)))
+    fastload.pack(tmp_path / "photos", tmp_path / "p.fl", encode="keep", workers=1)
+    table = unpack(tmp_path / "p.fl", tmp_path / "out").table
+    assert fastload.pack(table, tmp_path / "again.fl", encode="keep", workers=1).records == len(names)
+    unpack(tmp_path / "again.fl", tmp_path / "out2")
+    assert tree(tmp_path / "out") == tree(tmp_path / "out2")
+
+
+def test_fields_that_no_table_holds_are_told(tmp_path):
+    more = {"box": [[1, 2]] * 2, "rows": [np.zeros((1, 4))] * 2, "blob": [b"x"] * 2, "score": [0.5, 1.0]}
+    fastload.pack(Labelled(["a", "b"], [0, 1], **more), tmp_path / "p.fl", workers=1)
+    result = unpack(tmp_path / "p.fl", tmp_path / "out")
+    assert result.unwritten == ("box", "rows", "blob")
+    assert result.table.read_text().splitlines()[0] == '"path","label","score"'
+
+
+def test_damaged_records_are_left_out_and_counted(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=6)
+    fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
+    image = fastload.PackedDataset(tmp_path / "p.fl").read(5)["image"]
+    shard = tmp_path / "p.fl" / "shard-00000.h5"
+    shard.write_bytes(shard.read_bytes().replace(image, bytes(len(image))))
+    seen = []
+    result = unpack(tmp_path / "p.fl", tmp_path / "out", progress=lambda *state: seen.append(state))
+    assert result.files == 5
+    assert len(result.damaged) == 1
+    assert seen == [(number, 6) for number in range(1, 7)]
+
+
+def test_unpacking_to_a_full_or_forbidden_place_is_a_pack_error(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=3)
+    fastload.pack(photos, tmp_path / "p.fl", workers=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(fastload.PackError, match="file"):
+        unpack(tmp_path / "p.fl", tmp_path / "file" / "out")
+
+
+def test_records_kept_though_unreadable_come_back_in_every_encoding(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=3)
+    (photos / "class0" / "bad.jpg").write_bytes(b"no image")
+    for encode in ("keep", "raw", "jpeg"):
+        fastload.pack(photos, tmp_path / f"{encode}.fl", encode=encode, on_error="keep", workers=1)
+        unpack(tmp_path / f"{encode}.fl", tmp_path / encode)
+        assert (tmp_path / encode / "class0" / "bad.jpg").read_bytes() == b"no image"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,9 @@ def _as_json(path: Path, manifest: Manifest) -> dict[str, Any]:
 def _print_table(path: Path, manifest: Manifest) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=str(path), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Table(title=Text(str(path)), title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _rows(manifest):
@@ -71,21 +73,24 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
             f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record",
         ),
         ("shards", f"{len(manifest.shards)} × {manifest.container}"),
-        (
-            "encoding",
-            " ".join(f"{k}={v}" if k != "name" else v for k, v in made["encoding"].items()),
-        ),
+        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
         ("image size", _shape_text(manifest)),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", _classes_text(manifest.classes)),
-        ("made by", f"fastload {made['fastload']}, OpenCV {made['opencv']}"),
-        ("made from", f"{made['source']} ({made['source_kind']})"),
+        ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
+        ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
     ]
     if manifest.skipped:
         rows.append(("skipped", count_text(len(manifest.skipped), "file")))
     if manifest.kept:
         rows.append(("kept, though unreadable", count_text(len(manifest.kept), "file")))
     return rows
+
+
+def _parameters(made: Mapping[str, Any]) -> list[str]:
+    """The encoding's parameters, such as `quality=90`; another program's manifest may have none."""
+    encoding = made.get("encoding")
+    return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
 
 
 def _shape_text(manifest: Manifest) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -38,11 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as `fastload --help` lists them.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows another
     options = command_parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
-        return _report(options, "interrupted", EXIT_INTERRUPTED)
+        message = "interrupted: the same command resumes a packing, and begins anything else again"
+        return _report(options, message, EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone: say nothing more
         return EXIT_FAILED

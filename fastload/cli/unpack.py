@@ -28,6 +28,9 @@ def run(options: argparse.Namespace) -> int:
         result = unpack(options.path, options.dest, progress=reporter(display))
     for message in result.damaged:
         print(f"left out: {message}", file=sys.stderr)
+    if result.unwritten and not options.quiet:
+        names = ", ".join(result.unwritten)
+        print(f"note: not written, because no table can hold them: {names}", file=sys.stderr)
     if options.json:
         content = asdict(result) | {"table": None if result.table is None else str(result.table)}
         print(json.dumps(content, indent=1))

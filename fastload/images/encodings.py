@@ -144,6 +144,8 @@ class Tiled(_FileEncoding):
         header = read_header(source)
         tiled = tile_losslessly(source, workdir) if header.format == "jpeg" else None
         if tiled is None:
+            if header.format == "jpeg":
+                decode(source)  # not tiled because odd, or because nobody can read it?
             return StoredImage(source, header.shape)
         return _indexed(tiled, header.shape)
 

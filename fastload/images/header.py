@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import cv2
 
 from fastload.errors import DecodeError
-from fastload.images.decode import imdecode
+from fastload.images.decode import decode, imdecode
 from fastload.images.exif import read_orientation
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
 
@@ -22,8 +22,6 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
 _PNG_IHDR = struct.Struct(">IIBB")  # width, height, bit depth, colour type
 _UINT32 = struct.Struct(">I")
-# SOF0 to SOF2, baseline, extended and progressive by Huffman codes: every JPEG decoder reads these.
-_COMMON_FRAMES = frozenset({0xC0, 0xC1, 0xC2})
 # PNG 1.2, section 4.1.1: grey, RGB, palette of RGB, grey and alpha, RGB and alpha.
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
@@ -57,7 +55,7 @@ class ImageHeader:
 def read_header(data: bytes) -> ImageHeader:
     """Reads what a file says of its picture.
 
-    Formats other than JPEG and PNG are decoded to learn it. What follows the end of a picture is
+    Formats other than JPEG and PNG are decoded to learn it, and so is a JPEG whose header is odd. What follows the end of a picture is
     ignored, as decoders do.
 
     Raises:
@@ -80,8 +78,8 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             f"a JPEG must end with an end-of-image marker, got {len(data)} bytes without one: "
             "the file is truncated"
         )
-    if layout.bit_depth != 8 or data[layout.sof_offset + 1] not in _COMMON_FRAMES:
-        imdecode(data, cv2.IMREAD_UNCHANGED)  # 12 bits, lossless, arithmetic: can it be read at all?
+    if not layout.is_ordinary:
+        decode(data)  # damaged, or 12 bits, lossless, arithmetic, abbreviated: can it be read at all?
     return ImageHeader(
         "jpeg",
         layout.height,
@@ -137,4 +135,11 @@ def _read_other(data: bytes) -> ImageHeader:
     image = imdecode(data, cv2.IMREAD_UNCHANGED)
     height, width = image.shape[:2]
     channels = 1 if image.ndim == 2 else image.shape[2]
+    try:
+        decode(data)
+    except DecodeError as error:
+        raise DecodeError(
+            f"an image must be one that can be read as RGB of 8 bits a channel, got {image.dtype} "
+            f"{image.shape}: convert it before packing"
+        ) from error
     return ImageHeader("other", height, width, channels, 8 * image.itemsize, 1)

@@ -21,21 +21,28 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images.exif import EXIF_PREFIX, orientation_segment, read_orientation
+from fastload.images.tables import DecoderTables
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
 
-_RST0, _EOI, _SOS, _DRI, _APP1 = 0xD0, 0xD9, 0xDA, 0xDD, 0xE1
+_DHT, _RST0, _EOI, _SOS, _DQT, _DRI, _APP1 = 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xE1
 # Start-of-frame markers; the gaps are Huffman tables, an extension and arithmetic conditioning.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # SOF0, and SOF1, which adds to it only more tables and 16-bit quantisers: libjpeg writes it for
 # 8-bit images of very low quality.
 _BASELINE = frozenset({0xC0, 0xC1})
+_PROGRESSIVE = 0xC2
+# Applications' segments and comments, which no decoder minds.
+_REMARKS = frozenset({*range(0xE0, 0xF0), 0xFE})
 # What has no body: a stuffed zero, TEM, restarts, and the ends of a picture.
 _BODILESS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
 
 _UINT16 = struct.Struct(">H")
 _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
+
+_LARGEST_SIDE = 65500  # of libjpeg (JPEG_MAX_DIMENSION), in pixels
+_MOST_PIXELS = 1 << 30  # of OpenCV (CV_IO_MAX_IMAGE_PIXELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class JpegLayout:
         restart_interval: In MCUs, 0 without restart markers.
         orientation: The EXIF orientation, 1 to 8; 1 where the file says none.
         is_baseline: Whether it is coded sequentially, by Huffman codes, with 8 bits.
+        is_ordinary: Whether every decoder reads what the header describes; if not, only decoding
+            tells whether it can be read at all.
     """
 
     sof_offset: int
@@ -67,6 +76,7 @@ class JpegLayout:
     restart_interval: int
     orientation: int
     is_baseline: bool
+    is_ordinary: bool
 
     @property
     def mcus_per_row(self) -> int:
@@ -112,17 +122,28 @@ def parse_jpeg(data: bytes) -> JpegLayout:
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
     frame: _Segment | None = None
     interval, orientation = 0, 1
+    tables, is_familiar = DecoderTables(), True
     try:
         for segment in _segments(data):
             marker, _, start, end = segment
-            if marker in _FRAMES:
+            if marker == _DQT:
+                tables.add_quantisers(data, start, end)
+            elif marker == _DHT:
+                tables.add_codes(data, start, end)
+            elif marker in _FRAMES:
+                is_familiar &= frame is None
                 frame = segment
             elif marker == _DRI:
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
             elif marker == _SOS and frame is not None and end <= len(data):
-                return _layout(data, frame, end, interval, orientation)
+                is_ordinary = is_familiar and tables.suffice(
+                    data[frame.start : frame.end], data[start:end], frame.marker == _PROGRESSIVE
+                )
+                return _layout(data, frame, end, interval, orientation, is_ordinary)
+            elif marker not in _REMARKS:
+                is_familiar = False
     except (struct.error, IndexError):
         pass  # a segment that says more bytes than there are
     raise DecodeError(
@@ -146,7 +167,14 @@ def _segments(data: bytes) -> Iterator[_Segment]:
             offset = end
 
 
-def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
+def _layout(
+    data: bytes,
+    frame: _Segment,
+    scan_offset: int,
+    interval: int,
+    orientation: int,
+    is_ordinary: bool,
+) -> JpegLayout:
     bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
     factors = data[frame.start + 7 : frame.start + 6 + 3 * components : 3]
@@ -159,6 +187,9 @@ def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orien
         )
     # The MCU of a picture of one component is one block, whatever its factors (T.81, A.2.2).
     is_grey = components == 1
+    is_baseline = frame.marker in _BASELINE and bit_depth == 8
+    is_coded_commonly = is_baseline or (frame.marker == _PROGRESSIVE and bit_depth == 8)
+    is_in_limits = max(height, width) <= _LARGEST_SIDE and height * width <= _MOST_PIXELS
     return JpegLayout(
         sof_offset=frame.offset,
         scan_offset=scan_offset,
@@ -170,7 +201,8 @@ def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orien
         mcu_width=8 if is_grey else 8 * sampling_x,
         restart_interval=interval,
         orientation=orientation,
-        is_baseline=frame.marker in _BASELINE and bit_depth == 8,
+        is_baseline=is_baseline,
+        is_ordinary=is_ordinary and is_coded_commonly and is_in_limits,
     )
 
 

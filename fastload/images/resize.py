@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 
+_MAX_SIDE = 65_500  # the largest that libjpeg writes
+
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
@@ -37,6 +39,8 @@ class SizeLimit:
         for side in self.size or (self.max_side, self.shorter_side):
             if side is not None and not (isinstance(side, int) and side >= 1):
                 raise OptionError(f"a size limit must be at least one pixel, and whole pixels, got {side!r}")
+            if side is not None and side > _MAX_SIDE:
+                raise OptionError(f"a size limit must be at most {_MAX_SIDE} pixels, got {side}")
 
     def target(self, height: int, width: int) -> tuple[int, int] | None:
         """The size that an image of this size must get.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.packing.piece import Failure, Piece
 from fastload.packing.workers import Stretch
-from fastload.shards.checksum import file_crc32c
+from fastload.shards.checksum import array_crc32c, file_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry
 from fastload.shards.schema import CRC32C, Column, Field, record_columns
@@ -103,6 +103,7 @@ class Assembler:
         self._folder = folder
         self._drafts = drafts
         self._columns = record_columns(fields)
+        self._fields = fields
         self._image = fields[0]
         self._writer = writer
         self._shard_bytes = shard_bytes
@@ -182,11 +183,15 @@ class Assembler:
         path = self._folder / f"shard-{shard.number:05d}{self._writer.suffix}"
         os.replace(draft, path)
         return FinishedShard(
-            ShardEntry(path.name, shard.records, size, crc32c),
+            ShardEntry(path.name, shard.records, size, crc32c, self._column_crcs(content)),
             shard.next_index,
             _common_shape(content.fixed[f"{self._image.name}/shape"]),
             tuple(self.take_failures(shard.next_index)),
         )
+
+    def _column_crcs(self, content: ShardContent) -> dict[str, str]:
+        names = [field.name for field in self._fields if field.kind in ("scalar", "vector")]
+        return {name: array_crc32c(content.fixed[name]) for name in names}
 
     def take_failures(self, before: int) -> list[Failure]:
         """Hands over what failed among the source's records below `before`."""

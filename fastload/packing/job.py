@@ -97,6 +97,7 @@ def pack(
     )
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
+    _check_fields(fields or ())
     destination = Path(os.path.abspath(dest))
     _check_apart(source, destination)
     with Staging(destination, overwrite) as staging:
@@ -119,6 +120,19 @@ def _limit(
         return None
     square = (size, size) if isinstance(size, int) else size
     return SizeLimit(max_side=max_side, shorter_side=shorter_side, size=square)
+
+
+def _check_fields(fields: Sequence[Field]) -> None:
+    if not all(isinstance(field, Field) for field in fields):
+        raise OptionError(f"fields must be fastload.Field objects, got {fields!r}")
+    names = [field.name for field in fields]
+    if "image" in names or len(set(names)) < len(names):
+        raise OptionError(
+            f"fields must have names of their own, and none but the first image 'image', got {names}"
+        )
+    for field in fields:
+        if field.encoding is not None:
+            encoding_named(field.encoding)
 
 
 def _check_apart(source: Any, destination: Path) -> None:

@@ -83,6 +83,7 @@ class Failed:
     """From a worker: the packing cannot go on."""
 
     error: FastloadError
+    trace: str
 
 
 @dataclass(slots=True)
@@ -172,7 +173,7 @@ class WorkerPool:
         except (EOFError, OSError) as error:
             raise self._death(worker) from error
         if isinstance(message, Failed):
-            raise message.error
+            raise message.error from RuntimeError(message.trace)
         if isinstance(message, Written):
             worker.held.discard(message.number)
         assert isinstance(message, Encoded | Written)
@@ -209,7 +210,7 @@ def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequ
         return
     except Exception as error:
         with contextlib.suppress(OSError):  # nobody listens any more
-            connection.send(Failed(_explained(error, workdir)))
+            connection.send(Failed(_explained(error, workdir), traceback.format_exc()))
 
 
 def _serve(encoder: PieceEncoder, connection: Connection) -> None:
@@ -257,9 +258,13 @@ def _explained(error: Exception, workdir: Path) -> FastloadError:
             f"{error.filename or workdir}: cannot be written ({error.strerror or error}): "
             "what is finished is kept, and the same command resumes"
         )
+    if isinstance(error, MemoryError):
+        return PackError(
+            "a packing process ran out of memory: store smaller images, or pack with fewer workers"
+        )
     return PackError(
-        f"a packing process failed: {error!r}; this is a defect of fastload or of the source's own code:\n"
-        f"{traceback.format_exc()}"
+        f"a packing process failed with {type(error).__name__} ({error}), which is a defect of fastload or "
+        "of the source's own code: --debug, or the cause of this error, shows where"
     )
 
 

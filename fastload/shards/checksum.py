@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from google_crc32c import extend
+from numpy.typing import NDArray
 
 # Half of a core's cache: 15 GB/s, as much as a mapping gives; blocks of 64 KB or 1 MB are slower.
 _BLOCK_BYTES = 256 << 10
@@ -29,6 +30,11 @@ def record_crc32c(rows: Iterable[Any]) -> int:
     for row in rows:
         crc = extend(crc, row)
     return crc
+
+
+def array_crc32c(array: NDArray[Any]) -> str:
+    """The checksum of an array's bytes, eight hexadecimal digits."""
+    return format(extend(0, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
 
 
 def file_crc32c(path: Path) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FormatError
-from fastload.shards.schema import Column, Field, record_columns
+from fastload.shards.schema import IMAGE_ENCODINGS, Column, Field, record_columns
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -36,12 +36,15 @@ class ShardEntry:
         records: The number of its records.
         size_bytes: The size of the file.
         crc32c: The CRC-32C of the whole file, eight hexadecimal digits.
+        columns: The CRC-32C of each scalar and vector field's whole column, so that all labels can be
+            had, and checked, without reading the images.
     """
 
     file: str
     records: int
     size_bytes: int
     crc32c: str
+    columns: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Manifest:
                 f"{where}: {error!r} is missing or malformed, although the digest is right: "
                 "the program that wrote it did not follow docs/format.md"
             ) from error
-        _check_sense(manifest, where)
+        _check_sense(manifest, content["records"], where)
         return manifest
 
 
@@ -181,11 +184,18 @@ def is_packed(folder: str | os.PathLike[str]) -> bool:
 
 
 def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:
-    """The packed datasets that lie directly in a folder: what packing train/ and val/ together makes."""
+    """The packed datasets that lie directly in a folder: what packing train/ and val/ together makes.
+
+    One whose manifest is gone or damaged is still one: it must be noticed, not passed over.
+    """
     try:
-        return sorted(path for path in Path(folder).iterdir() if is_packed(path))
+        return sorted(path for path in Path(folder).iterdir() if is_packed(path) or _has_shards(path))
     except OSError:
         return []
+
+
+def _has_shards(folder: Path) -> bool:
+    return folder.is_dir() and any(is_shard_name(path.name) for path in folder.iterdir())
 
 
 def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
@@ -247,20 +257,31 @@ def _check_digest(data: bytes, where: str) -> None:
         )
 
 
-def _check_sense(manifest: Manifest, where: str) -> None:
+def _check_sense(manifest: Manifest, records: Any, where: str) -> None:
     """Refuses what a right digest does not rule out: a manifest that was made up."""
-    names = [shard.file for shard in manifest.shards]
-    if (
-        manifest.container not in _CONTAINERS
-        or not manifest.fields
-        or manifest.fields[0].kind != "image"
-        or not all(map(is_shard_name, names))
-    ):
-        raise FormatError(
-            f"{where}: must have a container among {', '.join(_CONTAINERS)}, a first field of kind image, "
-            f"and shards named shard-00000 and so on, got {manifest.container!r}, "
-            f"{[field.name for field in manifest.fields]}, {names[:3]}: do not trust this dataset"
-        )
+    shards = manifest.shards
+    rules = {
+        f"a container among {', '.join(_CONTAINERS)}": manifest.container in _CONTAINERS,
+        "a first field of kind image": bool(manifest.fields) and manifest.fields[0].kind == "image",
+        f"image encodings among {', '.join(IMAGE_ENCODINGS)}": all(
+            field.encoding in IMAGE_ENCODINGS for field in manifest.fields if field.kind == "image"
+        ),
+        "shards named shard-00000 and so on": all(is_shard_name(shard.file) for shard in shards),
+        "whole numbers of records and bytes": all(
+            _is_count(number) for shard in shards for number in (shard.records, shard.size_bytes)
+        ),
+        "names of classes": all(isinstance(name, str) for name in manifest.classes),
+        "an account of how it was made": isinstance(manifest.made, dict),
+    }
+    broken = [rule for rule, holds in rules.items() if not holds]
+    if not broken and records != manifest.records:
+        broken = [f"as many records as its shards, which is {manifest.records}"]
+    if broken:
+        raise FormatError(f"{where}: must have {broken[0]}, and has not: do not trust this dataset")
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and number >= 0
 
 
 def _digest_of_blank(data: bytes) -> bytes:

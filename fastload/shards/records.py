@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, OptionError, RecordIndexError
-from fastload.shards.checksum import record_crc32c
+from fastload.shards.checksum import array_crc32c, record_crc32c
 from fastload.shards.container import Bytes, ShardReader, open_shard
 from fastload.shards.manifest import read_manifest
 from fastload.shards.schema import CRC32C, Field
@@ -152,12 +152,14 @@ class RecordReader:
         return Record(index, shard, row, self._values)
 
     def column(self, name: str) -> NDArray[Any]:
-        """A fixed column of all records, (records, *row shape): read whole, unchecked.
+        """The column of a scalar or vector field, of all records: (records, *row shape).
+
+        Checked as a whole against the manifest, unless `verify` is `never`.
 
         Raises:
-            DamageError: A shard is missing or damaged.
+            DamageError: A shard is missing, or its column differs from what its checksum says.
         """
-        parts = [self._shard(number).fixed(name) for number in range(len(self.manifest.shards))]
+        parts = [self._column_of(number, name) for number in range(len(self.manifest.shards))]
         if not parts:
             column = next(column for column in self._columns if column.name == name)
             return np.empty((0, *column.shape), column.numpy_dtype)
@@ -170,6 +172,16 @@ class RecordReader:
     def let_go(self, number: int) -> None:
         """Lets go of a shard, which closes with the last record that is still held; reading opens it anew."""
         self._open.pop(number, None)
+
+    def _column_of(self, number: int, name: str) -> NDArray[Any]:
+        entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
+        if self.verify != "never" and (crc := array_crc32c(array)) != entry.columns.get(name):
+            raise DamageError(
+                f"{self.folder / entry.file}, column {name}: checksum is {crc}, the manifest says "
+                f"{entry.columns.get(name)}: the file was damaged after packing. "
+                f"'fastload verify {self.folder}' lists every damaged record"
+            )
+        return array
 
     def _shard(self, number: int) -> ShardReader:
         return self._open.get(number) or self._open_number(number)

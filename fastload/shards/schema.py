@@ -25,6 +25,8 @@ DTYPES = (
     "float16", "float32", "float64", "bool",
 )  # fmt: skip
 
+IMAGE_ENCODINGS = ("keep", "tiled", "jpeg", "yuv420", "raw")
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
 

@@ -24,7 +24,7 @@ TINY = Manifest(
     container="hdf5",
     fields=(Field("image", "image", encoding="keep"), Field.label()),
     classes=("cat", "dög", "sha256\": \"00"),
-    shards=(ShardEntry("shard-00000.h5", 3, 5000, "0a1b2c3d"),),
+    shards=(ShardEntry("shard-00000.h5", 3, 5000, "0a1b2c3d", {"label": "00c0ffee"}),),
     made={"fastload": "0.1.0"},
     skipped=(Skipped("cat/x\udcff.jpg", "empty"),),
 )  # fmt: skip
@@ -37,12 +37,15 @@ def written(folder, manifest):
 
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)
+COLUMNS = st.dictionaries(TEXTS, TEXTS)
 NAMES = st.from_regex(r"shard-[0-9]{5,7}\.(h5|lmdb)", fullmatch=True)
 
 
 @given(
     classes=st.lists(TEXTS),
-    shards=st.lists(st.builds(ShardEntry, NAMES, st.integers(1, 2**40), st.integers(0, 2**50), TEXTS)),
+    shards=st.lists(
+        st.builds(ShardEntry, NAMES, st.integers(1, 2**40), st.integers(0, 2**50), TEXTS, COLUMNS)
+    ),
     failures=st.lists(st.builds(Skipped, TEXTS, TEXTS)),
     shape=st.none() | st.tuples(*[st.integers(1, 2**31)] * 3),
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
-from fastload.shards.checksum import file_crc32c, record_crc32c
+from fastload.shards.checksum import array_crc32c, file_crc32c, record_crc32c
 from fastload.shards.container import writer_for
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.records import RecordReader
@@ -44,7 +44,12 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
             row["crc32c"] = crc.to_bytes(4, "little")
         content = content_of((*columns, CRC32C), rows, folder / "payload", writer.payload_offset)
         writer.write(path, (*columns, CRC32C), content)
-        entries.append(ShardEntry(path.name, len(rows), path.stat().st_size, file_crc32c(path)))
+        crcs = {
+            field.name: array_crc32c(content.fixed[field.name])
+            for field in fields
+            if field.kind in ("scalar", "vector")
+        }
+        entries.append(ShardEntry(path.name, len(rows), path.stat().st_size, file_crc32c(path), crcs))
     manifest = Manifest(container, tuple(fields), (), tuple(entries), {"fastload": "test"})
     (folder / "manifest.json").write_bytes(manifest.to_bytes())
     return folder

@@ -1,0 +1,100 @@
+"""The packing processes: what they report, and that none is left behind."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from fastload.errors import PackError, SourceError
+from fastload.images.encodings import encoding_named
+from fastload.packing.piece import Recipe
+from fastload.packing.workers import Encode, Encoded, Place, Stretch, WorkerPool, Written
+from fastload.shards.schema import Field
+from fastload.sources import DatasetSource
+from tests.folders import pixels
+
+FIELDS = (Field("image", "image", encoding="raw"), Field.label())
+
+
+class Dataset:
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        if index == 500:
+            raise ValueError("five hundred")
+        if index == 600:
+            time.sleep(60)
+        return pixels(index, 8, 8), index
+
+
+@pytest.fixture
+def pool(tmp_path):
+    recipe = Recipe(DatasetSource(Dataset()), FIELDS, encoding_named("raw"), None, "fail")
+    pool = WorkerPool(recipe, 1, tmp_path)
+    yield pool
+    pool.close()
+    assert not [child for child in multiprocessing.active_children() if "fastload" in child.name]
+
+
+def child():
+    [process] = [each for each in multiprocessing.active_children() if "fastload" in each.name]
+    return process
+
+
+def next_event(pool):
+    [event] = pool.events()
+    return event
+
+
+def test_worker_encodes_then_writes_where_it_is_told(pool, tmp_path):
+    (tmp_path / "payload").write_bytes(bytes(10))
+    pool.encode(Encode(3, 10, 14))
+    event = next_event(pool)
+    assert isinstance(event, Encoded)
+    assert event.piece.indices.tolist() == [10, 11, 12, 13]
+    pool.place(Place(3, (Stretch(tmp_path / "payload", 10, 0, 3), Stretch(tmp_path / "other", 0, 3, 4))))
+    with pytest.raises(PackError, match=r"other: cannot be written \(No such file"):
+        next_event(pool)
+    written = (tmp_path / "payload").read_bytes()
+    assert written == bytes(10) + b"".join(pixels(index, 8, 8).tobytes() for index in (10, 11, 12))
+
+
+def test_worker_has_room_for_two_pieces_until_they_are_written(pool, tmp_path):
+    (tmp_path / "payload").touch()
+    assert pool.has_room()
+    pool.encode(Encode(0, 0, 1))
+    assert pool.has_room()
+    pool.encode(Encode(1, 1, 2))
+    assert not pool.has_room()
+    next_event(pool)
+    assert not pool.has_room()
+    pool.place(Place(0, (Stretch(tmp_path / "payload", 0, 0, 1),)))
+    while not isinstance(next_event(pool), Written):
+        pass
+    assert pool.has_room()
+
+
+def test_error_of_a_worker_is_told_although_it_is_sent_more_work_first(pool):
+    pool.encode(Encode(0, 499, 502))
+    child().join(timeout=20)
+    with pytest.raises(SourceError, match="five hundred"):
+        pool.encode(Encode(1, 0, 2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_worker_that_is_killed_is_told_with_its_exit_code(pool, number):
+    pool.encode(Encode(0, 600, 601))
+    process = child()
+    os.kill(process.pid, number)
+    with pytest.raises(PackError, match=rf"packing process {process.pid} died \(exit code -{number.value}"):
+        next_event(pool)
+
+
+def test_closing_ends_a_worker_in_the_middle_of_its_work(pool):
+    pool.encode(Encode(0, 600, 601))
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 10
