@@ -258,7 +258,8 @@ def _takes_pil(transform: Transform) -> bool:
     """Whether a transform is torchvision's, which ImageFolder would have given PIL images."""
     if isinstance(transform, torch.nn.Sequential) and len(transform):
         transform = transform[0]
-    return type(transform).__module__.startswith("torchvision.")
+    module = getattr(transform, "__module__", None) or ""  # of a function its own, of an object its class's
+    return module.startswith("torchvision.")
 
 
 def _pil_image(pixels: NDArray[np.uint8]) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.dataset import PackedDataset
-from fastload.errors import DamageError, DecodeError, PackError
+from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.decode import encode
 from fastload.images.resize import SizeLimit, resize
+from fastload.shards.manifest import looks_packed
 
 _COLUMNS, _ROWS = 8, 5
 _TILE, _CAPTION, _GAP = 144, 18, 6
@@ -28,8 +29,11 @@ def write_contact_sheet(path: str | os.PathLike[str], file: Path) -> None:
 
     Raises:
         FormatError: The path holds no packed dataset.
+        OptionError: The file is no .png, or lies in a packed dataset.
         PackError: The file cannot be written.
     """
+    if file.suffix.lower() != ".png" or any(map(looks_packed, file.absolute().parents)):
+        raise OptionError(f"{file}: a preview must be a .png file outside of any packed dataset")
     dataset = PackedDataset(path, transform=np.asarray)
     count = min(len(dataset), _COLUMNS * _ROWS)
     rows = max(-(-count // _COLUMNS), 1)

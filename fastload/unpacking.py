@@ -18,7 +18,7 @@ from fastload.errors import DamageError, DecodeError, DestinationError, PackErro
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import read_header
-from fastload.shards.manifest import Manifest, packed_datasets
+from fastload.shards.manifest import Manifest, looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
 
@@ -80,7 +80,9 @@ def unpack(
         DestinationError: `dest` is there and not an empty folder.
         PackError: A file cannot be written.
     """
-    root = Path(dest)
+    root = Path(os.path.expanduser(dest))
+    if any(map(looks_packed, root.absolute().parents)):
+        raise DestinationError(f"{root}: lies in a packed dataset: choose a folder outside of it")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
     datasets = packed_datasets(path)
@@ -204,9 +206,7 @@ class _Table:
         has_label = any(field.name == "label" for field in fields)
         are_numbers = self._classes == tuple(map(str, range(len(self._classes))))  # or there are none
         self._has_names = has_label and not are_numbers
-        self._names_are_labels = self._has_names and _tell_labels(
-            self._classes, {int(label) for label in np.unique(reader.column("label"))}
-        )
+        self._names_are_labels = self._has_names and _tell_labels(self._classes, _labels(reader))
         extra = ["class"] if self._has_names and not self._names_are_labels else []
         writer.writerow(["path", *(field.name for field in fields), *extra])
 
@@ -218,6 +218,14 @@ class _Table:
             name = self._classes[label] if 0 <= label < len(self._classes) else ""
             row["label" if self._names_are_labels else "class"] = name
         self._writer.writerow([path, *row.values()])
+
+
+def _labels(reader: RecordReader) -> set[int]:
+    """The labels that occur; none where some of them are damaged."""
+    try:
+        return {int(label) for label in np.unique(reader.column("label"))}
+    except DamageError:
+        return set()
 
 
 def _tell_labels(classes: Sequence[str], labels: set[int]) -> bool:

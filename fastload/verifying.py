@@ -15,10 +15,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastload.errors import FastloadError
+from fastload.errors import FastloadError, FormatError, OptionError
 from fastload.machine import usable_cpus
 from fastload.shards.checksum import file_crc32c
-from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, read_manifest
+from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
 from fastload.shards.records import RecordReader
 
 
@@ -70,13 +70,16 @@ def verify(
 
     Raises:
         FormatError: The path holds no packed dataset at all.
+        OptionError: `workers` is less than 1.
     """
+    if workers is not None and workers < 1:
+        raise OptionError(f"workers must be at least 1, got {workers}")
     folder = Path(path)
-    if not (folder / MANIFEST_NAME).is_file():
-        read_manifest(folder)
     try:
         manifest = read_manifest(folder)
-    except FastloadError as error:
+    except FormatError as error:
+        if not looks_packed(folder):
+            raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
     found: dict[int, tuple[Damage, ...]] = {}
     done = 0

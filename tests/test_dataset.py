@@ -1,5 +1,8 @@
 """PackedDataset and FolderDataset: map-style datasets that stand where an ImageFolder stood."""
 
+import concurrent.futures
+import copy
+import functools
 import multiprocessing
 import pickle
 import subprocess
@@ -12,7 +15,12 @@ import torch
 import torch.utils.data
 
 import fastload
-from fastload import FolderDataset, PackedDataset
+from fastload import Field, FolderDataset, PackedDataset
+from fastload.shards.checksum import array_crc32c, file_crc32c, record_crc32c
+from fastload.shards.container import Payload, Ragged, ShardContent
+from fastload.shards.hdf5 import Hdf5Writer
+from fastload.shards.manifest import Manifest, ShardEntry
+from fastload.shards.schema import CRC32C, record_columns
 
 CLASSES = ("ant", "bee", "cat")
 
@@ -121,6 +129,7 @@ class TestTransforms:
             v2.Compose([v2.Resize(20), v2.ToImage()]),
             torch.nn.Sequential(v2.Resize(20), v2.ToImage()),
             transforms.ToTensor(),
+            transforms.functional.pil_to_tensor,
         ]
         for pipeline in pipelines:
             for dataset in (PackedDataset(packed, pipeline), FolderDataset(folder, pipeline)):
@@ -293,3 +302,181 @@ class TestOpening:
         with pytest.raises(fastload.SourceError, match="train, val"):
             FolderDataset(tmp_path / "data")
         assert len(PackedDataset(tmp_path / "out" / "val.fl")) == 30
+
+
+class TestTorchvisionTransforms:
+    """Whatever ImageFolder takes as a transform is given what ImageFolder gives it."""
+
+    def pipelines(self):
+        from torchvision import transforms
+        from torchvision.transforms import functional, v2
+
+        class Mine(transforms.Compose):
+            """A pipeline of a user's own, as timm and others derive them."""
+
+        return {
+            "Compose": transforms.Compose([transforms.Resize(20), transforms.PILToTensor()]),
+            "v2.Compose": v2.Compose([v2.Resize(20), v2.PILToTensor()]),
+            "Sequential": torch.nn.Sequential(v2.Resize(20), v2.PILToTensor()),
+            "single": transforms.PILToTensor(),
+            "function": functional.pil_to_tensor,
+            "derived": Mine([transforms.Resize(20), transforms.PILToTensor()]),
+            "lambda": transforms.Lambda(lambda image: functional.pil_to_tensor(image)),
+            "partial": functools.partial(functional.resize, size=[9, 9]),
+        }
+
+    @pytest.mark.parametrize(
+        "name", ["Compose", "v2.Compose", "Sequential", "single", "function", "derived", "lambda", "partial"]
+    )
+    def test_it_gives_what_imagefolder_gives(self, packed, folder, name):
+        from torchvision.datasets import ImageFolder
+
+        pipeline = self.pipelines()[name]
+        reference = ImageFolder(str(folder), pipeline)
+        [index] = [i for i, (path, _) in enumerate(reference.samples) if path.endswith("05.png")]
+        wanted = np.asarray(reference[index][0])
+        for dataset in (PackedDataset(packed, pipeline), FolderDataset(folder, pipeline)):
+            assert np.array_equal(np.asarray(dataset[index][0]), wanted)
+
+
+class TestAmongOtherTools:
+    def test_subsets_and_joined_datasets_work(self, packed):
+        dataset = PackedDataset(packed)
+        parts = torch.utils.data.random_split(dataset, [10, 20])
+        joined = torch.utils.data.ConcatDataset([*parts, dataset])
+        assert len(joined) == 60
+        assert _equal(joined[30], dataset[0])
+        assert _equal(torch.utils.data.Subset(dataset, [5, 6])[1], dataset[6])
+        assert _equal(copy.deepcopy(dataset)[4], dataset[4])
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_batches_may_be_written_to(self, packed, workers):
+        loader = fastload.DataLoader(PackedDataset(packed), batch_size=10, num_workers=workers)
+        first = [images.clone() for images, _ in loader]
+        for images, labels in loader:
+            images.zero_()
+            labels.zero_()
+        assert all(torch.equal(a, b) for a, (b, _) in zip(first, loader, strict=True))
+
+    def test_a_plain_folder_dataset_is_packed_from_its_files(self, folder, tmp_path):
+        fastload.pack(FolderDataset(folder), tmp_path / "files.fl", encode="keep", workers=1)
+        fastload.pack(folder, tmp_path / "folder.fl", encode="keep", workers=1)
+        files, reference = (PackedDataset(tmp_path / f"{name}.fl") for name in ("files", "folder"))
+        assert files.classes == reference.classes
+        for index in range(30):
+            assert files.read(index).key == reference.read(index).key
+            assert files.read(index)["image"] == reference.read(index)["image"]
+
+    def test_a_packed_dataset_can_be_packed_again(self, packed, tmp_path):
+        fastload.pack(PackedDataset(packed), tmp_path / "again.fl", encode="raw", workers=1)
+        first, second = PackedDataset(packed), PackedDataset(tmp_path / "again.fl")
+        assert second.classes == first.classes
+        assert all(_equal(first[i], second[i]) for i in range(30))
+
+    def test_threads_may_share_a_dataset(self, packed):
+        dataset = PackedDataset(packed)
+        wanted = [PackedDataset(packed)[i] for i in range(30)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            got = list(pool.map(lambda i: dataset[i % 30], range(600)))
+        assert all(_equal(got[i], wanted[i % 30]) for i in range(600))
+
+    def test_on_error_works_in_workers(self, folder, tmp_path):
+        (tmp_path / "photos" / "a").mkdir(parents=True)
+        for number in range(8):
+            data = b"bad" if number % 3 == 1 else cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
+            (tmp_path / "photos" / "a" / f"{number}.png").write_bytes(data)
+        fastload.pack(tmp_path / "photos", tmp_path / "x.fl", encode="keep", on_error="keep", workers=1)
+        dataset = PackedDataset(tmp_path / "x.fl", on_error=_grey)
+        for workers in (0, 2):
+            images = torch.cat([images for images, _ in fastload.DataLoader(dataset, 4, num_workers=workers)])
+            assert [int(image.max()) for image in images] == [0, 7, 0, 0, 7, 0, 0, 7]
+
+    def test_changing_the_working_folder_changes_nothing(self, packed, folder, monkeypatch):
+        monkeypatch.chdir(packed.parent)
+        records = PackedDataset(packed.name)
+        monkeypatch.chdir(folder.parent)
+        files = FolderDataset(folder.name)
+        monkeypatch.chdir("/")
+        assert _equal(records[29], files[29])
+
+
+def _grey(index, error):
+    return torch.full((3, 4, 4), 7, dtype=torch.uint8), -1
+
+
+def _write_pixels(path, count, shard_records):
+    """A packed dataset of 1 × 1 images made without packing: image i is (i, i >> 8, i >> 16), its label i % 1000."""
+    fields = (Field("image", "image", encoding="raw"), Field.label())
+    columns, entries = record_columns(fields), []
+    path.mkdir()
+    for number, begin in enumerate(range(0, count, shard_records)):
+        indices = np.arange(begin, min(begin + shard_records, count))
+        size = len(indices)
+        pixels = np.ascontiguousarray(indices.astype("<u4").view(np.uint8).reshape(size, 4)[:, :3])
+        payload = path / "payload"
+        payload.write_bytes(bytes(Hdf5Writer.payload_offset) + pixels.tobytes())
+        keys = np.char.zfill(indices.astype("S8"), 8)
+        ones = np.arange(size + 1, dtype="<u8")
+        fixed = {
+            "image/shape": np.tile(np.array([1, 1, 3], "<u4"), (size, 1)),
+            "image/grid": np.zeros((size, 4), "<u4"),
+            "label": indices.astype("<i8") % 1000,
+        }
+        ragged = {
+            "key": Ragged(np.frombuffer(keys.tobytes(), np.uint8), 8 * ones),
+            "image/tiles": Ragged(np.empty(0, "<u2"), 0 * ones),
+        }
+        rest = fixed["image/shape"][0].tobytes() + fixed["image/grid"][0].tobytes()
+        rows = zip(keys.tolist(), pixels, fixed["label"], strict=True)
+        crcs = [record_crc32c([k, p.tobytes(), rest, label.tobytes()]) for k, p, label in rows]
+        fixed["crc32c"] = np.array(crcs, "<u4")
+        file = path / f"shard-{number:05d}.h5"
+        content = ShardContent(size, fixed, ragged, Payload("image", payload, 3 * ones, (1, 1, 3)))
+        Hdf5Writer.write(file, (*columns, CRC32C), content)
+        column_crcs = {"label": array_crc32c(fixed["label"])}
+        entries.append(ShardEntry(file.name, size, file.stat().st_size, file_crc32c(file), column_crcs))
+    manifest = Manifest("hdf5", fields, (), tuple(entries), {"fastload": "test"}, (1, 1, 3))
+    (path / "manifest.json").write_bytes(manifest.to_bytes())
+    return path
+
+
+OPEN_AND_READ = """
+import random, sys
+import numpy, torch, h5py, fastload.dataset
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+count, before = int(sys.argv[2]), resident()
+dataset = fastload.PackedDataset(sys.argv[1])
+assert len(dataset) == count
+opened = resident()
+for index in [0, count - 1, *random.Random(1).sample(range(count), 500)]:
+    image, label = dataset[index]
+    assert image.flatten().tolist() == [index & 255, index >> 8 & 255, index >> 16 & 255]
+    assert label == index % 1000
+print(opened - before, resident() - before)
+"""
+
+
+class TestManyRecords:
+    def check(self, tmp_path, count, shard_records, limit_bytes):
+        path = _write_pixels(tmp_path / "many.fl", count, shard_records)
+        command = [sys.executable, "-c", OPEN_AND_READ, path, str(count)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        opened, read = map(int, done.stdout.split())
+        assert opened < 5_000_000, "opening reads the manifest alone"
+        assert read < limit_bytes
+        return path
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/statm")
+    def test_memory_does_not_grow_with_the_records(self, tmp_path):
+        path = self.check(tmp_path, 200_000, 50_000, 25_000_000)
+        assert PackedDataset(path).targets == [index % 1000 for index in range(200_000)]
+        assert len(pickle.dumps(PackedDataset(path))) < 5000
+
+    @pytest.mark.soak
+    def test_ten_million_records_open_and_load(self, tmp_path):
+        path = self.check(tmp_path, 10_000_000, 1_000_000, 100_000_000)
+        loader = fastload.DataLoader(PackedDataset(path), batch_size=4096, shuffle=True, num_workers=2)
+        images, labels = next(iter(loader))
+        assert torch.equal((images[:, 0, 0, 0].long() + 256 * images[:, 1, 0, 0].long()) % 8, labels % 8)

@@ -58,3 +58,10 @@ def test_every_link_between_the_pages_leads_somewhere():
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_no_page_holds_a_placeholder():
+    for page in PAGES:
+        text = page.read_text()
+        assert not re.search(r"\b(DEMO_[A-Z]+|TODO|TBD|FIXME)\b", text), page.name
+        assert "Not measured yet" not in text, f"{page.name}: run benchmarks/tables.py"

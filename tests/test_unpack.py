@@ -5,6 +5,7 @@ import dataclasses
 import os
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 
@@ -260,6 +261,27 @@ def test_damaged_records_are_left_out_and_counted(tmp_path):
     assert result.files == 5
     assert len(result.damaged) == 1
     assert seen == [(number, 6) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("damage", ["a missing shard", "a damaged label"])
+def test_what_is_whole_is_unpacked_although_a_shard_is_not(tmp_path, damage):
+    labels = [0, 1] * 20
+    source = Labelled(["ant", "bee"], labels, note=["x"] * 40)
+    fastload.pack(source, tmp_path / "p.fl", encode="raw", workers=1, shard_size=4096)
+    shards = sorted((tmp_path / "p.fl").glob("shard-*"))
+    if damage == "a missing shard":
+        shards[0].unlink()
+    else:
+        with h5py.File(shards[0], "r") as file:
+            place = file["label"].id.get_offset()
+        with shards[0].open("r+b") as file:
+            file.seek(place)
+            file.write(b"\7")
+    result = unpack(tmp_path / "p.fl", tmp_path / "out")
+    assert result.damaged
+    assert result.files + len(result.damaged) == 40
+    fastload.pack(result.table, tmp_path / "again.fl", workers=1)
+    assert fastload.PackedDataset(tmp_path / "again.fl").targets == labels[len(result.damaged) :]
 
 
 def test_unpacking_to_a_full_or_forbidden_place_is_a_pack_error(tmp_path):

@@ -55,8 +55,8 @@ class ImageHeader:
 def read_header(data: bytes) -> ImageHeader:
     """Reads what a file says of its picture.
 
-    Formats other than JPEG and PNG are decoded to learn it, and so is a JPEG whose header is odd. What follows the end of a picture is
-    ignored, as decoders do.
+    Formats other than JPEG and PNG are decoded to learn it, and so is a JPEG with an odd header.
+    What follows the end of a picture is ignored, as decoders do.
 
     Raises:
         DecodeError: The bytes are empty, truncated, or no image that can be read.

@@ -127,9 +127,9 @@ def parse_jpeg(data: bytes) -> JpegLayout:
         for segment in _segments(data):
             marker, _, start, end = segment
             if marker == _DQT:
-                tables.add_quantisers(data, start, end)
+                tables.add_quantisers(data[start:end])
             elif marker == _DHT:
-                tables.add_codes(data, start, end)
+                tables.add_codes(data[start:end])
             elif marker in _FRAMES:
                 is_familiar &= frame is None
                 frame = segment
@@ -139,7 +139,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
             elif marker == _SOS and frame is not None and end <= len(data):
                 is_ordinary = is_familiar and tables.suffice(
-                    data[frame.start : frame.end], data[start:end], frame.marker == _PROGRESSIVE
+                    data[frame.start + 5 : frame.end], data[start:end], frame.marker == _PROGRESSIVE
                 )
                 return _layout(data, frame, end, interval, orientation, is_ordinary)
             elif marker not in _REMARKS:

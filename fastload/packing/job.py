@@ -98,7 +98,7 @@ def pack(
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
     _check_fields(fields or ())
-    destination = Path(os.path.abspath(dest))
+    destination = Path(os.path.abspath(os.path.expanduser(dest)))
     _check_apart(source, destination)
     with Staging(destination, overwrite) as staging:
         try:
@@ -139,7 +139,7 @@ def _check_apart(source: Any, destination: Path) -> None:
     """Neither may lie in the other: packing would read what it writes, or replace what it reads."""
     if not isinstance(source, str | os.PathLike):
         return
-    origin, target = os.path.realpath(source), os.path.realpath(destination)
+    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
     folder = origin if os.path.isdir(origin) else os.path.dirname(origin)
     if target == origin or (os.path.isdir(origin) and target.startswith(folder + os.sep)):
         raise DestinationError(

@@ -189,13 +189,18 @@ def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:
     One whose manifest is gone or damaged is still one: it must be noticed, not passed over.
     """
     try:
-        return sorted(path for path in Path(folder).iterdir() if is_packed(path) or _has_shards(path))
+        return sorted(path for path in Path(folder).iterdir() if looks_packed(path))
     except OSError:
         return []
 
 
-def _has_shards(folder: Path) -> bool:
-    return folder.is_dir() and any(is_shard_name(path.name) for path in folder.iterdir())
+def looks_packed(folder: Path) -> bool:
+    """Whether a folder is or was a packed dataset: it has a manifest or shards, sound or not."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return MANIFEST_NAME in names or any(map(is_shard_name, names))
 
 
 def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
@@ -205,7 +210,7 @@ def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
         FormatError: There is none.
     """
     folder = Path(path)
-    if (folder / MANIFEST_NAME).is_file():
+    if looks_packed(folder):
         return [folder]
     splits = packed_splits(folder)
     if not splits:

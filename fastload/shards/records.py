@@ -106,7 +106,8 @@ class RecordReader:
     def __init__(self, folder: str | os.PathLike[str], verify: Verify = "once") -> None:
         if verify not in get_args(Verify):
             raise OptionError(f"verify must be always, once or never, got {verify!r}")
-        self.folder = Path(os.path.abspath(folder))  # a later change of the working folder changes nothing
+        # Absolute, so that a later change of the working folder changes nothing.
+        self.folder = Path(os.path.abspath(os.path.expanduser(folder)))
         self.verify = verify
         self.manifest = read_manifest(self.folder)
         self._prepare()

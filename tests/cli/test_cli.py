@@ -115,6 +115,8 @@ BAD_CALLS = {
     "a packed source": ["pack", "photos.fl", "out.fl"],
     "a quality of 0": ["pack", "photos", "out.fl", "--encode", "jpeg", "--quality", "0"],
     "a shard size of no size": ["pack", "photos", "out.fl", "--shard-size", "big"],
+    "no workers to verify": ["verify", "photos.fl", "--workers", "0"],
+    "a size that no JPEG has": ["pack", "photos", "out.fl", "--size", "100000", "--encode", "jpeg"],
     "no workers": ["pack", "photos", "out.fl", "--workers", "0"],
     "keep with a size": ["pack", "photos", "out.fl", "--encode", "keep", "--max-side", "10"],
     "a size of 0": ["pack", "photos", "out.fl", "--size", "0"],
@@ -126,6 +128,9 @@ BAD_CALLS = {
     "info on a folder of photos": ["info", "photos"],
     "verify on nothing": ["verify", "nowhere.fl"],
     "unpack of nothing": ["unpack", "nowhere.fl", "out"],
+    "unpack into a packed dataset": ["unpack", "photos.fl", "photos.fl/out"],
+    "a preview over a manifest": ["info", "photos.fl", "--preview", "photos.fl/manifest.json"],
+    "a preview that is no PNG": ["info", "photos.fl", "--preview", "sheet.txt"],
     "unpack into what is there": ["unpack", "photos.fl", "photos"],
     "a preview that cannot be written": ["info", "photos.fl", "--preview", "nowhere/sheet.png"],
 }
@@ -151,6 +156,25 @@ def test_debug_shows_the_traceback(tmp_path):
 
 
 class TestLookingAfter:
+    @pytest.mark.parametrize("loss", ["missing", "emptied"])
+    def test_a_split_without_its_manifest_is_not_passed_over(self, tmp_path, loss):
+        for split in ("train", "val"):
+            class_folders(tmp_path / "data" / split, count=3)
+        fastload.pack(tmp_path / "data", tmp_path / "out", workers=1)
+        manifest = tmp_path / "out" / "train.fl" / "manifest.json"
+        manifest.unlink() if loss == "missing" else manifest.write_bytes(b"")
+        _, err = fastload_cli("verify", tmp_path / "out", expect=1)
+        assert "train.fl" in err
+        fastload_cli("unpack", tmp_path / "out", tmp_path / "back", expect=2)
+
+    def test_names_are_printed_as_they_are(self, packed, tmp_path):
+        odd = packed.rename(tmp_path / "a[red]b.fl")
+        assert "a[red]b.fl" in fastload_cli("info", odd)[0]
+
+    def test_a_terminal_without_unicode_is_no_obstacle(self, packed, monkeypatch):
+        monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+        assert "records" in fastload_cli("info", packed)[0]
+
     def test_info_names_what_it_holds(self, packed):
         out, _ = fastload_cli("info", packed)
         for part in ("records", "12", "keep", "class0, class1, class2", "label (scalar int64)"):
