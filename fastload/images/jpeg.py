@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images.exif import EXIF_PREFIX, orientation_segment, read_orientation
-from fastload.images.tables import DecoderTables
+from fastload.images.tables import are_tables_ordinary
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
@@ -122,14 +122,16 @@ def parse_jpeg(data: bytes) -> JpegLayout:
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
     frame: _Segment | None = None
     interval, orientation = 0, 1
-    tables, is_familiar = DecoderTables(), True
+    quantisers: list[bytes] = []
+    codes: list[bytes] = []
+    is_familiar = data[2:3] == b"\xff"  # OpenCV knows a JPEG by three bytes
     try:
         for segment in _segments(data):
             marker, _, start, end = segment
             if marker == _DQT:
-                tables.add_quantisers(data[start:end])
+                quantisers.append(data[start:end])
             elif marker == _DHT:
-                tables.add_codes(data[start:end])
+                codes.append(data[start:end])
             elif marker in _FRAMES:
                 is_familiar &= frame is None
                 frame = segment
@@ -138,8 +140,12 @@ def parse_jpeg(data: bytes) -> JpegLayout:
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
             elif marker == _SOS and frame is not None and end <= len(data):
-                is_ordinary = is_familiar and tables.suffice(
-                    data[frame.start + 5 : frame.end], data[start:end], frame.marker == _PROGRESSIVE
+                is_ordinary = is_familiar and are_tables_ordinary(
+                    quantisers,
+                    codes,
+                    data[frame.start + 5 : frame.end],
+                    data[start:end],
+                    frame.marker == _PROGRESSIVE,
                 )
                 return _layout(data, frame, end, interval, orientation, is_ordinary)
             elif marker not in _REMARKS:
