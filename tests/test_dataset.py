@@ -383,7 +383,11 @@ class TestAmongOtherTools:
     def test_on_error_works_in_workers(self, folder, tmp_path):
         (tmp_path / "photos" / "a").mkdir(parents=True)
         for number in range(8):
-            data = b"bad" if number % 3 == 1 else cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
+            data = (
+                b"bad"
+                if number % 3 == 1
+                else cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes()
+            )
             (tmp_path / "photos" / "a" / f"{number}.png").write_bytes(data)
         fastload.pack(tmp_path / "photos", tmp_path / "x.fl", encode="keep", on_error="keep", workers=1)
         dataset = PackedDataset(tmp_path / "x.fl", on_error=_grey)
@@ -405,7 +409,7 @@ def _grey(index, error):
 
 
 def _write_pixels(path, count, shard_records):
-    """A packed dataset of 1 × 1 images made without packing: image i is (i, i >> 8, i >> 16), its label i % 1000."""
+    """A dataset of 1 × 1 images made without packing: image i is (i, i >> 8, i >> 16), its label i % 1000."""
     fields = (Field("image", "image", encoding="raw"), Field.label())
     columns, entries = record_columns(fields), []
     path.mkdir()

@@ -179,7 +179,9 @@ def test_unpacking_a_dataset_of_odd_class_names_stays_inside(tmp_path):
 
     photos = class_folders(tmp_path / "photos", count=3)
     fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
-    manifest = dataclasses.replace(read_manifest(tmp_path / "p.fl"), classes=("../out", "/etc/x", "a/b/../c", ""))
+    manifest = dataclasses.replace(
+        read_manifest(tmp_path / "p.fl"), classes=("../out", "/etc/x", "a/b/../c", "")
+    )
     (tmp_path / "p.fl" / "manifest.json").write_bytes(manifest.to_bytes())
     (tmp_path / "room").mkdir()
     before = set(tree(tmp_path))

@@ -35,8 +35,8 @@ def open_source(source: Any, fields: Sequence[Field] | None = None) -> dict[str,
 
     Args:
         source: A path (a folder of class folders, of images, or of splits; a `.csv` or `.tsv`
-            table), or a map-style dataset. An ImageFolder without
-            transforms is read from its files.
+            table), or a map-style dataset. An ImageFolder without transforms, or torch's Subset of
+            one, is read from its files.
         fields: For a dataset: what its samples hold beside the image, where the first sample
             does not show it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import operator
 import os
 import random
 import sys
@@ -17,8 +18,9 @@ from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.files import FileLister, FileSource
 from fastload.sources.protocol import SourceRecord, evenly_spaced
-from fastload.sources.samples import infer_fields, split_sample, to_image, to_values
+from fastload.sources.samples import infer_fields, is_instance, split_sample, to_image, to_values
 
+_FINGERPRINTED_SAMPLES = 64
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.dataset"}
 
 
@@ -26,7 +28,7 @@ class DatasetSource:
     """The samples of a dataset with `__len__` and `__getitem__`, each `(image, target)` or a dict.
 
     What a sample may hold is said by `samples.to_image` and `samples.infer_fields`. All samples
-    must be like the first, unless `fields` says what they hold.
+    must be like the first, unless `fields` says what they hold; where there is none, they hold a label.
 
     Args:
         dataset: The dataset; it must survive a pickle where workers are not forked.
@@ -34,19 +36,17 @@ class DatasetSource:
             field; a field of kind `image` takes what the image takes.
 
     Raises:
-        SourceError: The dataset is empty, or its first sample is none that can be packed.
+        SourceError: The first sample is none that can be packed.
     """
 
     kind = "dataset"
-    warnings: tuple[str, ...] = ()
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
         self.name = type(dataset).__name__
         self.classes = _class_names(dataset)
         self._dataset = dataset
         self._length = len(dataset)
-        if not self._length:
-            raise SourceError(f"{self.name}: must hold a sample, got none: check the dataset")
+        self.warnings = tuple(_warnings(dataset))
         self.fields = self._first_fields() if fields is None else tuple(fields)
 
     def __len__(self) -> int:
@@ -68,12 +68,26 @@ class DatasetSource:
             return SourceRecord(self.key(index), to_image(image), to_values(self.fields, values))
 
     def fingerprint(self) -> str:
-        """A digest of the dataset's class, length, class names and fields; not of its samples.
+        """A digest of the dataset's class, length, class names and fields, and of up to 64 samples.
 
-        Those are neither cheap to read nor, under random transforms, equal when read twice.
+        These are evenly spaced and read whole, pixels and values; one that raises counts as that.
+        They are read under fresh random seeds, so that a dataset with random transforms never has
+        the same fingerprint twice, however it is seeded; the global random states are left as they
+        were.
         """
         description = repr((self.kind, self.name, self._length, self.classes, self.fields))
-        return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
+        digest = hashlib.blake2b(description.encode(), digest_size=16)
+        with _kept_randomness():
+            _reseed()
+            for index in self.sample(_FINGERPRINTED_SAMPLES):
+                try:
+                    record = self.read(index)
+                except SourceError:
+                    digest.update(b"raises")
+                else:
+                    for value in (record.image, *record.values.values()):
+                        _add(digest, value)
+        return digest.hexdigest()
 
     def size_bytes(self) -> None:
         """None, because what samples weigh is not known before they are read."""
@@ -83,6 +97,8 @@ class DatasetSource:
         return evenly_spaced(self._length, count)
 
     def _first_fields(self) -> tuple[Field, ...]:
+        if not self._length:
+            return (Field.label(),)
         with self._naming(0), _kept_randomness():
             return infer_fields(self._dataset[0])
 
@@ -103,11 +119,17 @@ def folder_behind(dataset: Any) -> FileSource | None:
 
     Args:
         dataset: Has `samples` (pairs of path and label), `classes` and `root` as ImageFolder has;
-            or `source`, the FileSource that it reads.
+            or `source`, the FileSource that it reads; or is torch's Subset of such a dataset.
 
     Returns:
         None where the dataset does more: transforms, a loader or samples of its own.
+
+    Raises:
+        SourceError: A Subset has an index that its dataset has not.
     """
+    if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
+        whole = folder_behind(dataset.dataset)
+        return None if whole is None else _part(whole, dataset.indices)
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)
@@ -136,6 +158,16 @@ def _image_folder(dataset: Any) -> FileSource:
     )
 
 
+def _part(whole: FileSource, indices: Sequence[Any]) -> FileSource:
+    try:
+        return whole.part([operator.index(index) for index in indices])
+    except IndexError as error:
+        raise SourceError(
+            f"Subset of {whole.name}: must have indices below {len(whole)}, got: {error}: "
+            "make it anew from the dataset"
+        ) from error
+
+
 def _is_plain(dataset: Any) -> bool:
     """Whether samples are just what torchvision or fastload makes of the files."""
     if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
@@ -149,10 +181,39 @@ def _is_plain(dataset: Any) -> bool:
 
 def _class_names(dataset: Any) -> tuple[str, ...]:
     classes = getattr(dataset, "classes", None)
+    if classes is None and _is_subset(dataset):
+        return _class_names(dataset.dataset)
     if not isinstance(classes, (list, tuple)):
         return ()
     # torchvision's ImageNet has a tuple of synonyms for each class.
     return tuple(", ".join(name) if isinstance(name, tuple) else str(name) for name in classes)
+
+
+def _is_subset(dataset: Any) -> bool:
+    return is_instance(dataset, "torch.utils.data", "Subset")
+
+
+def _warnings(dataset: Any) -> Iterator[str]:
+    whole = dataset
+    while _is_subset(whole):
+        whole = whole.dataset
+    if is_instance(whole, "fastload.dataset", "PackedDataset"):
+        yield (
+            f"{whole} is packed already: its images are decoded and stored anew, larger or with a loss; "
+            "pack what it was made from, or what 'fastload unpack' makes of it"
+        )
+
+
+def _add(digest: hashlib.blake2b, value: object) -> None:
+    """Adds one value of a record, and before it what tells it from any other."""
+    if isinstance(value, np.ndarray):
+        digest.update(repr((value.dtype.str, value.shape)).encode())
+        digest.update(np.ascontiguousarray(value).data)
+    elif isinstance(value, bytes):
+        digest.update(repr(("bytes", len(value))).encode())
+        digest.update(value)
+    else:
+        digest.update(repr(value).encode())
 
 
 @contextlib.contextmanager
@@ -168,3 +229,11 @@ def _kept_randomness() -> Iterator[None]:
         np.random.set_state(numpy_state)
         if torch:
             torch.set_rng_state(torch_state)
+
+
+def _reseed() -> None:
+    """Draws new global random states."""
+    random.seed()
+    np.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()

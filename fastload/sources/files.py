@@ -6,8 +6,8 @@ import hashlib
 import os
 import posixpath
 from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,16 @@ class FileList:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def part(self, indices: Sequence[int]) -> FileList:
+        """The files at these indices, in their order; negative ones count from the end.
+
+        Raises:
+            IndexError: There is no such file.
+        """
+        positions = np.array(indices, dtype=np.int64)
+        names = NameTable.of(self.names[index] for index in indices)
+        return FileList(self.folder, names, self.sizes_bytes[positions], self.times_ns[positions])
 
     def path(self, index: int) -> str:
         """The absolute path of a file."""
@@ -135,6 +145,21 @@ class FileSource:
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def part(self, indices: Sequence[int]) -> FileSource:
+        """The records at these indices, in their order; negative ones count from the end.
+
+        Raises:
+            IndexError: There is no such record.
+        """
+        positions = np.array(indices, dtype=np.int64)
+        values: dict[str, Values] = {
+            name: NameTable.of(column[index] for index in indices)
+            if isinstance(column, NameTable)
+            else column[positions]
+            for name, column in self.values.items()
+        }
+        return replace(self, files=self.files.part(indices), values=values)
 
     def key(self, index: int) -> str:
         """The file's path: relative, `/` between its parts, never leading out of its folder."""

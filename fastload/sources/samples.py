@@ -67,9 +67,9 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    if _is_instance(image, "PIL.Image", "Image"):
+    if is_instance(image, "PIL.Image", "Image"):
         return _pil_pixels(image)
-    is_tensor = _is_instance(image, "torch", "Tensor")
+    is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
         raise SourceError(
             "an image must be a PIL image, a uint8 array or tensor, or a file's bytes, "
@@ -170,7 +170,7 @@ def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | N
 
 def _array(value: object) -> npt.NDArray[Any]:
     """Numbers of any make as an array."""
-    if _is_instance(value, "torch", "Tensor"):
+    if is_instance(value, "torch", "Tensor"):
         return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
     if isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
         return np.asarray(value)
@@ -197,7 +197,7 @@ def _is_integer(value: object) -> bool:
     return array.ndim == 0 and array.dtype.kind in "iu"
 
 
-def _is_instance(value: object, module: str, name: str) -> bool:
+def is_instance(value: object, module: str, name: str) -> bool:
     """Whether a value is of a class of a module that may not even be installed."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)

@@ -244,6 +244,14 @@ class TestTiled(KeepsFiles):
         assert stored.data == damaged
         assert stored.tiles.size == 0
 
+    def test_a_jpeg_that_cannot_be_decoded_is_refused(self):
+        damaged = bytearray(FILES["progressive"]())
+        later_table = damaged.index(b"\xff\xc4", parse_jpeg(bytes(damaged)).scan_offset)
+        damaged[later_table + 5] = 255  # so many codes of one bit
+        assert read_header(bytes(damaged)).format == "jpeg"
+        with pytest.raises(DecodeError):
+            self.stored(bytes(damaged))
+
 
 class TestJpeg(ObeysLimits):
     encoding = Jpeg()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastload.errors import DecodeError
+from fastload.images.decode import decode
 from fastload.images.exif import orientation_segment, read_orientation
 from fastload.images.header import ImageHeader, read_header
 from fastload.images.jpeg import parse_jpeg
@@ -111,7 +112,9 @@ def test_bytes_after_the_end_are_allowed(file_format):
 
 def test_stray_and_padding_bytes_between_segments_are_passed_over():
     data = file_of(photo(24, 24))
-    assert read_header(data[:2] + b"\0stray\0" + data[2:]).shape == (24, 24, 3)
+    place = data.index(b"\xff\xdb")
+    for stray in (b"\0stray\0", b"\xff\xff\xff"):
+        assert read_header(data[:place] + stray + data[place:]).shape == (24, 24, 3)
     assert read_header(data[:2] + b"\xff\xff\xff" + data[2:]).shape == (24, 24, 3)
 
 
@@ -153,6 +156,42 @@ def test_a_jpeg_changed_anywhere_in_its_header_raises_nothing_else(data):
         whole[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
         read_header(bytes(whole))
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"progressive": True}], ids=str)
+def test_a_jpeg_with_one_bit_of_its_header_changed_is_accepted_only_if_it_decodes(options):
+    data = file_of(photo(24, 24), **options)
+    for offset in range(parse_jpeg(data).scan_offset):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[offset] ^= 1 << bit
+            with contextlib.suppress(DecodeError):
+                read_header(bytes(damaged))
+                try:
+                    decode(bytes(damaged))
+                except DecodeError:
+                    pytest.fail(f"byte {offset}, bit {bit}: accepted, and cannot be decoded")
+
+
+def test_an_odd_jpeg_that_decodes_is_accepted():
+    data = file_of(photo(24, 24))
+    abbreviated = data[: data.index(b"\xff\xc4")] + data[data.index(b"\xff\xda") :]  # as in Motion JPEG
+    assert not parse_jpeg(abbreviated).is_ordinary
+    np.testing.assert_array_equal(decode(abbreviated), decode(data))
+    assert read_header(abbreviated).shape == (24, 24, 3)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}, {"subsampling": 0}]
+)
+def test_usual_jpegs_are_ordinary(options):
+    assert parse_jpeg(file_of(photo(24, 24), **options)).is_ordinary
+
+
+def test_a_float_tiff_is_refused_with_its_type():
+    data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.float32))[1].tobytes()
+    with pytest.raises(DecodeError, match=r"8 bits a channel, got float32 \(20, 30\)"):
+        read_header(data)
 
 
 def test_a_jpeg_of_twelve_bits_which_opencv_cannot_read_is_refused():

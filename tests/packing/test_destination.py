@@ -8,11 +8,11 @@ import threading
 
 import numpy as np
 import pytest
-from tests.commands import run
-from tests.folders import class_folders, tree
 
 from fastload import DestinationError, PackedDataset, SourceError, pack
 from fastload.packing.staging import Staging
+from tests.commands import run
+from tests.folders import class_folders, tree
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def test_overwrite_refuses_what_is_no_packed_dataset(tmp_path, source, packed, k
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("foreign", ["notes.txt", "shard-thesis.docx", "shard-00000.h5.bak", "photos/", ".git/", "shard-00001.h5/"])
+@pytest.mark.parametrize(
+    "foreign", ["notes.txt", "shard-thesis.docx", "shard-00000.h5.bak", "photos/", ".git/", "shard-00001.h5/"]
+)
 def test_overwrite_refuses_a_dataset_that_holds_foreign_files(tmp_path, source, packed, foreign):
     if foreign.endswith("/"):
         (packed / foreign).mkdir()
@@ -151,7 +153,9 @@ def test_dataset_is_there_at_every_moment_of_an_overwrite(tmp_path, source, pack
     assert not problems
 
 
-@pytest.mark.parametrize("dest", ["photos/x.fl", "photos/class0/x.fl", "photos", "photos/../photos/x.fl", "link/x.fl"])
+@pytest.mark.parametrize(
+    "dest", ["photos/x.fl", "photos/class0/x.fl", "photos", "photos/../photos/x.fl", "link/x.fl"]
+)
 def test_destination_in_the_source_is_refused(tmp_path, source, dest):
     (tmp_path / "link").symlink_to(source)
     before = tree(tmp_path)
@@ -228,9 +232,9 @@ def test_lock_of_a_killed_process_is_free(tmp_path, source, holder):
 
 
 def test_second_packing_in_one_process_is_refused(tmp_path, source):
-    with Staging(tmp_path / "x.fl", False):
-        with pytest.raises(DestinationError, match="this process is packing to it already"):
-            pack(source, tmp_path / "x.fl")
+    already = pytest.raises(DestinationError, match="this process is packing to it already")
+    with Staging(tmp_path / "x.fl", False), already:
+        pack(source, tmp_path / "x.fl")
     assert pack(source, tmp_path / "x.fl").records == 12
 
 
@@ -256,7 +260,7 @@ def test_one_of_many_that_start_at_once_packs_and_the_others_are_refused(tmp_pat
 
 def test_what_another_packing_published_meanwhile_is_not_replaced(tmp_path, source):
     class Rival:
-        """While it is packed, another packing of the same destination ends: as after `rm -r` of the staging."""
+        """While it is packed, another packing of the same destination ends, as after `rm -r` of staging."""
 
         def __len__(self):
             return 3

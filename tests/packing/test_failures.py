@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-from tests.folders import class_folders, encoded, pixels
 
 from fastload import (
     DecodeError,
@@ -20,6 +19,7 @@ from fastload import (
     verify,
 )
 from fastload.shards.manifest import read_manifest
+from tests.folders import class_folders, encoded, pixels
 
 GOOD = encoded(pixels(0, 60, 80))
 GOOD_PNG = encoded(pixels(0, 60, 80), ".png")
@@ -193,7 +193,9 @@ class OddError(Exception):
         super().__init__(f"{one} and {two}")
 
 
-@pytest.mark.parametrize("error", [OddError(1, 2), OSError(5, "I/O"), KeyError("x"), MemoryError(), EOFError()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [OddError(1, 2), OSError(5, "I/O"), KeyError("x"), MemoryError(), EOFError()], ids=repr
+)
 def test_error_of_a_dataset_is_told_with_its_index(tmp_path, error):
     dataset = Samples((pixels(0), 0), (pixels(1), 1), error)
     with pytest.raises(SourceError, match=f"sample 2: {type(error).__name__}"):
@@ -264,7 +266,7 @@ def test_record_that_is_bad_twice_is_listed_once(tmp_path):
 )
 def test_fields_that_contradict_each_other_are_refused_at_once(tmp_path, fields):
     dataset = Samples((GOOD, {"label": 1}))
-    with pytest.raises(OptionError, match="field|encoding"):
+    with pytest.raises(OptionError, match=r"field|encoding"):
         pack(dataset, tmp_path / "x.fl", fields=fields)
     assert not list(tmp_path.iterdir())
 

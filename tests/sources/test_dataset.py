@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import IterableDataset, Subset, TensorDataset
 
-from fastload.dataset import FolderDataset
+from fastload.dataset import FolderDataset, PackedDataset
 from fastload.errors import OptionError, SourceError
+from fastload.packing.job import pack
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource, open_source
 
@@ -120,9 +121,11 @@ def test_unusable_first_sample_is_named_at_once():
         open_source(Samples([{"image": b"", "bounding box": 1}]))
 
 
-def test_empty_dataset_is_refused():
-    with pytest.raises(SourceError, match="Samples: must hold a sample, got none"):
-        open_source(Samples())
+def test_empty_dataset_has_the_given_fields_or_a_label():
+    boxes = Field("boxes", "ragged", "float32", (4,))
+    assert (len(one(Samples())), one(Samples()).fields) == (0, (Field.label(),))
+    assert one(Samples(), [boxes]).fields == (boxes,)
+    assert one(Samples()).fingerprint() != one(Samples(), [boxes]).fingerprint()
 
 
 class Endless(IterableDataset):
@@ -151,7 +154,7 @@ def test_class_names_come_from_the_dataset(classes, names):
     assert one(dataset).classes == names
 
 
-def test_looking_at_a_dataset_leaves_random_states_alone():
+def test_looking_at_a_dataset_leaves_random_states_alone_and_finds_random_samples():
     class Random(Samples):
         def __getitem__(self, index):
             return np.random.randint(0, 255, (2, 2), np.uint8), random.random() + torch.rand(()).item()
@@ -164,17 +167,30 @@ def test_looking_at_a_dataset_leaves_random_states_alone():
     random.setstate(states[0])
     np.random.set_state(states[1])
     torch.set_rng_state(states[2])
-    open_source(Random([0, 1]))
+    source = one(Random([0, 1]))
+    prints = {source.fingerprint(), source.fingerprint()}
     assert drawn() == expected
+    assert len(prints) == 2
 
 
-def test_fingerprint_follows_length_fields_and_classes():
+def test_fingerprint_follows_length_fields_classes_and_samples():
     named = Samples([(b"", 0)])
     named.classes = ["a"]
-    before = one(Samples([(b"", 0)])).fingerprint()
-    assert one(Samples([(b"x", 1)])).fingerprint() == before
-    others = [named, Samples([(b"", 0.5)]), Samples([(b"", 0), (b"", 0)])]
-    assert len({before, *(one(other).fingerprint() for other in others)}) == 4
+    grey = np.zeros((2, 3), np.uint8)
+    others = [
+        Samples([(b"", 0)]),
+        named,
+        Samples([(b"", 0.5)]),
+        Samples([(b"", 0), (b"", 0)]),
+        Samples([(b"", 0), (b"", 1)]),
+        Samples([(b"", 0), (b"", None)]),
+        Samples([(b"x", 0)]),
+        Samples([(grey, 0)]),
+        Samples([(grey.T, 0)]),
+        Samples([(grey + 1, 0)]),
+    ]
+    assert len({one(other).fingerprint() for other in others}) == len(others)
+    assert one(Samples([(grey + 1, 0)])).fingerprint() == one(others[-1]).fingerprint()
 
 
 def test_image_folder_is_read_from_its_files(photos, image_folder, png):
@@ -191,6 +207,33 @@ def test_image_folder_is_read_from_its_files(photos, image_folder, png):
 
 def test_folder_dataset_is_read_from_its_files(photos):
     assert one(FolderDataset(photos)).kind == "folder"
+
+
+@pytest.mark.parametrize("kind", ["ImageFolder", "FolderDataset"])
+def test_subset_is_read_from_the_files_in_its_order(photos, image_folder, png, kind):
+    whole = image_folder(photos) if kind == "ImageFolder" else FolderDataset(photos)
+    source = one(Subset(Subset(whole, [1, 2, 0]), torch.tensor([-2, 0, 0])))
+    assert (source.kind, source.classes, len(source)) == ("folder", ("cat", "dog"), 3)
+    assert [source.key(at) for at in range(3)] == ["dog/1.png", "cat/2.png", "cat/2.png"]
+    assert [source.read(at).values["label"] for at in range(3)] == [1, 0, 0]
+    assert source.read(0).image == png
+    assert len(one(Subset(whole, []))) == 0
+    with pytest.raises(SourceError, match="must have indices below 3"):
+        open_source(Subset(whole, [3]))
+
+
+def test_subset_of_a_dataset_that_does_more_has_its_classes(photos, image_folder):
+    source = one(Subset(image_folder(photos, transform=inverted), [2]))
+    assert (source.kind, source.classes) == ("dataset", ("cat", "dog"))
+
+
+def test_packed_dataset_as_a_source_is_warned_of(photos, tmp_path):
+    pack(photos, tmp_path / "photos.fl", encode="keep")
+    packed = PackedDataset(tmp_path / "photos.fl")
+    for source in (one(packed), one(Subset(packed, [1]))):
+        [warning] = source.warnings
+        assert "photos.fl" in warning
+        assert "decoded and stored anew" in warning
 
 
 def test_relative_image_folder_is_read_from_its_files(photos, image_folder, monkeypatch):
