@@ -6,11 +6,12 @@ torchvision ImageFolder stood.
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from types import FunctionType
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -149,7 +150,7 @@ class PackedDataset(_ImageDataset):
     def __repr__(self) -> str:
         return f"PackedDataset({str(self._records.folder)!r}, {len(self)} records)"
 
-    @cached_property
+    @functools.cached_property
     def targets(self) -> list[int]:
         """The labels of all records; empty where records have none.
 
@@ -239,7 +240,7 @@ class FolderDataset(_ImageDataset):
     def __repr__(self) -> str:
         return f"FolderDataset({self.root!r}, {len(self)} files)"
 
-    @cached_property
+    @functools.cached_property
     def targets(self) -> list[int]:
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
@@ -258,8 +259,11 @@ def _takes_pil(transform: Transform) -> bool:
     """Whether a transform is torchvision's, which ImageFolder would have given PIL images."""
     if isinstance(transform, torch.nn.Sequential) and len(transform):
         transform = transform[0]
-    module = getattr(transform, "__module__", None) or ""  # of a function its own, of an object its class's
-    return module.startswith("torchvision.")
+    while isinstance(transform, functools.partial):
+        transform = transform.func
+    if isinstance(transform, FunctionType):
+        return transform.__module__.startswith("torchvision.")
+    return any(kind.__module__.startswith("torchvision.") for kind in type(transform).__mro__)
 
 
 def _pil_image(pixels: NDArray[np.uint8]) -> Any:

@@ -140,22 +140,24 @@ class PieceEncoder:
         # temporary file is written, ends the packing whatever `on_error` says.
         try:
             record = self._recipe.source.read(index)
-            rows = self._rows(record, self._stored(draft, record, index), index)
+            stored, failures = self._stored(draft, record, index)
+            rows = self._rows(record, stored, index)
         except FastloadError as error:
             self._skip(draft, index, error)
         else:
             draft.add(index, rows)
+            draft.failures += failures
 
-    def _stored(self, draft: _Draft, record: SourceRecord, index: int) -> StoredImage:
+    def _stored(self, draft: _Draft, record: SourceRecord, index: int) -> tuple[StoredImage, list[Failure]]:
+        """The image as it is stored; and, where that is unreadable but to be kept, the reason."""
         recipe, image = self._recipe, record.image
         draft.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
         try:
-            return recipe.encoding.encode(image, recipe.limit, self._workdir)
+            return recipe.encoding.encode(image, recipe.limit, self._workdir), []
         except DecodeError as error:
             if recipe.on_error != "keep" or isinstance(image, np.ndarray):
                 raise
-            draft.failures.append(Failure(index, record.key, str(error), is_kept=True))
-            return StoredImage(image, *_UNREADABLE)
+            return StoredImage(image, *_UNREADABLE), [Failure(index, record.key, str(error), is_kept=True)]
 
     def _skip(self, draft: _Draft, index: int, error: Exception) -> None:
         key = self._recipe.source.key(index)
