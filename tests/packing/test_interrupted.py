@@ -161,7 +161,7 @@ def test_ctrl_c_ends_with_130_says_one_line_and_resumes(source, reference, tmp_p
     process = start_until(arguments(source, dest, container), dest, 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert errors.startswith("fastload: interrupted: the same command resumes")
     assert errors.count("\n") == 1
     wait_until_gone(process.pid, timeout_s=1)
