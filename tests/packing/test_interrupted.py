@@ -60,12 +60,20 @@ def finished_shards(dest):
     return found
 
 
+def finished_count(dest):
+    """How many shards count as finished; none once the dataset is published."""
+    try:
+        names = os.listdir(dest.with_name(f".{dest.name}.partial") / "state")
+    except FileNotFoundError:
+        return 0
+    return sum(name.startswith("all-") and name.endswith(".json") for name in names)
+
+
 def start_until(command, dest, shards, then_s=0.0, **options):
     """Starts a command, and waits until so many shards are finished and a little longer."""
     process = start(command, **options)
-    state = dest.with_name(f".{dest.name}.partial") / "state"
     end = time.monotonic() + 60
-    while process.poll() is None and len(list(state.glob("all-*.json"))) < shards:
+    while process.poll() is None and finished_count(dest) < shards:
         assert time.monotonic() < end
         time.sleep(0.001)
     time.sleep(then_s)

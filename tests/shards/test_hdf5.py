@@ -1,6 +1,11 @@
 """HDF5 shards: the common suite, what HDF5's own tools find in them, and the grafted payload."""
 
+import os
+import random
+import signal
 import subprocess
+import threading
+import time
 
 import h5py
 import numpy as np
@@ -80,6 +85,25 @@ def test_payload_is_never_copied(tmp_path, columns):
     written = content.payload.path.stat().st_ino
     hdf5.Hdf5Writer.write(tmp_path / "shard.h5", columns, content)
     assert (tmp_path / "shard.h5").stat().st_ino == written
+
+
+def test_interrupt_while_the_structure_is_made_is_never_lost(tmp_path):
+    content = content_of(EVERY_COLUMN, random_rows(EVERY_COLUMN, 5), tmp_path / "payload", 0)
+    began = time.perf_counter()
+    hdf5._structure(EVERY_COLUMN, content)
+    duration_s = time.perf_counter() - began
+    chance = random.Random(3)
+
+    def make_and_wait(timer):
+        timer.start()
+        hdf5._structure(EVERY_COLUMN, content)
+        timer.join()
+
+    for _ in range(60):
+        delay_s = chance.uniform(0, duration_s)
+        with pytest.raises(KeyboardInterrupt):
+            make_and_wait(threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT)))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_pixels_of_one_shape_are_one_array(tmp_path):
