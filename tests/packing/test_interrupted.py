@@ -60,20 +60,20 @@ def finished_shards(dest):
     return found
 
 
-def finished_count(dest):
-    """How many shards count as finished; none once the dataset is published."""
+def finished_count(dest, split="all"):
+    """How many shards of a split count as finished; none once the dataset is published."""
     try:
         names = os.listdir(dest.with_name(f".{dest.name}.partial") / "state")
     except FileNotFoundError:
         return 0
-    return sum(name.startswith("all-") and name.endswith(".json") for name in names)
+    return sum(name.startswith(f"{split}-") and name.endswith(".json") for name in names)
 
 
-def start_until(command, dest, shards, then_s=0.0, **options):
+def start_until(command, dest, shards, then_s=0.0, split="all", **options):
     """Starts a command, and waits until so many shards are finished and a little longer."""
     process = start(command, **options)
     end = time.monotonic() + 60
-    while process.poll() is None and finished_count(dest) < shards:
+    while process.poll() is None and finished_count(dest, split) < shards:
         assert time.monotonic() < end
         time.sleep(0.001)
     time.sleep(then_s)
@@ -253,6 +253,35 @@ def test_another_number_of_workers_is_no_other_job(source, reference, tmp_path):
     command[command.index("--workers") + 1] = 3
     assert "resumed:" in run(*command).stdout
     assert tree(dest) == wanted
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_killed_packing_of_splits_resumes_in_the_split_that_it_had_reached(source, tmp_path, split):
+    for name in ("train", "val"):
+        shutil.copytree(source, tmp_path / "photos" / name)
+    dest, fresh = tmp_path / "photos.fl", tmp_path / "fresh.fl"
+    command = arguments(tmp_path / "photos", dest, "hdf5")
+    kill(start_until(command, dest, MANY_SHARDS, split=split))
+    assert not dest.exists()
+    resumed = run(*command)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed:" in resumed.stdout
+    assert run(*[fresh if part == dest else part for part in command]).returncode == 0
+    assert tree(dest) == tree(fresh)
+
+
+def test_killed_overwrite_leaves_the_old_dataset_and_resumes(source, reference, tmp_path):
+    wanted, container = reference
+    dest = tmp_path / "photos.fl"
+    pack(Killer(tmp_path), dest, encode="raw", workers=1)
+    before = tree(dest)
+    command = [*arguments(source, dest, container), "--overwrite"]
+    kill(start_until(command, dest, MANY_SHARDS))
+    assert tree(dest) == before
+    resumed = run(*command)
+    assert "resumed:" in resumed.stdout
+    assert tree(dest) == wanted
+    assert [path.name for path in tmp_path.iterdir()] == ["photos.fl"]
 
 
 class Killer:
