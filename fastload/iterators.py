@@ -1,0 +1,276 @@
+"""The loader's iterators: torch's own, over slots, with a record of how far they have come.
+
+torch's iterators keep all that they do: starting, watching and ending workers, order, signals, exceptions,
+timeouts, pinning. They are given a view of the loader in which a few settings are replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, IterDataPipe
+from torch.utils.data._utils.collate import default_collate
+from torch.utils.data.dataloader import (
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
+
+from fastload.device import Arrival, CopiesAhead, moved
+from fastload.resume import Mark, Progress, SkippingSampler
+from fastload.transport.collate import WorkerCollate, WorkerInit
+from fastload.transport.filling import BatchMaker, IndicesOnly, OrdinaryMemory, fills_batches
+from fastload.transport.memory import Arena
+from fastload.transport.stateful import Stamped, StatefulIterable
+
+
+class SingleProcessIterator(_SingleProcessDataLoaderIter):
+    """Loads in the training process.
+
+    Args:
+        loader: The DataLoader.
+        progress: Where to begin; kept up to date.
+        device: Where batches are moved to, if anywhere.
+        seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        progress: Progress,
+        device: torch.device | None = None,
+        seeds: torch.Generator | None = None,
+    ) -> None:
+        self._progress = progress
+        self._device = device
+        self._stateful = _stateful(loader, progress)
+        make = _maker(loader)
+        collate = functools.partial(make, memory=OrdinaryMemory())
+        super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
+        self._dataset = loader.dataset
+        _replay(self, super()._next_data, progress)
+
+    def draw_first(self) -> None:
+        """Makes the sampler draw what it draws at the epoch's beginning."""
+        first = list(itertools.islice(self._sampler_iter, 1))
+        self._sampler_iter = itertools.chain(first, self._sampler_iter)
+
+    def _next_index(self) -> Any:
+        indices = super()._next_index()
+        self._progress.position += 1
+        return indices
+
+    def _next_data(self) -> Any:
+        try:
+            batch = super()._next_data()
+        except StopIteration:
+            self._progress.is_finished = True
+            raise
+        if self._stateful is not None:
+            self._progress.note_state(0, self._stateful.state())
+        if self._device is not None:
+            return moved(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+        return batch
+
+
+class WorkersIterator(_MultiProcessingDataLoaderIter):
+    """Loads in worker processes, and receives their batches through slots.
+
+    Args:
+        loader: The DataLoader.
+        progress: Where to begin; kept up to date.
+        device: Where batches are moved to, if anywhere.
+        seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        progress: Progress,
+        device: torch.device | None = None,
+        seeds: torch.Generator | None = None,
+    ) -> None:
+        self._process = os.getpid()
+        self._begin(progress)
+        copies_ahead = device is not None and device.type == "cuda"
+        arena = Arena.create(loader.num_workers, keeps_pages=copies_ahead)
+        stateful = _stateful(loader, progress)
+        make = _maker(loader)
+        view = _View(
+            loader,
+            progress,
+            make,
+            stateful,
+            collate_fn=WorkerCollate(make, arena, stateful),
+            worker_init_fn=WorkerInit(loader.worker_init_fn),
+            seeds=seeds,
+        )
+        # Parcels find it by its token for as long as this iterator lives.
+        self._arena = arena
+        self._device = device
+        self._copies: CopiesAhead | None = None
+        try:
+            super().__init__(view)
+        finally:
+            if arena is not None:
+                arena.close_descriptor()
+        self._dataset = loader.dataset
+        self._index_sampler = loader._index_sampler
+        _replay(self, super()._next_data, progress)
+        if device is not None and copies_ahead:
+            iterator = weakref.proxy(self)
+            self._copies = CopiesAhead(
+                device, lambda: iterator._arrival(), lambda: iterator._is_next_here(), arena
+            )
+
+    def __del__(self) -> None:
+        # A forked child has this iterator too, but neither its workers nor a right to end them.
+        if os.getpid() == self._process:
+            super().__del__()
+
+    def begin_epoch(self, progress: Progress) -> None:
+        """Tells a persistent iterator, before its reset, what the next epoch's progress is kept in."""
+        self._begin(progress)
+
+    def draw_first(self) -> None:
+        """Makes the sampler draw what it draws at the beginning: prefetching has done so."""
+
+    def _begin(self, progress: Progress) -> None:
+        self._progress = progress
+        self._mark = Mark(progress.position, progress.early)
+        # A resumed epoch's first task is its batch number `first`; the `skipped` ones are never sent.
+        self._first, self._skipped = progress.position, sorted(progress.early)
+        self._turns_to_skip = progress.next_worker
+
+    def _try_put_index(self) -> None:
+        # After a resume the first turn is that of the worker whose batch would have been next.
+        for _ in range(self._turns_to_skip):
+            next(self._worker_queue_idx_cycle)
+        self._turns_to_skip = 0
+        super()._try_put_index()
+
+    def _process_data(self, data: Any, worker: int) -> Any:
+        state = None
+        if type(data) is Stamped:
+            data, state = data
+        position, early = self._handed_out()
+        self._mark = Mark(position, early, (worker + 1) % self._num_workers, worker, state)
+        try:
+            return super()._process_data(data, worker)
+        except Exception as error:
+            # torch keeps a worker's exception in a variable of the frame that raises it, a cycle in
+            # which this iterator, and with it its workers, would wait for the garbage collector.
+            traceback.clear_frames(error.__traceback__)
+            raise
+
+    def _handed_out(self) -> tuple[int, tuple[int, ...]]:
+        """How many batches from the epoch's start are out with this one, and which ones beyond them."""
+        if self._dataset_kind == _DatasetKind.Iterable:
+            return self._mark.position + 1, ()
+        if self._in_order:
+            lowest, beyond = self._rcvd_idx, []
+        else:
+            lowest = min(self._task_info, default=self._send_idx)
+            beyond = [task for task in range(lowest, self._send_idx) if task not in self._task_info]
+        position = self._number(lowest)
+        early = [number for number in self._skipped if number > position]
+        return position, tuple(sorted(early + [self._number(task) for task in beyond]))
+
+    def _number(self, task: int) -> int:
+        number = self._first + task
+        for skipped in self._skipped:
+            number += skipped <= number
+        return number
+
+    def _next_data(self) -> Any:
+        arrival = self._arrival() if self._copies is None else self._copies.next()
+        self._progress.note(arrival.mark)
+        if arrival.error is not None:
+            self._progress.is_finished = isinstance(arrival.error, StopIteration)
+            # Raised in the frame of torch's `__next__`, without a cycle through this one.
+            try:
+                raise arrival.error
+            finally:
+                del arrival
+        if self._device is not None and self._copies is None:
+            return moved(arrival.batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+        return arrival.batch
+
+    def _arrival(self) -> Arrival:
+        """The next batch in the CPU's memory, or what came in its place."""
+        try:
+            batch = super()._next_data()
+        except Exception as error:
+            return Arrival(self._mark, error=error)
+        return Arrival(self._mark, batch)
+
+    def _is_next_here(self) -> bool:
+        """Whether the next batch has arrived, after taking in what has."""
+        while self._dataset_kind == _DatasetKind.Map and self._in_order:
+            if len(self._task_info.get(self._rcvd_idx, ())) == 2:
+                return True
+            if self._data_queue.empty():
+                return False
+            task, data = self._get_data()
+            self._tasks_outstanding -= 1
+            self._task_info[task] += (data,)
+        # Batches of an iterable dataset, or in any order, are as good as here once anything is.
+        return not self._data_queue.empty()
+
+
+class _View:
+    """A loader in which some settings are replaced for torch's iterators to read."""
+
+    def __init__(
+        self,
+        loader: Any,
+        progress: Progress,
+        make: BatchMaker,
+        stateful: StatefulIterable | None,
+        *,
+        seeds: torch.Generator | None,
+        **replaced: Any,
+    ) -> None:
+        self.__dict__.update(replaced)
+        if stateful is not None or make.fills:
+            self.dataset = stateful or IndicesOnly(loader.dataset)
+        if stateful is None and (progress.position or progress.early):
+            self._index_sampler = SkippingSampler(loader._index_sampler, progress)
+        if seeds is not None:
+            self.generator = seeds
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+def _maker(loader: Any) -> BatchMaker:
+    collates_by_default = loader.collate_fn is default_collate and loader._auto_collation
+    is_filled = collates_by_default and fills_batches(loader.dataset)
+    return BatchMaker(loader.collate_fn, loader.dataset if is_filled else None)
+
+
+def _stateful(loader: Any, progress: Progress) -> StatefulIterable | None:
+    dataset = loader.dataset
+    if isinstance(dataset, IterableDataset) and not isinstance(dataset, IterDataPipe):
+        return StatefulIterable(dataset, progress.workers)
+    return None
+
+
+def _replay(iterator: Any, next_data: Callable[[], Any], progress: Progress) -> None:
+    """Brings a new iterator to where an epoch was left, if its sampler has not done so."""
+    iterator._num_yielded = position = progress.position
+    if iterator._dataset_kind == _DatasetKind.Iterable and not progress.workers:
+        # A dataset that cannot tell where it is begins anew: what has been handed out is loaded again.
+        with contextlib.suppress(StopIteration):
+            for _ in range(position):
+                next_data()
+        progress.position = position

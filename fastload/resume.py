@@ -1,0 +1,287 @@
+"""Resuming an epoch where it was left: what a loader's state holds, and how the same order is drawn again.
+
+An epoch's order is a function of the random state at its start. So a state holds that, not the order:
+torch's, Python's and NumPy's global states and the states of the generators that the loader and its
+samplers were given, and how many batches have been handed out. To resume, the order is drawn again from
+those states, and what had been handed out is skipped without being loaded; the global states are then
+put back, because they belong to the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fastload.errors import OptionError
+
+_VERSION = 1
+
+# In place of a `fingerprint()`: the user's random state is not what later epochs are drawn from.
+ANOTHER_STATE = -1
+
+State = dict[str, Any]
+
+
+class Mark(NamedTuple):
+    """How far an epoch has come with one batch.
+
+    Attributes:
+        position: How many batches have been handed out, counted from the epoch's start.
+        early: The numbers of batches handed out beyond `position`, where order is not kept.
+        next_worker: The worker whose batch is next.
+        worker: The worker that made this one.
+        state: The state of that worker's stateful iterable dataset after it.
+    """
+
+    position: int
+    early: tuple[int, ...] = ()
+    next_worker: int = 0
+    worker: int = 0
+    state: Any = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far an epoch has come; shared by a loader and the iterator that it last gave out.
+
+    Attributes:
+        epoch: The number of epochs begun before this one.
+        start: What its order is drawn from.
+        position: How many batches have been handed out, counted from the epoch's start.
+        early: The numbers of batches handed out beyond `position`, where order is not kept.
+        workers: For a stateful iterable dataset, the state of each worker's copy.
+        next_worker: The worker whose batch is next.
+        is_begun: Whether the order has been drawn.
+        is_finished: Whether the epoch's end has been reached.
+        draws_seeds: Whether the workers' seeds are drawn before the order.
+        users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
+    """
+
+    epoch: int
+    start: State
+    position: int = 0
+    early: tuple[int, ...] = ()
+    workers: dict[int, Any] = field(default_factory=dict)
+    next_worker: int = 0
+    is_begun: bool = True
+    is_finished: bool = False
+    draws_seeds: bool = True
+    users_state: int | None = None
+
+    def note(self, mark: Mark) -> None:
+        """Takes note of a batch that has been handed out."""
+        self.position, self.early, self.next_worker = mark.position, mark.early, mark.next_worker
+        self.note_state(mark.worker, mark.state)
+
+    def note_state(self, worker: int, state: Any) -> None:
+        """Takes note of a stateful dataset's state; None or empty: it has none."""
+        if state:
+            self.workers[worker] = state
+
+
+class SkippingSampler:
+    """An index sampler without what has been handed out already.
+
+    Args:
+        sampler: The sampler of an epoch's batches.
+        progress: What to leave out: the first `position` ones and the `early` ones.
+    """
+
+    def __init__(self, sampler: Any, progress: Progress) -> None:
+        self._sampler = sampler
+        self._position = progress.position
+        self._early = frozenset(progress.early)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, indices in enumerate(self._sampler):
+            if number >= self._position and number not in self._early:
+                yield indices
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def start_state(loader: Any) -> State:
+    """What the order of the epoch that begins now will be drawn from.
+
+    Args:
+        loader: A DataLoader; read are its generator and its samplers.
+    """
+    return {"global": global_state(), "samplers": _sampler_states(loader)}
+
+
+def global_state() -> State:
+    """torch's, Python's and NumPy's global random states."""
+    return {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}
+
+
+def set_global_state(state: State) -> None:
+    """Sets what `global_state` returned."""
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+
+
+@contextlib.contextmanager
+def drawn_from(state: State, became: State) -> Iterator[None]:
+    """Swaps the global states for others meanwhile.
+
+    Args:
+        state: The others.
+        became: Filled, afterwards, with what these have become.
+    """
+    users = global_state()
+    set_global_state(state)
+    try:
+        yield
+    finally:
+        became.update(global_state())
+        set_global_state(users)
+
+
+def set_sampler_states(loader: Any, state: State) -> None:
+    """Puts a loader's generators and samplers into the state that `start_state` found them in."""
+    for name, owner in _owners(loader).items():
+        saved = state["samplers"].get(name, {})
+        if "generator" in saved and owner.generator is not None:
+            owner.generator.set_state(saved["generator"])
+        if "state" in saved:
+            owner.load_state_dict(saved["state"])
+        if "epoch" in saved:
+            owner.set_epoch(saved["epoch"])
+
+
+def to_state_dict(progress: Progress, num_workers: int) -> State:
+    """A loader's state: tensors, numbers, strings and dicts, so `torch.load` takes it with weights_only."""
+    users = progress.start["global"]
+    state = {
+        "version": _VERSION,
+        "epoch": progress.epoch,
+        "position": progress.position,
+        "early": list(progress.early),
+        "is_begun": progress.is_begun,
+        "draws_seeds": progress.draws_seeds,
+        "global": {
+            "torch": users["torch"],
+            "python": _packed_python(users["python"]),
+            "numpy": _packed_numpy(users["numpy"]),
+        },
+        "samplers": progress.start["samplers"],
+        "users_state": fingerprint() if progress.users_state is None else progress.users_state,
+    }
+    if progress.workers:
+        state["workers"] = dict(progress.workers)
+        state["next_worker"] = progress.next_worker
+        state["num_workers"] = num_workers
+    return state
+
+
+def from_state_dict(state: State, num_workers: int) -> Progress:
+    """The progress that a state tells of.
+
+    Raises:
+        OptionError: It is none of this library's, or a later release's, or the states of so many
+            workers' datasets as are not there.
+    """
+    version = state.get("version") if isinstance(state, dict) else None
+    if version != _VERSION or "position" not in state:
+        raise OptionError(
+            f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), "
+            f"got {type(state).__name__} with version {version!r}"
+        )
+    if state.get("workers") and state["num_workers"] != num_workers:
+        raise OptionError(
+            f"the state is that of {state['num_workers']} workers' iterable datasets, and this loader has "
+            f"{num_workers}: make it with num_workers={state['num_workers']}"
+        )
+    users = state["global"]
+    return Progress(
+        epoch=state["epoch"],
+        start={
+            "global": {
+                "torch": users["torch"],
+                "python": _unpacked_python(users["python"]),
+                "numpy": _unpacked_numpy(users["numpy"]),
+            },
+            "samplers": state["samplers"],
+        },
+        position=state["position"],
+        early=tuple(state["early"]),
+        workers=dict(state.get("workers", {})),
+        next_worker=state.get("next_worker", 0),
+        is_begun=state["is_begun"],
+        draws_seeds=state["draws_seeds"],
+        users_state=state["users_state"],
+    )
+
+
+def fingerprint() -> int:
+    """A number that tells whether torch's global state is what it was when a state was taken."""
+    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
+
+
+def _owners(loader: Any) -> dict[str, Any]:
+    """The objects from which an epoch's order comes, each once, by name."""
+    owners = {"loader": loader, "batch_sampler": loader.batch_sampler, "sampler": loader.sampler}
+    inner = getattr(loader.batch_sampler, "sampler", None)
+    if inner is not loader.sampler:
+        owners["inner_sampler"] = inner
+    return {name: owner for name, owner in owners.items() if owner is not None}
+
+
+def _sampler_states(loader: Any) -> State:
+    states: State = {}
+    seen: set[int] = set()
+    for name, owner in _owners(loader).items():
+        state: State = {}
+        generator = getattr(owner, "generator", None)
+        # A loader and its sampler usually share one.
+        if isinstance(generator, torch.Generator) and id(generator) not in seen:
+            seen.add(id(generator))
+            state["generator"] = generator.get_state()
+        if owner is not loader:
+            if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
+                state["state"] = owner.state_dict()
+            if hasattr(owner, "set_epoch") and isinstance(getattr(owner, "epoch", None), int):
+                state["epoch"] = owner.epoch
+        if state:
+            states[name] = state
+    return states
+
+
+def _packed_python(state: Any) -> State:
+    version, numbers, gauss = state
+    # 625 numbers of 32 bits: as a tensor 2.5 KB, as Python's integers the double.
+    return {"version": version, "numbers": _bytes_of(np.array(numbers, np.uint32)), "gauss": gauss}
+
+
+def _unpacked_python(state: State) -> Any:
+    numbers = np.frombuffer(state["numbers"].numpy(), np.uint32)
+    return state["version"], tuple(numbers.tolist()), state["gauss"]
+
+
+def _packed_numpy(state: Any) -> State:
+    name, keys, position, has_gauss, gauss = state
+    return {
+        "name": name,
+        "keys": _bytes_of(keys.astype(np.uint32)),
+        "position": int(position),
+        "has_gauss": int(has_gauss),
+        "gauss": float(gauss),
+    }
+
+
+def _unpacked_numpy(state: State) -> Any:
+    keys = np.frombuffer(state["keys"].numpy(), np.uint32)
+    return state["name"], keys, state["position"], state["has_gauss"], state["gauss"]
+
+
+def _bytes_of(numbers: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(numbers.tobytes()), dtype=torch.uint8)

@@ -1,0 +1,118 @@
+"""What a worker does with what it has fetched: makes it a batch, in slots, and sends that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+
+from fastload.transport.filling import BatchMaker, BatchMemory, IndicesOnly, OrdinaryMemory
+from fastload.transport.memory import Arena
+from fastload.transport.parcel import Packer, is_plain
+from fastload.transport.stateful import Stamped, StatefulIterable
+
+
+class WorkerCollate:
+    """A worker's `collate_fn`.
+
+    Tensors that `default_collate` stacks are stacked in their slot, also where the user's own collate_fn
+    calls it. Everything else is moved there afterwards.
+
+    Args:
+        make: Makes a batch of what was fetched.
+        arena: The memory shared with the training process; None: batches go torch's way.
+        stateful: A dataset whose state is to travel with each batch.
+    """
+
+    def __init__(
+        self, make: BatchMaker, arena: Arena | None, stateful: StatefulIterable | None = None
+    ) -> None:
+        self._make = make
+        self._arena = arena
+        self._stateful = stateful
+        self._packer: Packer | None = None
+
+    def __call__(self, fetched: Any) -> Any:
+        """Makes a batch of what was fetched; returns what goes into the queue."""
+        if self._arena is None:
+            return self._batch(fetched, OrdinaryMemory())
+        packer = self._packer or self._first_packer(self._arena)
+        packer.begin()
+        try:
+            return packer.pack(self._batch(fetched, packer))
+        finally:
+            packer.end()
+
+    def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
+        batch = self._make(fetched, memory)
+        state = self._stateful.state() if self._stateful is not None else None
+        return Stamped(batch, state) if state else batch
+
+    def _first_packer(self, arena: Arena) -> Packer:
+        worker = get_worker_info()
+        assert worker is not None
+        self._packer = packer = Packer(arena, worker.id)
+        # torch documents this table as the place to change what default_collate does. This process
+        # is a worker, and what a user has put there stays.
+        if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
+            default_collate_fn_map[torch.Tensor] = _Stack(packer)
+        return packer
+
+
+class WorkerInit:
+    """A worker's `worker_init_fn`: what fastload sets in a worker, then the user's own.
+
+    Args:
+        init_fn: The user's.
+    """
+
+    def __init__(self, init_fn: Callable[[int], None] | None) -> None:
+        self._init_fn = init_fn
+
+    def __call__(self, worker_id: int) -> None:
+        """Prepares the worker that calls it."""
+        _limit_opencv_to_one_thread()
+        worker = get_worker_info()
+        assert worker is not None
+        # The dataset's stand-ins are nobody's business; the class forbids plain assignment.
+        if isinstance(worker.dataset, IndicesOnly | StatefulIterable):
+            object.__setattr__(worker, "dataset", worker.dataset.dataset)
+        if self._init_fn is not None:
+            self._init_fn(worker_id)
+
+
+class _Stack:
+    """Stands for torch's `collate_tensor_fn`, whose result it makes in a slot."""
+
+    def __init__(self, packer: Packer) -> None:
+        self._packer = packer
+
+    def __call__(self, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+        first = samples[0]
+        out = None
+        if is_plain(first):
+            out = self._packer.empty_or_none((len(samples), *first.shape), first.dtype)
+        if out is None:
+            stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
+            return stacked
+        return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+
+
+def _limit_opencv_to_one_thread() -> None:
+    """Workers are as many as the CPUs already; OpenCV's own threads may hang after a fork besides.
+
+    (opencv/opencv 15277, pytorch/pytorch 1355.)
+    """
+    opencv = sys.modules.get("cv2")
+    if opencv is None:
+        # OpenCV reads it when it is imported.
+        os.environ.setdefault("OPENCV_FOR_THREADS_NUM", "1")
+        return
+    with contextlib.suppress(AttributeError):
+        opencv.setNumThreads(0)

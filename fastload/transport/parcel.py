@@ -1,0 +1,285 @@
+"""Parcels: a batch as its worker sends it, a pickle whose tensors and arrays lie in slots.
+
+The pickle holds the batch's structure, whatever that is, and refers to spans: stretches of the storages
+that its tensors look at. A storage that two tensors share is one span, so they share it on arrival; sizes
+and strides are those that the worker made. A small span travels inside the parcel, a large one in a slot,
+and one for which there is no slot as torch's own shared memory. What is no plain tensor in CPU memory is
+pickled as torch pickles it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from multiprocessing.reduction import ForkingPickler
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.transport import forks
+from fastload.transport.memory import Arena
+from fastload.transport.slots import Slot, Slots
+
+# Up to here a copy through the queue is cheaper than a slot (3 µs for taking and freeing one, measured),
+# and labels, which people keep, hold no slots.
+_INLINE_BYTES = 4096
+# A pipe holds 64 KiB before it has to be emptied; a pickle that is larger than half of it takes a slot.
+_INLINE_PICKLE_BYTES = 32768
+
+# The largest alignment of a tensor's elements (complex128); a span begins at a multiple of it.
+_ALIGNMENT = 16
+
+_OUT_OF_BAND = bytearray(1)
+
+# What a parcel says of a span: a slot's (flag, offset, size), (flag, offset, size, low), (bytes, low) or
+# (tensor of bytes, low), where `low` is the place of its first byte in a tensors' storage.
+_Span = tuple[Any, ...]
+
+
+class Packer:
+    """Puts a worker's batches into its slots, one after another.
+
+    Args:
+        arena: The memory that it shares with the training process.
+        section: The worker's number.
+    """
+
+    def __init__(self, arena: Arena, section: int) -> None:
+        self._token = arena.token
+        self._slots = Slots(arena, section)
+        self._placed: dict[int, tuple[Slot, int]] = {}
+        self._thread: int | None = None
+
+    def begin(self) -> None:
+        """Starts a batch: from here to `pack`, or `end`, this thread's tensors may be made in slots."""
+        self._placed.clear()
+        self._thread = get_ident()
+
+    def end(self) -> None:
+        """Ends a batch."""
+        self._thread = None
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised, contiguous tensor for the batch, in a slot where it can be."""
+        tensor = self.empty_or_none(shape, dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu") if tensor is None else tensor
+
+    def empty_or_none(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
+        """As `empty`; None where there is no slot for it, or this thread is making no batch."""
+        if get_ident() != self._thread:
+            return None
+        size = math.prod(shape) * dtype.itemsize
+        if size <= _INLINE_BYTES:
+            return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        taken = self._slots.take(size)
+        if taken is None:
+            return None
+        slot, array = taken
+        storage = torch.from_numpy(array).untyped_storage()
+        self._placed[storage.data_ptr()] = slot, size
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage).view(tuple(shape))
+
+    def pack(self, batch: Any) -> Parcel:
+        """The parcel of a batch. What it holds in slots is the training process's from now on."""
+        spans = _Spans(self._slots, self._placed)
+        file = io.BytesIO()
+        _Pickler(file, spans).dump(batch)
+        described = spans.describe()
+        pickled = file.getvalue()
+        content: bytes | _Span | None = None
+        if len(pickled) > _INLINE_PICKLE_BYTES:
+            content = spans.copy(np.frombuffer(pickled, np.uint8))
+        for slot in spans.slots:
+            self._slots.hand_over(slot)
+        return Parcel(self._token, content or pickled, spans.references, described)
+
+
+class Parcel:
+    """What a worker puts into the queue. Unpickled in the training process, it is the batch."""
+
+    __slots__ = ("_arguments",)
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _receive, self._arguments
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether something is a tensor of numbers in CPU memory and nothing besides."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not (
+            tensor.requires_grad
+            or tensor.is_nested
+            or tensor.is_quantized
+            or tensor.is_conj()
+            or tensor.is_neg()
+        )
+    )
+
+
+class _Spans:
+    """The spans of one batch, collected while it is pickled.
+
+    Attributes:
+        references: For each tensor and array, in the pickle's order, the number of its span.
+        slots: The slots that hold them.
+    """
+
+    def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]]) -> None:
+        self._free_slots = slots
+        self._placed = placed
+        self._numbers: dict[int, int] = {}
+        self._spans: list[_Storage | _Span] = []
+        self._next_reference: int | None = None
+        # Referred to until the batch is handed over, which is what keeps their slots from being taken.
+        self._copies: list[NDArray[np.uint8]] = []
+        self.references: list[int] = []
+        self.slots: list[Slot] = []
+
+    def add_tensor(self, tensor: torch.Tensor) -> int:
+        """Takes up what a tensor looks at. Returns where it begins in its storage, in bytes."""
+        storage = tensor.untyped_storage()
+        item = tensor.element_size()
+        low = int(tensor.storage_offset()) * item
+        if tensor.is_contiguous():
+            high = low + tensor.numel() * item
+        else:
+            steps = zip(tensor.shape, tensor.stride(), strict=True)
+            high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
+        number = self._numbers.setdefault(storage.data_ptr(), len(self._spans))
+        if number == len(self._spans):
+            self._spans.append(_Storage(storage, low, high))
+        else:
+            span = self._spans[number]
+            assert isinstance(span, _Storage)
+            span.low, span.high = min(span.low, low), max(span.high, high)
+        self._next_reference = number
+        return low
+
+    def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Takes up a tensor's mark, or an array's memory. False: it is not part of the pickle."""
+        if self._next_reference is None:
+            memory = np.frombuffer(buffer.raw(), np.uint8)
+            span = self.copy(memory) if memory.size > _INLINE_BYTES else None
+            if span is None:
+                return True
+            self._next_reference = len(self._spans)
+            self._spans.append(span)
+        self.references.append(self._next_reference)
+        self._next_reference = None
+        return False
+
+    def copy(self, memory: NDArray[np.uint8]) -> _Span | None:
+        """Copies bytes into a slot; None where there is none."""
+        taken = self._free_slots.take(memory.size)
+        if taken is None:
+            return None
+        slot, array = taken
+        array[:] = memory
+        self.slots.append(slot)
+        self._copies.append(array)
+        return slot.flag, slot.offset, memory.size
+
+    def describe(self) -> list[_Span]:
+        """Moves every span to where it travels, and says where that is."""
+        return [self._moved(span) if isinstance(span, _Storage) else span for span in self._spans]
+
+    def _moved(self, span: _Storage) -> _Span:
+        placed = self._placed.get(span.storage.data_ptr())
+        if placed is not None:
+            slot, size = placed
+            self.slots.append(slot)
+            return slot.flag, slot.offset, size, 0
+        low = span.low - span.low % _ALIGNMENT
+        content = torch.empty(0, dtype=torch.uint8, device="cpu").set_(
+            span.storage, low, (span.high - low,), (1,)
+        )
+        memory = content.numpy()
+        if memory.size <= _INLINE_BYTES:
+            return memory.tobytes(), low
+        copied = self.copy(memory)
+        return (content, low) if copied is None else (*copied, low)
+
+
+class _Storage:
+    """The stretch of a storage, in bytes, that a batch's tensors look at."""
+
+    __slots__ = ("high", "low", "storage")
+
+    def __init__(self, storage: torch.UntypedStorage, low: int, high: int) -> None:
+        self.storage = storage
+        self.low = low
+        self.high = high
+
+
+class _Pickler(ForkingPickler):
+    """Pickles as torch's queues do, with plain tensors and arrays left to spans."""
+
+    def __init__(self, file: io.BytesIO, spans: _Spans) -> None:
+        super().__init__(file, 5, True, spans.add_buffer)
+        self._spans = spans
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is torch.Tensor:
+            return self._reduced_tensor(value)
+        if type(value) is np.ndarray and not value.flags.writeable:
+            # Protocol 5 would make it read-only on arrival, which torch's queue does not.
+            return value.__reduce_ex__(4)
+        return NotImplemented
+
+    def _reduced_tensor(self, tensor: torch.Tensor) -> Any:
+        # What is in torch's shared memory already needs no copy, and whoever put it there may count
+        # on all processes' seeing the same.
+        if not is_plain(tensor) or tensor.untyped_storage().is_shared():
+            return NotImplemented
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        if tensor.numel() == 0:
+            return _empty, (tensor.dtype, shape, strides)
+        offset = self._spans.add_tensor(tensor)
+        return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
+
+
+def _receive(token: int, content: bytes | _Span, references: list[int], described: list[_Span]) -> Any:
+    """Unpickles a parcel: opens its spans, and builds the batch upon them."""
+    forks.settle()
+    arena = Arena.named(token)
+    spans = [_opened(arena, span) for span in described]
+    pickled: Any = content if isinstance(content, bytes) else arena.hold(*content)
+    return pickle.loads(pickled, buffers=[spans[number] for number in references])
+
+
+def _opened(arena: Arena, span: _Span) -> Any:
+    """What lies in a span: an array's memory, or a tensors' storage and where in it the span began."""
+    first, *rest = span
+    if isinstance(first, int):
+        array = arena.hold(*span[:3])
+        return array if len(span) == 3 else (torch.from_numpy(array).untyped_storage(), span[3])
+    content = torch.frombuffer(bytearray(first), dtype=torch.uint8) if isinstance(first, bytes) else first
+    return content.untyped_storage(), rest[0] - content.storage_offset()
+
+
+def _tensor(
+    span: tuple[torch.UntypedStorage, int],
+    dtype: torch.dtype,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> torch.Tensor:
+    """A tensor that begins `offset` bytes into the storage of which the span is a part."""
+    storage, low = span
+    empty = torch.empty(0, dtype=dtype, device="cpu")
+    return empty.set_(storage, (offset - low) // dtype.itemsize, shape, strides)
+
+
+def _empty(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")

@@ -1,0 +1,342 @@
+"""A loaded state goes on with the next batch, exactly, whatever has changed around the loader."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler
+
+import fastload
+from fastload import OptionError
+from tests.loader.datasets import Counting, Rows, StatefulCounting
+
+DATA = TensorDataset(torch.arange(50))
+
+
+class GlobalShuffle(Sampler):
+    """Shuffles as many people's samplers do, with whatever global generator is at hand."""
+
+    def __iter__(self) -> Any:
+        order = list(range(50))
+        random.shuffle(order)
+        return iter(np.random.permutation(order).tolist())
+
+    def __len__(self) -> int:
+        return 50
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(8)
+
+
+SAMPLINGS = {
+    "sequential": dict,
+    "shuffle": lambda: {"shuffle": True},
+    "generator": lambda: {"shuffle": True, "generator": generator()},
+    "seed": lambda: {"shuffle": True, "seed": 4},
+    "replacement": lambda: {"sampler": RandomSampler(DATA, replacement=True, generator=generator())},
+    "weighted": lambda: {"sampler": WeightedRandomSampler(torch.ones(50), 50)},
+    "global": lambda: {"sampler": GlobalShuffle()},
+    "batch_sampler": lambda: {"batch_sampler": BatchSampler(GlobalShuffle(), 3, False), "batch_size": 1},
+}
+
+
+def make(sampling: str, workers: int = 0, **options: Any) -> Any:
+    options = {"batch_size": 3, "num_workers": workers, **options, **SAMPLINGS[sampling]()}
+    return fastload.DataLoader(DATA, **options)
+
+
+def labels(batches: Any) -> list[list[int]]:
+    return [batch[0].tolist() for batch in batches]
+
+
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def saved(state: Any) -> Any:
+    """A state that has been through a file, read in torch's safe way."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def take(iterator: Any, count: int) -> list[list[int]]:
+    return labels(next(iterator) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    "workers", [(0, 0), (2, 0), (0, 2), (2, 1)], ids=lambda pair: f"{pair[0]}to{pair[1]}"
+)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_next_batches_and_epochs_are_those_that_would_have_come(sampling, workers):
+    seed_all(1)
+    uninterrupted = make(sampling, workers[0])
+    epochs = [labels(uninterrupted) for _ in range(4)]
+
+    seed_all(1)
+    first = make(sampling, workers[0])
+    assert labels(first) == epochs[0]
+    iterator = iter(first)
+    assert take(iterator, 5) == epochs[1][:5]
+    state = saved(first.state_dict())
+    del iterator
+
+    seed_all(99)
+    second = make(sampling, workers[1])
+    second.load_state_dict(state)
+    before = torch.rand(1), random.random(), np.random.rand()
+    seed_all(99)
+    assert labels(second) == epochs[1][5:]
+    assert (torch.rand(1), random.random(), np.random.rand()) == before
+    assert labels(second) == epochs[2]
+    assert labels(second) == epochs[3]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_restored_global_state_gives_the_epochs_that_other_draws_led_to(sampling):
+    """A training that draws from the global generators itself, and restores them along with the loader."""
+
+    def train(loader: Any, epochs: int) -> Any:
+        for _ in range(epochs):
+            for batch in loader:
+                torch.rand(1), random.random(), np.random.rand()
+                yield batch[0].tolist()
+
+    seed_all(1)
+    whole = list(train(make(sampling), 3))
+    seed_all(1)
+    first = make(sampling)
+    training = train(first, 3)
+    assert [next(training) for _ in range(22)] == whole[:22]
+    states = first.state_dict(), torch.get_rng_state(), random.getstate(), np.random.get_state()
+    seed_all(5)
+    second = make(sampling)
+    second.load_state_dict(states[0])
+    torch.set_rng_state(states[1])
+    random.setstate(states[2])
+    np.random.set_state(states[3])
+    # The training draws once more for the batch at which it was left.
+    torch.rand(1), random.random(), np.random.rand()
+    if sampling in ("sequential", "generator", "seed", "replacement"):
+        assert list(train(second, 2)) == whole[22:]
+
+
+@pytest.mark.parametrize("persistent", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("sampling", ["shuffle", "generator", "seed", "weighted"])
+def test_persistent_workers_change_nothing(sampling, persistent):
+    seed_all(1)
+    whole = make(sampling, 1, persistent_workers=persistent[0])
+    epochs = [labels(whole) for _ in range(3)]
+    seed_all(1)
+    first = make(sampling, 1, persistent_workers=persistent[0])
+    labels(first)
+    iterator = iter(first)
+    take(iterator, 4)
+    second = make(sampling, 1, persistent_workers=persistent[1])
+    second.load_state_dict(first.state_dict())
+    assert labels(second) == epochs[1][4:]
+    if persistent[0] == persistent[1]:
+        assert labels(second) == epochs[2]
+
+
+def test_a_persistent_loader_goes_back_to_a_state_of_its_own():
+    loader = make("seed", 1, persistent_workers=True)
+    iterator = iter(loader)
+    take(iterator, 2)
+    state = loader.state_dict()
+    rest = labels(iterator)
+    loader.load_state_dict(state)
+    assert labels(loader) == rest
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 17), min_size=1, max_size=5), st.sampled_from(sorted(SAMPLINGS)))
+def test_any_chain_of_interruptions_gives_every_batch_once(cuts, sampling):
+    seed_all(2)
+    whole = labels(make(sampling))
+    seed_all(2)
+    loader, seen = make(sampling), []
+    for cut in cuts:
+        iterator = iter(loader)
+        seen += labels(itertools.islice(iterator, min(cut, 17 - len(seen))))
+        state = loader.state_dict()
+        # Taking it changes nothing, and a loaded state that is not used yet is the state.
+        loader = make(sampling)
+        loader.load_state_dict(state)
+        assert str(loader.state_dict()) == str(state)
+        seed_all(50)
+    assert seen + labels(loader) == whole
+
+
+def test_a_state_after_the_last_batch_ends_the_epoch_and_one_after_the_end_begins_the_next():
+    loader = make("seed")
+    iterator = iter(loader)
+    take(iterator, 17)
+    last = loader.state_dict()
+    assert next(iterator, None) is None
+    end = loader.state_dict()
+    following = labels(loader)
+    for state, batches in ((last, []), (end, following)):
+        other = make("seed")
+        other.load_state_dict(state)
+        assert labels(other) == batches
+
+
+def test_a_state_taken_before_the_first_epoch_begins_it():
+    seed_all(3)
+    loader = make("shuffle")
+    state = loader.state_dict()
+    epochs = [labels(loader), labels(loader)]
+    seed_all(77)
+    other = make("shuffle")
+    other.load_state_dict(state)
+    assert [labels(other), labels(other)] == epochs
+
+
+def test_a_seeds_order_depends_on_seed_and_epoch_alone():
+    orders = [[labels(make("seed", workers)) for _ in range(1)] for workers in (0, 1, 2)]
+    assert orders[0] == orders[1] == orders[2]
+    loader = make("seed")
+    first, second = labels(loader), labels(loader)
+    assert first != second
+    torch.rand(10)
+    assert labels(fastload.DataLoader(DATA, batch_size=3, shuffle=True, seed=5)) != first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_between_does_not_shift_the_position(workers):
+    class Broken(Rows):
+        def __getitem__(self, index: int) -> Any:
+            if index == 3:
+                raise ValueError("three")
+            return index
+
+    loader = fastload.DataLoader(Broken(12), batch_size=2, num_workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(ValueError, match="three"):
+        next(iterator)
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in iterator]
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == rest
+
+
+class Slow(Rows):
+    def __getitem__(self, index: int) -> Any:
+        import time
+
+        time.sleep(0.03 * (index % 4 == 0))
+        return index
+
+
+def test_batches_that_came_out_of_order_do_not_come_again():
+    loader = fastload.DataLoader(Slow(24), batch_size=2, num_workers=2, in_order=False, prefetch_factor=3)
+    seen = []
+    for _ in range(4):
+        iterator = iter(loader)
+        seen += [next(iterator).tolist() for _ in range(2)]
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+    seen += [batch.tolist() for batch in loader]
+    assert sorted(itertools.chain.from_iterable(seen)) == list(range(24))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("kind", [Counting, StatefulCounting])
+@pytest.mark.parametrize("taken", [0, 1, 5, 13])
+def test_iterable_datasets_resume(kind, workers, taken):
+    def numbers(batches: Any) -> list[list[int]]:
+        return [batch[:, 0].tolist() for batch in batches]
+
+    def loader() -> Any:
+        return fastload.DataLoader(kind(39), batch_size=3, num_workers=workers)
+
+    whole = numbers(loader())
+    first = loader()
+    iterator = iter(first)
+    assert numbers(next(iterator) for _ in range(taken)) == whole[:taken]
+    second = loader()
+    second.load_state_dict(saved(first.state_dict()))
+    assert numbers(second) == whole[taken:]
+    assert numbers(second) == whole
+
+
+def test_a_stateful_iterable_dataset_is_not_read_again():
+    class Tracking(StatefulCounting):
+        reads = 0
+
+        def __iter__(self) -> Any:
+            for item in super().__iter__():
+                self.reads += 1
+                yield item
+
+    first = fastload.DataLoader(Tracking(30), batch_size=3)
+    iterator = iter(first)
+    for _ in range(8):
+        next(iterator)
+    second = fastload.DataLoader(Tracking(30), batch_size=3)
+    second.load_state_dict(first.state_dict())
+    list(second)
+    assert second.dataset.reads == 6
+
+
+def test_states_of_other_numbers_of_workers_iterables_are_refused():
+    first = fastload.DataLoader(StatefulCounting(30), batch_size=3, num_workers=2)
+    iterator = iter(first)
+    next(iterator)
+    with pytest.raises(OptionError, match="num_workers=2"):
+        fastload.DataLoader(StatefulCounting(30), batch_size=3).load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize("state", [None, {}, {"version": 2}, {"version": 1}, 5])
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(OptionError, match="state_dict"):
+        make("shuffle").load_state_dict(state)
+
+
+def test_a_state_is_small_and_the_samples_are_not_read_again():
+    class Reads(Rows):
+        reads = 0
+
+        def __getitem__(self, index: int) -> int:
+            self.reads += 1
+            return index
+
+    loader = fastload.DataLoader(Reads(100_000), batch_size=10, shuffle=True, generator=generator())
+    iterator = iter(loader)
+    for _ in range(7):
+        next(iterator)
+    file = io.BytesIO()
+    state = loader.state_dict()
+    torch.save(state, file)
+    assert len(file.getvalue()) < 10_000 + 2 * 5_056 + 5_000
+    other = fastload.DataLoader(Reads(100_000), batch_size=10, shuffle=True, generator=generator())
+    other.load_state_dict(state)
+    assert next(iter(other)).tolist() == next(iterator).tolist()
+    assert other.dataset.reads == 10
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"cache": "ram"}, {"device": 1.5}]
+)
+def test_options_that_cannot_be_obeyed_are_refused(options):
+    with pytest.raises(OptionError):
+        fastload.DataLoader(DATA, **options)
+
+
+def test_seed_and_generator_exclude_each_other():
+    with pytest.raises(OptionError, match="exclude"):
+        fastload.DataLoader(DATA, seed=1, generator=generator())
