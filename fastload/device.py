@@ -49,8 +49,6 @@ def resolve_device(device: Any) -> torch.device | None:
             stacklevel=3,
         )
         return None
-    if wanted.index is None and wanted.type == "cuda":
-        return torch.device("cuda", torch.cuda.current_device())
     return wanted
 
 

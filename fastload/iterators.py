@@ -57,6 +57,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
         self._dataset = loader.dataset
         _replay(self, super()._next_data, progress)
+        progress.done = 0
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
@@ -65,7 +66,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
 
     def _next_index(self) -> Any:
         indices = super()._next_index()
-        self._progress.position += 1
+        self._progress.done += 1
         return indices
 
     def _next_data(self) -> Any:
@@ -75,7 +76,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
             self._progress.is_finished = True
             raise
         if self._stateful is not None:
-            self._progress.note_state(0, self._stateful.state())
+            self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
         if self._device is not None:
             return moved(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
         return batch
@@ -125,6 +126,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         self._dataset = loader.dataset
         self._index_sampler = loader._index_sampler
         _replay(self, super()._next_data, progress)
+        self._is_prefix = self._in_order and self._dataset_kind == _DatasetKind.Map
         if device is not None and copies_ahead:
             iterator = weakref.proxy(self)
             self._copies = CopiesAhead(
@@ -145,72 +147,72 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     def _begin(self, progress: Progress) -> None:
         self._progress = progress
-        self._mark = Mark(progress.position, progress.early)
-        # A resumed epoch's first task is its batch number `first`; the `skipped` ones are never sent.
-        self._first, self._skipped = progress.position, sorted(progress.early)
+        self._batches = 0
         self._turns_to_skip = progress.next_worker
 
     def _try_put_index(self) -> None:
-        # After a resume the first turn is that of the worker whose batch would have been next.
-        for _ in range(self._turns_to_skip):
-            next(self._worker_queue_idx_cycle)
-        self._turns_to_skip = 0
+        if self._turns_to_skip:
+            # After a resume the first turn is that of the worker whose batch would have been next.
+            for _ in range(self._turns_to_skip):
+                next(self._worker_queue_idx_cycle)
+            self._turns_to_skip = 0
         super()._try_put_index()
 
-    def _process_data(self, data: Any, worker: int) -> Any:
-        state = None
-        if type(data) is Stamped:
-            data, state = data
-        position, early = self._handed_out()
-        self._mark = Mark(position, early, (worker + 1) % self._num_workers, worker, state)
-        try:
-            return super()._process_data(data, worker)
-        except Exception as error:
-            # torch keeps a worker's exception in a variable of the frame that raises it, a cycle in
-            # which this iterator, and with it its workers, would wait for the garbage collector.
-            traceback.clear_frames(error.__traceback__)
-            raise
-
-    def _handed_out(self) -> tuple[int, tuple[int, ...]]:
-        """How many batches from the epoch's start are out with this one, and which ones beyond them."""
-        if self._dataset_kind == _DatasetKind.Iterable:
-            return self._mark.position + 1, ()
-        if self._in_order:
-            lowest, beyond = self._rcvd_idx, []
-        else:
-            lowest = min(self._task_info, default=self._send_idx)
-            beyond = [task for task in range(lowest, self._send_idx) if task not in self._task_info]
-        position = self._number(lowest)
-        early = [number for number in self._skipped if number > position]
-        return position, tuple(sorted(early + [self._number(task) for task in beyond]))
-
-    def _number(self, task: int) -> int:
-        number = self._first + task
-        for skipped in self._skipped:
-            number += skipped <= number
-        return number
-
     def _next_data(self) -> Any:
-        arrival = self._arrival() if self._copies is None else self._copies.next()
+        if self._copies is not None:
+            return self._next_copy(self._copies)
+        try:
+            batch = super()._next_data()
+        except Exception as error:
+            self._progress.note(self._mark())
+            self._progress.is_finished = isinstance(error, StopIteration)
+            _break_cycle(error)
+            raise
+        if self._is_prefix:
+            # All that a mark would say, in the time that it takes to make one (1 µs).
+            self._progress.done = self._rcvd_idx
+        else:
+            self._progress.note(self._mark(batch))
+            batch = batch.batch if type(batch) is Stamped else batch
+        if self._device is not None:
+            return moved(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+        return batch
+
+    def _next_copy(self, copies: CopiesAhead) -> Any:
+        arrival = copies.next()
         self._progress.note(arrival.mark)
-        if arrival.error is not None:
-            self._progress.is_finished = isinstance(arrival.error, StopIteration)
-            # Raised in the frame of torch's `__next__`, without a cycle through this one.
-            try:
-                raise arrival.error
-            finally:
-                del arrival
-        if self._device is not None and self._copies is None:
-            return moved(arrival.batch, lambda tensor: tensor.to(self._device, non_blocking=True))
-        return arrival.batch
+        if arrival.error is None:
+            return arrival.batch
+        self._progress.is_finished = isinstance(arrival.error, StopIteration)
+        try:
+            raise arrival.error
+        finally:
+            # The error's traceback refers to this frame.
+            del arrival
 
     def _arrival(self) -> Arrival:
         """The next batch in the CPU's memory, or what came in its place."""
         try:
             batch = super()._next_data()
         except Exception as error:
-            return Arrival(self._mark, error=error)
-        return Arrival(self._mark, batch)
+            _break_cycle(error)
+            return Arrival(self._mark(), error=error)
+        mark = self._mark(batch)
+        return Arrival(mark, batch.batch if type(batch) is Stamped else batch)
+
+    def _mark(self, batch: Any = None) -> Mark:
+        """How far this iterator has come with a batch, or with the error in its place."""
+        if self._dataset_kind == _DatasetKind.Iterable:
+            self._batches += batch is not None
+            state = batch if type(batch) is Stamped else None
+            return (
+                Mark(self._batches) if state is None else Mark(self._batches, (), state.worker, state.state)
+            )
+        if self._in_order:
+            return Mark(self._rcvd_idx)
+        lowest = min(self._task_info, default=self._send_idx)
+        beyond = (task for task in range(lowest, self._send_idx) if task not in self._task_info)
+        return Mark(lowest, tuple(beyond))
 
     def _is_next_here(self) -> bool:
         """Whether the next batch has arrived, after taking in what has."""
@@ -242,7 +244,7 @@ class _View:
         self.__dict__.update(replaced)
         if stateful is not None or make.fills:
             self.dataset = stateful or IndicesOnly(loader.dataset)
-        if stateful is None and (progress.position or progress.early):
+        if stateful is None and (progress.first or progress.skipped):
             self._index_sampler = SkippingSampler(loader._index_sampler, progress)
         if seeds is not None:
             self.generator = seeds
@@ -267,10 +269,18 @@ def _stateful(loader: Any, progress: Progress) -> StatefulIterable | None:
 
 def _replay(iterator: Any, next_data: Callable[[], Any], progress: Progress) -> None:
     """Brings a new iterator to where an epoch was left, if its sampler has not done so."""
-    iterator._num_yielded = position = progress.position
+    iterator._num_yielded = progress.first
     if iterator._dataset_kind == _DatasetKind.Iterable and not progress.workers:
         # A dataset that cannot tell where it is begins anew: what has been handed out is loaded again.
         with contextlib.suppress(StopIteration):
-            for _ in range(position):
+            for _ in range(progress.first):
                 next_data()
-        progress.position = position
+
+
+def _break_cycle(error: Exception) -> None:
+    """Lets an iterator go as soon as its error has been dealt with.
+
+    torch keeps a worker's exception in a variable of the frame that raises it: a cycle in which the
+    iterator, and with it its workers, would wait for the garbage collector.
+    """
+    traceback.clear_frames(error.__traceback__)

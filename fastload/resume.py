@@ -30,20 +30,18 @@ State = dict[str, Any]
 
 
 class Mark(NamedTuple):
-    """How far an epoch has come with one batch.
+    """How far an iterator has come with one batch.
 
     Attributes:
-        position: How many batches have been handed out, counted from the epoch's start.
-        early: The numbers of batches handed out beyond `position`, where order is not kept.
-        next_worker: The worker whose batch is next.
-        worker: The worker that made this one.
+        done: How many of its tasks, from the first on, have been handed out.
+        beyond: Tasks that have been handed out before an earlier one, where order is not kept.
+        worker: The worker that made the batch, where that matters, else -1.
         state: The state of that worker's stateful iterable dataset after it.
     """
 
-    position: int
-    early: tuple[int, ...] = ()
-    next_worker: int = 0
-    worker: int = 0
+    done: int
+    beyond: tuple[int, ...] = ()
+    worker: int = -1
     state: Any = None
 
 
@@ -54,10 +52,13 @@ class Progress:
     Attributes:
         epoch: The number of epochs begun before this one.
         start: What its order is drawn from.
-        position: How many batches have been handed out, counted from the epoch's start.
-        early: The numbers of batches handed out beyond `position`, where order is not kept.
+        first: How many batches had been handed out before the iterator began.
+        skipped: The numbers of further batches that had been, where order is not kept.
+        done: How far the iterator has come since: see `Mark`.
+        beyond: See `Mark`.
+        worker: See `Mark`.
         workers: For a stateful iterable dataset, the state of each worker's copy.
-        next_worker: The worker whose batch is next.
+        next_worker: The worker that had the first turn.
         is_begun: Whether the order has been drawn.
         is_finished: Whether the epoch's end has been reached.
         draws_seeds: Whether the workers' seeds are drawn before the order.
@@ -66,8 +67,11 @@ class Progress:
 
     epoch: int
     start: State
-    position: int = 0
-    early: tuple[int, ...] = ()
+    first: int = 0
+    skipped: tuple[int, ...] = ()
+    done: int = 0
+    beyond: tuple[int, ...] = ()
+    worker: int = -1
     workers: dict[int, Any] = field(default_factory=dict)
     next_worker: int = 0
     is_begun: bool = True
@@ -77,13 +81,28 @@ class Progress:
 
     def note(self, mark: Mark) -> None:
         """Takes note of a batch that has been handed out."""
-        self.position, self.early, self.next_worker = mark.position, mark.early, mark.next_worker
-        self.note_state(mark.worker, mark.state)
+        self.done, self.beyond, self.worker, _ = mark
+        if mark.state is not None:
+            self.workers[mark.worker] = mark.state
 
-    def note_state(self, worker: int, state: Any) -> None:
-        """Takes note of a stateful dataset's state; None or empty: it has none."""
-        if state:
-            self.workers[worker] = state
+    @property
+    def position(self) -> int:
+        """How many batches have been handed out, from the epoch's start up to the first that has not."""
+        return self._number(self.done)
+
+    @property
+    def early(self) -> list[int]:
+        """The numbers of batches that have been handed out beyond `position`."""
+        position = self.position
+        beyond = {self._number(task) for task in self.beyond}
+        return sorted(beyond.union(number for number in self.skipped if number > position))
+
+    def _number(self, task: int) -> int:
+        """The number in the epoch of an iterator's task: those skipped were never tasks."""
+        number = self.first + task
+        for skipped in sorted(self.skipped):
+            number += skipped <= number
+        return number
 
 
 class SkippingSampler:
@@ -91,17 +110,17 @@ class SkippingSampler:
 
     Args:
         sampler: The sampler of an epoch's batches.
-        progress: What to leave out: the first `position` ones and the `early` ones.
+        progress: What to leave out: the ones before `first`, and the `skipped` ones.
     """
 
     def __init__(self, sampler: Any, progress: Progress) -> None:
         self._sampler = sampler
-        self._position = progress.position
-        self._early = frozenset(progress.early)
+        self._first = progress.first
+        self._skipped = frozenset(progress.skipped)
 
     def __iter__(self) -> Iterator[Any]:
         for number, indices in enumerate(self._sampler):
-            if number >= self._position and number not in self._early:
+            if number >= self._first and number not in self._skipped:
                 yield indices
 
     def __len__(self) -> int:
@@ -165,7 +184,7 @@ def to_state_dict(progress: Progress, num_workers: int) -> State:
         "version": _VERSION,
         "epoch": progress.epoch,
         "position": progress.position,
-        "early": list(progress.early),
+        "early": progress.early,
         "is_begun": progress.is_begun,
         "draws_seeds": progress.draws_seeds,
         "global": {
@@ -178,7 +197,8 @@ def to_state_dict(progress: Progress, num_workers: int) -> State:
     }
     if progress.workers:
         state["workers"] = dict(progress.workers)
-        state["next_worker"] = progress.next_worker
+        last = progress.worker
+        state["next_worker"] = progress.next_worker if last < 0 else (last + 1) % (num_workers or 1)
         state["num_workers"] = num_workers
     return state
 
@@ -212,8 +232,8 @@ def from_state_dict(state: State, num_workers: int) -> Progress:
             },
             "samplers": state["samplers"],
         },
-        position=state["position"],
-        early=tuple(state["early"]),
+        first=state["position"],
+        skipped=tuple(state["early"]),
         workers=dict(state.get("workers", {})),
         next_worker=state.get("next_worker", 0),
         is_begun=state["is_begun"],

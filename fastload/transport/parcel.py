@@ -19,26 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.transport import forks
 from fastload.transport.memory import Arena
 from fastload.transport.slots import Slot, Slots
+from fastload.transport.spans import INLINE_BYTES, RepeatedStorages, Span, Spans
 
-# Up to here a copy through the queue is cheaper than a slot (3 µs for taking and freeing one, measured),
-# and labels, which people keep, hold no slots.
-_INLINE_BYTES = 4096
 # A pipe holds 64 KiB before it has to be emptied; a pickle that is larger than half of it takes a slot.
 _INLINE_PICKLE_BYTES = 32768
 
-# The largest alignment of a tensor's elements (complex128); a span begins at a multiple of it.
-_ALIGNMENT = 16
-
 _OUT_OF_BAND = bytearray(1)
-
-# What a parcel says of a span: a slot's (flag, offset, size), (flag, offset, size, low), (bytes, low) or
-# (tensor of bytes, low), where `low` is the place of its first byte in a tensors' storage.
-_Span = tuple[Any, ...]
 
 
 class Packer:
@@ -53,6 +43,7 @@ class Packer:
         self._token = arena.token
         self._slots = Slots(arena, section)
         self._placed: dict[int, tuple[Slot, int]] = {}
+        self._repeated = RepeatedStorages()
         self._thread: int | None = None
 
     def begin(self) -> None:
@@ -74,7 +65,7 @@ class Packer:
         if get_ident() != self._thread:
             return None
         size = math.prod(shape) * dtype.itemsize
-        if size <= _INLINE_BYTES:
+        if size <= INLINE_BYTES:
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         taken = self._slots.take(size)
         if taken is None:
@@ -86,12 +77,12 @@ class Packer:
 
     def pack(self, batch: Any) -> Parcel:
         """The parcel of a batch. What it holds in slots is the training process's from now on."""
-        spans = _Spans(self._slots, self._placed)
+        spans = Spans(self._slots, self._placed, self._repeated)
         file = io.BytesIO()
         _Pickler(file, spans).dump(batch)
         described = spans.describe()
         pickled = file.getvalue()
-        content: bytes | _Span | None = None
+        content: bytes | Span | None = None
         if len(pickled) > _INLINE_PICKLE_BYTES:
             content = spans.copy(np.frombuffer(pickled, np.uint8))
         for slot in spans.slots:
@@ -104,8 +95,16 @@ class Parcel:
 
     __slots__ = ("_arguments",)
 
-    def __init__(self, *arguments: Any) -> None:
-        self._arguments = arguments
+    def __init__(
+        self, token: int, content: bytes | Span, references: list[int], described: list[Span]
+    ) -> None:
+        self._arguments = (token, content, references, described)
+
+    @property
+    def is_all_pickle(self) -> bool:
+        """Whether the batch held nothing that could have been left out of its pickle."""
+        _, content, _, described = self._arguments
+        return isinstance(content, bytes) and not described
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _receive, self._arguments
@@ -127,105 +126,10 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-class _Spans:
-    """The spans of one batch, collected while it is pickled.
-
-    Attributes:
-        references: For each tensor and array, in the pickle's order, the number of its span.
-        slots: The slots that hold them.
-    """
-
-    def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]]) -> None:
-        self._free_slots = slots
-        self._placed = placed
-        self._numbers: dict[int, int] = {}
-        self._spans: list[_Storage | _Span] = []
-        self._next_reference: int | None = None
-        # Referred to until the batch is handed over, which is what keeps their slots from being taken.
-        self._copies: list[NDArray[np.uint8]] = []
-        self.references: list[int] = []
-        self.slots: list[Slot] = []
-
-    def add_tensor(self, tensor: torch.Tensor) -> int:
-        """Takes up what a tensor looks at. Returns where it begins in its storage, in bytes."""
-        storage = tensor.untyped_storage()
-        item = tensor.element_size()
-        low = int(tensor.storage_offset()) * item
-        if tensor.is_contiguous():
-            high = low + tensor.numel() * item
-        else:
-            steps = zip(tensor.shape, tensor.stride(), strict=True)
-            high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
-        number = self._numbers.setdefault(storage.data_ptr(), len(self._spans))
-        if number == len(self._spans):
-            self._spans.append(_Storage(storage, low, high))
-        else:
-            span = self._spans[number]
-            assert isinstance(span, _Storage)
-            span.low, span.high = min(span.low, low), max(span.high, high)
-        self._next_reference = number
-        return low
-
-    def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Takes up a tensor's mark, or an array's memory. False: it is not part of the pickle."""
-        if self._next_reference is None:
-            memory = np.frombuffer(buffer.raw(), np.uint8)
-            span = self.copy(memory) if memory.size > _INLINE_BYTES else None
-            if span is None:
-                return True
-            self._next_reference = len(self._spans)
-            self._spans.append(span)
-        self.references.append(self._next_reference)
-        self._next_reference = None
-        return False
-
-    def copy(self, memory: NDArray[np.uint8]) -> _Span | None:
-        """Copies bytes into a slot; None where there is none."""
-        taken = self._free_slots.take(memory.size)
-        if taken is None:
-            return None
-        slot, array = taken
-        array[:] = memory
-        self.slots.append(slot)
-        self._copies.append(array)
-        return slot.flag, slot.offset, memory.size
-
-    def describe(self) -> list[_Span]:
-        """Moves every span to where it travels, and says where that is."""
-        return [self._moved(span) if isinstance(span, _Storage) else span for span in self._spans]
-
-    def _moved(self, span: _Storage) -> _Span:
-        placed = self._placed.get(span.storage.data_ptr())
-        if placed is not None:
-            slot, size = placed
-            self.slots.append(slot)
-            return slot.flag, slot.offset, size, 0
-        low = span.low - span.low % _ALIGNMENT
-        content = torch.empty(0, dtype=torch.uint8, device="cpu").set_(
-            span.storage, low, (span.high - low,), (1,)
-        )
-        memory = content.numpy()
-        if memory.size <= _INLINE_BYTES:
-            return memory.tobytes(), low
-        copied = self.copy(memory)
-        return (content, low) if copied is None else (*copied, low)
-
-
-class _Storage:
-    """The stretch of a storage, in bytes, that a batch's tensors look at."""
-
-    __slots__ = ("high", "low", "storage")
-
-    def __init__(self, storage: torch.UntypedStorage, low: int, high: int) -> None:
-        self.storage = storage
-        self.low = low
-        self.high = high
-
-
 class _Pickler(ForkingPickler):
     """Pickles as torch's queues do, with plain tensors and arrays left to spans."""
 
-    def __init__(self, file: io.BytesIO, spans: _Spans) -> None:
+    def __init__(self, file: io.BytesIO, spans: Spans) -> None:
         super().__init__(file, 5, True, spans.add_buffer)
         self._spans = spans
 
@@ -249,7 +153,7 @@ class _Pickler(ForkingPickler):
         return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
 
 
-def _receive(token: int, content: bytes | _Span, references: list[int], described: list[_Span]) -> Any:
+def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> Any:
     """Unpickles a parcel: opens its spans, and builds the batch upon them."""
     forks.settle()
     arena = Arena.named(token)
@@ -258,7 +162,7 @@ def _receive(token: int, content: bytes | _Span, references: list[int], describe
     return pickle.loads(pickled, buffers=[spans[number] for number in references])
 
 
-def _opened(arena: Arena, span: _Span) -> Any:
+def _opened(arena: Arena, span: Span) -> Any:
     """What lies in a span: an array's memory, or a tensors' storage and where in it the span began."""
     first, *rest = span
     if isinstance(first, int):

@@ -15,14 +15,15 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 
 class Stamped(NamedTuple):
-    """A batch, and its dataset's state after it."""
+    """A batch, the worker that made it, and its dataset's state after it."""
 
     batch: Any
+    worker: int
     state: Any
 
     def pin_memory(self, device: str | None = None) -> Stamped:
         """The batch in pinned memory."""
-        return Stamped(pin_memory(self.batch, device), self.state)  # type: ignore[no-untyped-call]
+        return self._replace(batch=pin_memory(self.batch, device))  # type: ignore[no-untyped-call]
 
 
 class StatefulIterable(IterableDataset[Any]):

@@ -270,8 +270,19 @@ def test_iterable_datasets_resume(kind, workers, taken):
     assert numbers(next(iterator) for _ in range(taken)) == whole[:taken]
     second = loader()
     second.load_state_dict(saved(first.state_dict()))
-    assert numbers(second) == whole[taken:]
-    assert numbers(second) == whole
+    iterator = iter(second)
+    further = min(3, len(whole) - taken)
+    assert numbers(itertools.islice(iterator, further)) == whole[taken:][:further]
+    third = loader()
+    third.load_state_dict(saved(second.state_dict()))
+    fourth = loader()
+    fourth.load_state_dict(third.state_dict())
+    iterator = iter(fourth)
+    fifth = loader()
+    fifth.load_state_dict(fourth.state_dict())
+    for last in (third, fifth):
+        assert numbers(last) == whole[taken + further :]
+        assert numbers(last) == whole
 
 
 def test_a_stateful_iterable_dataset_is_not_read_again():
