@@ -84,6 +84,8 @@ class Report:
         readings: Every turn of every row.
         missing: What could not be measured.
         versions: Of what was measured besides this environment's packages.
+        is_side_by_side: Whether the comparisons, many and all of the same rows, are shown as one table
+            for each unit, with a line for each comparison.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Report:
     readings: Mapping[Key, Sequence[Reading]]
     missing: Sequence[Missing]
     versions: Mapping[str, str]
+    is_side_by_side: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Everything, the circumstances included."""
@@ -110,6 +113,7 @@ class Report:
                 for key, readings in self.readings.items()
             ],
             "missing": [asdict(missing) for missing in self.missing],
+            "side_by_side": self.is_side_by_side,
         }
 
 
@@ -232,8 +236,29 @@ def publish(report: Report, options: argparse.Namespace) -> None:
 
 def markdown(content: Mapping[str, Any]) -> str:
     """The tables of a report's JSON, and under them on what it was measured."""
-    parts = [_table(content, table) for table in content["tables"]]
+    if content.get("side_by_side"):
+        units = dict.fromkeys(table["unit"] for table in content["tables"])
+        parts = [_side_by_side(content, unit) for unit in units]
+    else:
+        parts = [_table(content, table) for table in content["tables"]]
     return "\n\n".join([*parts, _circumstances(content)]) + "\n"
+
+
+def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
+    """All comparisons of one unit: a line each, the rate of each row, and how it stands to the first."""
+    tables = [table for table in content["tables"] if table["unit"] == unit]
+    names = list(dict.fromkeys(row["row"] for row in content["rows"]))
+    heads = [cell for name in names for cell in (f"{name}, {unit}/s", "slowest–fastest")]
+    lines = ["| |" + " | ".join(heads) + " | ratio |", "|---|" + "--:|" * (len(heads) + 1)]
+    for table in tables:
+        rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
+        cells = []
+        for name in names:
+            rates = [_digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
+            cells += [rates[0], f"{rates[1]}–{rates[2]}"]
+        ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
+        lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
+    return "\n".join(lines)
 
 
 def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:

@@ -45,6 +45,13 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self.sample
 
 
+class Fresh(Ready):
+    """Gives a new tensor of so many numbers each time."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(self.sample)
+
+
 class ReadyStream(torch.utils.data.IterableDataset[Any]):
     """The same as a stream, dealt out to the workers."""
 
@@ -127,9 +134,10 @@ def jobs(scale: float) -> list[Job]:
         ),
         Job("32 × 3×128×128, iterable", image(3, 128, 128), 32, batches(500), dataset=ReadyStream),
         Job("single tensors of 1 KB, batch_size=None", torch.ones(256), None, batches(8000)),
-        Job("single tensors of 64 MB, batch_size=None", torch.ones(1 << 24), None, batches(60)),
+        Job("one ready tensor of 64 MB, batch_size=None", torch.ones(1 << 24), None, batches(1000)),
+        Job("new tensors of 64 MB, batch_size=None", 1 << 24, None, batches(60), dataset=Fresh),
         Job("8 MB of bytes, own collate_fn", bytes(1 << 20), 8, batches(150), options={"collate_fn": list}),
-        Job("no workers, 64 × 3×96×96", image(3, 96, 96), 64, batches(1500), options={"num_workers": 0}),
+        Job("no workers, 64 × 3×32×32", image(3, 32, 32), 64, batches(8000), options={"num_workers": 0}),
         Job("32 samples, 20 epochs", image(3, 32, 32), 8, 4, epochs=max(2, int(20 * scale))),
         Job(
             "32 samples, 300 epochs, persistent workers",
@@ -207,6 +215,7 @@ def main() -> None:
             readings={key: value for key, value in readings.items() if key.table in titles},
             missing=[],
             versions={},
+            is_side_by_side=True,
         ),
         options,
     )

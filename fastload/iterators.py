@@ -56,6 +56,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         collate = functools.partial(make, memory=OrdinaryMemory())
         super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
         self._dataset = loader.dataset
+        self._profile_name = _profile_name(_SingleProcessDataLoaderIter)
         _replay(self, super()._next_data, progress)
         progress.done = 0
 
@@ -125,6 +126,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
                 arena.close_descriptor()
         self._dataset = loader.dataset
         self._index_sampler = loader._index_sampler
+        self._profile_name = _profile_name(_MultiProcessingDataLoaderIter)
         _replay(self, super()._next_data, progress)
         self._is_prefix = self._in_order and self._dataset_kind == _DatasetKind.Map
         if device is not None and copies_ahead:
@@ -275,6 +277,11 @@ def _replay(iterator: Any, next_data: Callable[[], Any], progress: Progress) -> 
         with contextlib.suppress(StopIteration):
             for _ in range(progress.first):
                 next_data()
+
+
+def _profile_name(torchs: type) -> str:
+    """The name under which torch's profiler lists an iterator: that of torch's class, which people look for."""
+    return f"enumerate(DataLoader)#{torchs.__name__}.__next__"
 
 
 def _break_cycle(error: Exception) -> None:

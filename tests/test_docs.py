@@ -30,15 +30,11 @@ def with_datasets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def _blocks():
-    for page in PAGES:
-        for number, code in enumerate(_BLOCK.findall(page.read_text())):
-            yield pytest.param(code, id=f"{page.name}-{number}")
-
-
-@pytest.mark.parametrize("code", list(_blocks()))
-def test_every_python_block_of_the_pages_runs(code, with_datasets):
-    exec(compile(code, "the page", "exec"), {"__name__": "page"})
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_of_a_page_runs_after_the_ones_before(page, with_datasets):
+    names = {"__name__": "page"}
+    for number, code in enumerate(_BLOCK.findall(page.read_text())):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
 
 
 def test_the_command_line_page_names_every_command_and_option():
