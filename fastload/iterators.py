@@ -135,9 +135,10 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
                 device, lambda: iterator._arrival(), lambda: iterator._is_next_here(), arena
             )
 
-    def __del__(self) -> None:
-        # A forked child has this iterator too, but neither its workers nor a right to end them.
-        if os.getpid() == self._process:
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        # A forked child has this iterator too, but neither its workers nor a right to end them. (At the
+        # interpreter's end this module's own names are gone, a default is not.)
+        if getpid() == self._process:
             super().__del__()
 
     def begin_epoch(self, progress: Progress) -> None:
@@ -280,7 +281,7 @@ def _replay(iterator: Any, next_data: Callable[[], Any], progress: Progress) -> 
 
 
 def _profile_name(torchs: type) -> str:
-    """The name under which torch's profiler lists an iterator: that of torch's class, which people look for."""
+    """The name under which torch's profiler lists an iterator: that of torch's own class."""
     return f"enumerate(DataLoader)#{torchs.__name__}.__next__"
 
 

@@ -195,6 +195,8 @@ class DataLoader(_Base[_T_co]):
                 of workers.
         """
         self._loaded = resume.from_state_dict(state, self.num_workers)
+        # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
+        resume.set_sampler_epochs(self, self._loaded.start)
 
     def _get_iterator(self) -> Any:
         if self._progress is None:
@@ -232,7 +234,8 @@ def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Gen
         raise OptionError("seed and generator exclude each other: the seed makes a generator of its own")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
-    return torch.Generator()
+    # As for the first epoch already: frameworks take the sampler without asking this loader to iterate.
+    return torch.Generator().manual_seed(_mixed(seed, 0, "order"))
 
 
 def _mixed(seed: int | None, epoch: int, purpose: str) -> int:

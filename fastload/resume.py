@@ -173,8 +173,14 @@ def set_sampler_states(loader: Any, state: State) -> None:
             owner.generator.set_state(saved["generator"])
         if "state" in saved:
             owner.load_state_dict(saved["state"])
-        if "epoch" in saved:
-            owner.set_epoch(saved["epoch"])
+
+
+def set_sampler_epochs(loader: Any, state: State) -> None:
+    """Tells samplers with `set_epoch` which epoch `start_state` found them in."""
+    for name, owner in _owners(loader).items():
+        epoch = state["samplers"].get(name, {}).get("epoch")
+        if epoch is not None:
+            owner.set_epoch(epoch)
 
 
 def to_state_dict(progress: Progress, num_workers: int) -> State:

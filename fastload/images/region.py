@@ -1,0 +1,115 @@
+"""Decoding a part of a JPEG: only the tiles that a region touches.
+
+The tiles are cut out with their markers, put behind the file's own header, and that, a plain JPEG of the
+region's size, is decoded by OpenCV like any other. What a decoder reads of a file's other tiles is nothing:
+they cost neither time nor memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DecodeError
+from fastload.images.decode import decode
+from fastload.images.jpeg import TileIndex
+
+_RST0, _EOI = 0xD0, 0xD9
+_FRAME_HEIGHT = 5  # where a start-of-frame segment says its height and width, from its marker on
+
+# A decoder that interpolates chroma looks at the neighbouring sample, which lies in the neighbouring
+# tile where a region ends with one.
+_MARGIN = 1
+
+
+class Box(NamedTuple):
+    """A region of an image, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+class _Span(NamedTuple):
+    """Tiles from `first` up to `stop` along one side, and the pixels that they cover."""
+
+    first: int
+    stop: int
+    start: int
+    length: int
+
+
+def decode_region(
+    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box
+) -> NDArray[np.uint8]:
+    """Decodes a region of a JPEG that is a grid of tiles; to the bit what decoding all and cropping gives.
+
+    Args:
+        data: The JPEG.
+        size: Its (height, width), in pixels.
+        index: Its tiles.
+        box: The region, within the image.
+
+    Returns:
+        RGB, uint8, (box.height, box.width, 3), a view of what was decoded.
+
+    Raises:
+        DecodeError: The bytes are damaged, or are not those that the index describes.
+    """
+    _, _, tile_height, tile_width = index.grid
+    rows = _touched(box.top, box.height, tile_height, size[0])
+    columns = _touched(box.left, box.width, tile_width, size[1])
+    across = -(-size[1] // tile_width)
+    down = -(-size[0] // tile_height)
+    if index.lengths.size != across * down:
+        raise DecodeError(
+            f"the index must have {down} rows of {across} tiles, got {index.lengths.size} tiles: it is damaged"
+        )
+    lengths = index.lengths.reshape(down, across)
+    if (rows.stop - rows.first) * (columns.stop - columns.first) == lengths.size:
+        pixels = decode(data)
+    else:
+        pixels = decode(_cut(np.frombuffer(data, np.uint8), index, lengths, rows, columns))
+    if pixels.shape[:2] != (rows.length, columns.length):
+        raise DecodeError(
+            f"the tiles must make {rows.length}x{columns.length} pixels, got {pixels.shape[0]}x"
+            f"{pixels.shape[1]}: the record or its index is damaged"
+        )
+    top, left = box.top - rows.start, box.left - columns.start
+    return pixels[top : top + box.height, left : left + box.width]
+
+
+def _touched(start: int, length: int, tile: int, size: int) -> _Span:
+    first = max(0, start - _MARGIN) // tile
+    stop = -(-min(size, start + length + _MARGIN) // tile)
+    return _Span(first, stop, first * tile, min(size, stop * tile) - first * tile)
+
+
+def _cut(
+    data: NDArray[np.uint8],
+    index: TileIndex,
+    lengths: NDArray[np.uint16],
+    rows: _Span,
+    columns: _Span,
+) -> NDArray[np.uint8]:
+    """The JPEG of some rows and columns of tiles."""
+    sof_offset, scan_offset, _, _ = index.grid
+    # Each tile is followed by a marker of two bytes, the last one by the end of the image.
+    ends = np.cumsum(lengths.ravel() + np.uint64(2), dtype=np.int64).reshape(lengths.shape) + scan_offset
+    starts = ends[rows.first : rows.stop, columns.first] - lengths[rows.first : rows.stop, columns.first] - 2
+    stops = ends[rows.first : rows.stop, columns.stop - 1]
+    pieces = [data[:scan_offset]]
+    pieces += [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    jpeg = np.concatenate(pieces)
+    chosen = lengths[rows.first : rows.stop, columns.first : columns.stop].ravel()
+    markers = np.cumsum(chosen + np.uint64(2), dtype=np.int64) + (scan_offset - 1)
+    if markers[-1] != jpeg.size - 1:
+        raise DecodeError("the tiles must lie within the record, got an index that says otherwise")
+    jpeg[markers] = _RST0 + np.arange(markers.size) % 8
+    jpeg[-1] = _EOI
+    frame = sof_offset + _FRAME_HEIGHT
+    jpeg[frame : frame + 4] = (rows.length >> 8, rows.length & 255, columns.length >> 8, columns.length & 255)
+    return jpeg

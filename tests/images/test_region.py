@@ -1,0 +1,70 @@
+"""A region decoded from its tiles is, to the bit, what decoding everything and cropping gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload.errors import DecodeError
+from fastload.images.decode import decode
+from fastload.images.encodings import encoding_named
+from fastload.images.jpeg import TileIndex
+from fastload.images.region import Box, decode_region
+
+SIDES = st.integers(1, 150)
+
+
+def picture(height: int, width: int, seed: int) -> np.ndarray:
+    """Smooth colours with some noise, so that every coefficient counts and none is clipped away."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), np.uint8)
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    return cv2.add(smooth, rng.integers(0, 40, smooth.shape, np.uint8))
+
+
+def stored(pixels: np.ndarray, subsampling: str, quality: int):
+    encoding = encoding_named("jpeg", subsampling=subsampling, quality=quality)
+    image = encoding.encode(pixels, None, Path("/nonexistent"))
+    return np.frombuffer(image.data, np.uint8), TileIndex(image.grid, image.tiles)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.data(),
+    SIDES,
+    SIDES,
+    st.sampled_from(["420", "422", "444", "grey"]),
+    st.sampled_from([30, 75, 90, 100]),
+    st.integers(0, 1000),
+)
+def test_any_region_of_any_image_is_the_crop_of_the_whole(data, height, width, subsampling, quality, seed):
+    pixels = picture(height, width, seed)
+    if subsampling == "grey":
+        pixels, subsampling = pixels[:, :, 0].copy(), "420"
+    jpeg, index = stored(pixels, subsampling, quality)
+    whole = decode(jpeg)
+    for _ in range(4):
+        top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+        box = Box(top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
+        region = decode_region(jpeg, (height, width), index, box)
+        expected = whole[top : top + box.height, left : left + box.width]
+        np.testing.assert_array_equal(region, expected)
+
+
+def test_fewer_bytes_than_the_index_says_are_an_error_of_the_librarys():
+    jpeg, index = stored(picture(120, 100, 0), "420", 90)
+    with pytest.raises(DecodeError):
+        decode_region(jpeg[:-900], (120, 100), index, Box(70, 0, 40, 30))
+
+
+@pytest.mark.parametrize("lengths", [slice(0, -1), slice(1, None), slice(0, 0)])
+def test_an_index_of_another_image_is_an_error_of_the_librarys(lengths):
+    jpeg, index = stored(picture(120, 100, 0), "420", 90)
+    wrong = TileIndex(index.grid, index.lengths[lengths])
+    with pytest.raises(DecodeError):
+        decode_region(jpeg, (120, 100), wrong, Box(70, 0, 40, 30))
