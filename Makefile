@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint bench peers soak clean same-python
+.PHONY: help venv demo test lint frameworks bench peers soak clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -28,6 +28,8 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
 
 bench: $(VENV)/.dev ## Run every benchmark of fastload (benchmarks/bench_*.py)
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file $(ARGS); done
@@ -79,6 +81,13 @@ $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python same-python
 	$(call install,dev)
 	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")"
 	@touch $@ $(VENV)/.demo
+
+# timm and Ultralytics come without their dependencies, which would bring another torch and another OpenCV; what the
+# tests use of them needs torchvision, which is there, and what the extra names.
+$(VENV)/.frameworks: $(VENV)/.dev
+	$(call install,frameworks)
+	$(PIP) install --quiet --no-deps 'timm>=1.0.20' 'ultralytics>=8.4'
+	@touch $@
 
 $(BIN)/python:
 	@test ! -e $(VENV)/pyvenv.cfg \

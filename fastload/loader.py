@@ -57,8 +57,9 @@ class DataLoader(_Base[_T_co]):
         device: Where batches are handed out, such as `"cuda"`. They are copied there ahead of their use, on
             a stream of their own. None, or a device that this machine lacks: in the CPU's memory.
         cache: None, the only value so far.
-        seed: Makes the order of epoch `n`, and the workers' seeds, a function of (seed, n) alone, whatever
-            else draws random numbers. None: they are drawn as torch's are. It excludes `generator`.
+        seed: Makes the order that `shuffle` gives epoch `n`, and the workers' seeds, a function of
+            (seed, n) alone, whatever else draws random numbers. None: they are drawn as torch's are. It
+            excludes `generator`. A sampler that is passed draws as it ever did.
 
     Raises:
         OptionError: `device`, `cache` or `seed` has a value that cannot be obeyed.
@@ -101,6 +102,7 @@ class DataLoader(_Base[_T_co]):
         self._order_generator = _generator(seed, generator)
         self._device = resolve_device(device)
         self._epochs = 0
+        self._is_beginning = False
         self._progress: resume.Progress | None = None
         self._loaded: resume.Progress | None = None
         # The random state that later epochs are drawn from, after a resume in a process whose own
@@ -139,25 +141,45 @@ class DataLoader(_Base[_T_co]):
 
     def __iter__(self) -> Any:
         """Begins an epoch, or goes on with the one whose state has been loaded."""
+        return self._begin(super().__iter__)
+
+    def _get_iterator(self) -> Any:
+        # Called by torch's `__iter__`, and by subclasses that want a new iterator of their own.
+        return self._make_iterator() if self._is_beginning else self._begin(self._make_iterator)
+
+    def _begin(self, iterate: Callable[[], Any]) -> Any:
+        """Begins an epoch with the iterator that `iterate()` returns."""
         resumed, self._loaded = self._loaded, None
         if resumed is not None:
             self._prepare(resumed)
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later_epochs if begun is None else begun.start["global"]
         became: resume.State = {}
-        with contextlib.nullcontext() if source is None else resume.drawn_from(source, became):
-            self._progress = begun or self._new_progress()
-            self._epochs = self._progress.epoch + 1
-            if self._order_generator is not None:
-                self._order_generator.manual_seed(_mixed(self.seed, self._progress.epoch, "order"))
-            if isinstance(self._iterator, WorkersIterator):
-                self._iterator.begin_epoch(self._progress)
-            iterator: Any = super().__iter__()
-            if source is not None:
-                iterator.draw_first()
+        self._is_beginning = True
+        try:
+            with contextlib.nullcontext() if source is None else resume.drawn_from(source, became):
+                self._progress = self._noted(begun or self._new_progress())
+                iterator = iterate()
+                if source is not None:
+                    iterator.draw_first()
+        except BaseException:
+            self._loaded = resumed
+            raise
+        finally:
+            self._is_beginning = False
+        self._progress.users_state = None
         if self._later_epochs is not None:
             self._later_epochs = became
         return iterator
+
+    def _noted(self, progress: resume.Progress) -> resume.Progress:
+        """Readies what an epoch is drawn from."""
+        self._epochs = progress.epoch + 1
+        if self._order_generator is not None:
+            self._order_generator.manual_seed(_mixed(self.seed, progress.epoch, "order"))
+        if isinstance(self._iterator, WorkersIterator):
+            self._iterator.begin_epoch(progress)
+        return progress
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: what `load_state_dict` needs to go on with the next batch.
@@ -198,9 +220,8 @@ class DataLoader(_Base[_T_co]):
         # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
         resume.set_sampler_epochs(self, self._loaded.start)
 
-    def _get_iterator(self) -> Any:
-        if self._progress is None:
-            self._progress = self._new_progress()
+    def _make_iterator(self) -> Any:
+        assert self._progress is not None
         kind = WorkersIterator if self.num_workers else SingleProcessIterator
         self.check_worker_number_rationality()
         return kind(self, self._progress, self._device, self._worker_seeds(self._progress))

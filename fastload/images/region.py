@@ -66,7 +66,8 @@ def decode_region(
     down = -(-size[0] // tile_height)
     if index.lengths.size != across * down:
         raise DecodeError(
-            f"the index must have {down} rows of {across} tiles, got {index.lengths.size} tiles: it is damaged"
+            f"the index must have {down} rows of {across} tiles, got {index.lengths.size} in all: "
+            "the record is damaged"
         )
     lengths = index.lengths.reshape(down, across)
     if (rows.stop - rows.first) * (columns.stop - columns.first) == lengths.size:

@@ -312,6 +312,18 @@ def test_states_of_other_numbers_of_workers_iterables_are_refused():
         fastload.DataLoader(StatefulCounting(30), batch_size=3).load_state_dict(first.state_dict())
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_that_a_subclass_makes_itself_begins_anew_or_resumes(workers):
+    loader = fastload.DataLoader(StatefulCounting(12), batch_size=2, num_workers=workers)
+    iterator = loader._get_iterator()
+    first = [next(iterator)[:, 0].tolist() for _ in range(3)]
+    state = loader.state_dict()
+    rest = [batch[:, 0].tolist() for batch in iterator]
+    assert [batch[:, 0].tolist() for batch in loader._get_iterator()] == first + rest
+    loader.load_state_dict(state)
+    assert [batch[:, 0].tolist() for batch in loader._get_iterator()] == rest
+
+
 @pytest.mark.parametrize("state", [None, {}, {"version": 2}, {"version": 1}, 5])
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(OptionError, match="state_dict"):

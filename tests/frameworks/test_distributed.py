@@ -1,0 +1,69 @@
+"""DistributedSampler: each rank gets its part, reshuffled each epoch, and goes on where it was left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch.distributed
+from torch.utils.data import DistributedSampler
+
+import fastload
+from tests.frameworks.batches import read
+
+NUMBERS = range(37)
+
+
+@pytest.fixture(scope="module")
+def ranks(run_programs, tmp_path_factory) -> list[Any]:
+    """What two ranks saw."""
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("needs a torch that was built with gloo")
+    folder = tmp_path_factory.mktemp("ranks")
+    run_programs(*(("distributed_ranks", rank, folder) for rank in range(2)))
+    return [read(folder / f"{rank}.json") for rank in range(2)]
+
+
+def test_ranks_share_out_each_epoch(ranks):
+    for epoch in range(3):
+        seen = [number for rank in ranks for batch in rank["fastload"][epoch] for number in batch]
+        # One comes twice, so that both have as many.
+        assert sorted(set(seen)) == list(NUMBERS)
+        assert len(seen) == 38
+
+
+def test_set_epoch_reshuffles(ranks):
+    for rank in ranks:
+        first, second, third = rank["fastload"]
+        assert first != second != third != first
+
+
+def test_batches_are_torchs(ranks):
+    for rank in ranks:
+        assert rank["fastload"] == rank["torch"]
+
+
+def test_state_goes_on_with_the_next_batch(ranks):
+    for rank in ranks:
+        _, second, third = rank["torch"]
+        assert rank["resumed"] == [second[2:], third]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_state_at_an_epochs_end_heeds_set_epoch(workers):
+    def make() -> tuple[DistributedSampler, Any]:
+        sampler = DistributedSampler(NUMBERS, 2, 0)
+        return sampler, fastload.DataLoader(NUMBERS, batch_size=4, sampler=sampler, num_workers=workers)
+
+    sampler, loader = make()
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append([batch.tolist() for batch in loader])
+        if epoch == 0:
+            state = loader.state_dict()
+
+    sampler, loader = make()
+    loader.load_state_dict(state)
+    sampler.set_epoch(1)
+    assert [batch.tolist() for batch in loader] == epochs[1]

@@ -1,0 +1,58 @@
+"""Ultralytics' InfiniteDataLoader on fastload's class, which replaced torch's before Ultralytics' import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.folders import encoded, pixels
+from tests.frameworks.batches import read
+
+
+@pytest.fixture(scope="module")
+def seen(require_installed, run_programs, tmp_path_factory) -> tuple[Any, Any]:
+    """What its loader gives on torch's class, and on fastload's."""
+    # Imported here it would write settings into the user's home, and ask the network whether it is there.
+    for package in ("torchvision", "ultralytics"):
+        require_installed(package)
+    folder = tmp_path_factory.mktemp("yolo")
+    for name in ("images", "labels"):
+        (folder / name).mkdir()
+    for number in range(10):
+        (folder / "images" / f"{number}.jpg").write_bytes(encoded(pixels(number, 48, 64)))
+        (folder / "labels" / f"{number}.txt").write_text(f"{number % 3} 0.5 0.5 0.2 0.{number + 1}\n")
+    kinds = ("torch", "fastload")
+    # One after the other: both write the cache of labels.
+    for kind in kinds:
+        run_programs(("ultralytics_epochs", kind, folder, folder / f"{kind}.json"))
+    torchs, ours = (read(folder / f"{kind}.json") for kind in kinds)
+    return torchs, ours
+
+
+def test_its_loader_is_built_on_fastloads(seen):
+    torchs, ours = seen
+    assert ours["bases"][:2] == ["ultralytics.data.build.InfiniteDataLoader", "fastload.loader.DataLoader"]
+    assert "fastload.loader.DataLoader" not in torchs["bases"]
+
+
+def test_epochs_are_torchs(seen):
+    torchs, ours = seen
+    assert ours["epochs"] == torchs["epochs"]
+
+
+def test_epochs_after_a_reset_are_torchs(seen):
+    torchs, ours = seen
+    assert ours["reset between epochs"] == torchs["reset between epochs"]
+    assert ours["reset within an epoch"] == torchs["reset within an epoch"]
+
+
+def test_reset_within_an_epoch_begins_a_whole_one(seen):
+    everything = sorted(map(str, range(10)))
+    assert [sorted(epoch) for epoch in seen[1]["images after it"]] == [everything, everything]
+
+
+def test_reset_and_deletion_end_the_workers(seen):
+    for loader in seen:
+        assert loader["workers"] == loader["workers at the end"] > 0
+        assert loader["workers after reset"] == loader["workers after del"] == 0
