@@ -210,7 +210,7 @@ def main() -> None:
         Report(
             name="transport",
             question=__doc__.splitlines()[0],
-            setting={"runs": options.runs, "workers": options.workers},
+            setting={"runs": options.runs, "workers": options.workers, "page cache": "not involved"},
             tables=tables,
             readings={key: value for key, value in readings.items() if key.table in titles},
             missing=[],

@@ -8,8 +8,10 @@ before that stream is through with it (`record_stream`). A slot is held until it
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
@@ -37,52 +39,74 @@ def resolve_device(device: Any) -> torch.device | None:
     if device is None:
         return None
     try:
-        wanted = torch.device(device)
+        # torch takes a bare number only where there is an accelerator.
+        wanted = torch.device("cuda", device) if type(device) is int else torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise OptionError(f'device must be a torch device such as "cuda", got {device!r}') from error
+        raise OptionError(
+            f'device must be one that torch knows, such as "cuda" or "cuda:1", or None, got {device!r}'
+        ) from error
     if wanted.type in ("cpu", "meta"):
         return None
-    module = getattr(torch, wanted.type, None)
-    if module is None or not module.is_available():
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != wanted.type:
         warnings.warn(
             f"device={str(wanted)!r} was asked for and is not available here: batches stay on the CPU",
             stacklevel=3,
         )
         return None
+    count = torch.accelerator.device_count()
+    if wanted.index is not None and wanted.index >= count:
+        raise OptionError(f"device must be one of the {count} {wanted.type} devices here, got {wanted}")
     return wanted
 
 
-def moved(data: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def moved(
+    data: Any,
+    move: Callable[[torch.Tensor], torch.Tensor],
+    move_object: Callable[[Any], Any] = lambda data: data,
+) -> Any:
     """A batch with every tensor replaced by what `move` makes of it.
 
     Looked into are mappings, lists, tuples, named tuples and dataclasses. An object of another kind that
-    has a method `to` is a batch class of the user's, and is left to them, as is everything else.
+    has a method `to`, such as a PackedSequence, is a batch class of its own, and given to `move_object`.
     """
     if isinstance(data, torch.Tensor):
         return move(data)
-    if isinstance(data, str | bytes):
+    if isinstance(data, str | bytes | bytearray):
         return data
+    if callable(getattr(data, "to", None)):
+        return move_object(data)
     if isinstance(data, Mapping):
-        items = {key: moved(value, move) for key, value in data.items()}
+        items = {key: moved(value, move, move_object) for key, value in data.items()}
         if type(data) is dict or not isinstance(data, MutableMapping):
             return items
         mapping = copy.copy(data)
         mapping.update(items)
         return mapping
     if isinstance(data, tuple):
-        values = [moved(value, move) for value in data]
+        values = [moved(value, move, move_object) for value in data]
         return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
-    if isinstance(data, MutableSequence) and not isinstance(data, bytearray):
+    if isinstance(data, MutableSequence):
         sequence = copy.copy(data)
         for index, value in enumerate(data):
-            sequence[index] = moved(value, move)
+            sequence[index] = moved(value, move, move_object)
         return sequence
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         record = copy.copy(data)
         for field in dataclasses.fields(data):
-            object.__setattr__(record, field.name, moved(getattr(data, field.name), move))
+            value = moved(getattr(data, field.name), move, move_object)
+            object.__setattr__(record, field.name, value)
         return record
     return data
+
+
+def moved_to(data: Any, device: torch.device) -> Any:
+    """A batch with all that can be moved on a device."""
+    return moved(
+        data,
+        lambda tensor: tensor.to(device, non_blocking=True),
+        lambda batch: batch.to(device),
+    )
 
 
 class Arrival(NamedTuple):
@@ -108,7 +132,7 @@ class CopiesAhead:
     """Copies batches to a CUDA device before they are asked for.
 
     Args:
-        device: The device.
+        device: The device, with its number.
         fetch: Gets the next batch from the workers, waiting for it.
         is_ready: Whether `fetch` would return at once.
         base: An object that keeps the slots' memory mapped.
@@ -121,14 +145,17 @@ class CopiesAhead:
         is_ready: Callable[[], bool],
         base: Any,
     ) -> None:
+        self._process = os.getpid()
+        # Tensors whose copy has been issued and may not have been carried out, and the event after it.
+        self._being_read: deque[tuple[Any, list[torch.Tensor]]] = deque()
+        self._copies: deque[_Copy] = deque()
+        # A batch that has been fetched and could not be copied yet.
+        self._uncopied: Arrival | None = None
         self._device = device
         self._fetch = fetch
         self._is_ready = is_ready
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._locked = _PageLocked(base)
-        self._copies: deque[_Copy] = deque()
-        # Host batches whose copy has been issued and may not have been carried out.
-        self._being_read: deque[tuple[Any, Any]] = deque()
+        self._locked = _PageLocked(base, device)
 
     def next(self) -> Arrival:
         """The next batch, on the device, safe to use on the current stream."""
@@ -137,41 +164,65 @@ class CopiesAhead:
         if not self._copies:
             self._start_copy()
         arrival, event = self._copies.popleft()
-        while arrival.error is None and len(self._copies) < _BATCHES_AHEAD and self._may_go_on():
-            self._start_copy()
-        if event is not None:
-            current = torch.cuda.current_stream(self._device)
-            current.wait_event(event)
-            moved(arrival.batch, lambda tensor: _recorded(tensor, current))
-        return arrival
+        if event is None:
+            return arrival
+        self._go_ahead()
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(event)
+        batch = moved(
+            arrival.batch, lambda tensor: _recorded(tensor, current), lambda batch: batch.to(self._device)
+        )
+        return arrival._replace(batch=batch)
 
-    def _may_go_on(self) -> bool:
-        last = self._copies[-1].arrival if self._copies else None
-        return (last is None or last.error is None) and self._is_ready()
+    def restart(self) -> None:
+        """Forgets what has been fetched: another epoch begins."""
+        self._copies.clear()
+        self._uncopied = None
+
+    def _go_ahead(self) -> None:
+        """Starts copies of batches that are there already, as far as the device has room for them."""
+        while len(self._copies) < _BATCHES_AHEAD:
+            if self._copies and self._copies[-1].event is None:
+                return  # an error, or the end
+            if self._uncopied is None and not self._is_ready():
+                return
+            try:
+                self._start_copy()
+            except RuntimeError:
+                return  # no memory for it now: it is tried again, and raises, when its turn has come
 
     def _start_copy(self) -> None:
-        arrival = self._fetch()
+        arrival = self._uncopied = self._uncopied or self._fetch()
         if arrival.error is not None:
             self._copies.append(_Copy(arrival, None))
-            return
-        with torch.cuda.stream(self._stream):
-            batch = moved(arrival.batch, self._copied)
-            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        else:
+            self._copies.append(self._copied(arrival))
+        self._uncopied = None
+
+    def _copied(self, arrival: Arrival) -> _Copy:
+        sources: list[torch.Tensor] = []
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.device.type != "cpu":
+                return tensor
+            self._locked.add(tensor)
+            sources.append(tensor)
+            return tensor.to(self._device, non_blocking=True)
+
+        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        try:
+            with torch.cuda.stream(self._stream):
+                batch = moved(arrival.batch, copied)
+        finally:
             event.record(self._stream)
-        self._being_read.append((event, arrival.batch))
-        self._copies.append(_Copy(arrival._replace(batch=batch), event))
+            self._being_read.append((event, sources))
+        return _Copy(arrival._replace(batch=batch), event)
 
-    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type != "cpu":
-            return tensor
-        self._locked.add(tensor)
-        return tensor.to(self._device, non_blocking=True)
-
-    def __del__(self) -> None:
-        # Neither the slots nor their page locks may go while the copy engine reads them.
-        if self._being_read:
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        # Neither the slots nor their page locks may go while the copy engine reads them. A forked child
+        # has no part in that.
+        if self._being_read and getpid() == self._process:
             self._stream.synchronize()
-            self._being_read.clear()
 
 
 class _PageLocked:
@@ -179,11 +230,14 @@ class _PageLocked:
 
     Args:
         base: What maps them; None: there are none.
+        device: The device that reads them.
     """
 
-    def __init__(self, base: Any) -> None:
-        self._base = base
+    def __init__(self, base: Any, device: torch.device) -> None:
+        self._process = os.getpid()
         self._sizes: dict[int, int] = {}
+        self._base = base
+        self._device = device
 
     def add(self, tensor: torch.Tensor) -> None:
         """Locks the slot that a tensor lies in, unless that has been done."""
@@ -192,16 +246,24 @@ class _PageLocked:
         size = -(-storage.nbytes() // _PAGE_BYTES) * _PAGE_BYTES
         if self._base is None or not self._base.contains(start) or self._sizes.get(start, 0) >= size:
             return
-        runtime = _runtime()
-        if start in self._sizes:
-            runtime.cudaHostUnregister(start)
-        # Where the system refuses (ulimit -l), the copy works all the same, only not ahead.
-        if int(runtime.cudaHostRegister(start, size, 0)) == 0:
-            self._sizes[start] = size
-
-    def __del__(self) -> None:
-        for start in self._sizes:
+        if self._sizes.pop(start, None) is not None:
             _runtime().cudaHostUnregister(start)
+        if int(_runtime().cudaHostRegister(start, size, 0)) == 0:
+            self._sizes[start] = size
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # The system refuses (ulimit -l): copies work all the same, only not ahead. CUDA keeps the refusal
+        # as its last error, and the next launch of any kernel reports it: let that be this one.
+        self._base = None
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self._device)
+
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        if self._sizes and getpid() == self._process:
+            for start in self._sizes:
+                _runtime().cudaHostUnregister(start)
 
 
 def _runtime() -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import IterableDataset, IterDataPipe
 from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import (
@@ -24,8 +25,8 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
-from fastload.device import Arrival, CopiesAhead, moved
-from fastload.resume import Mark, Progress, SkippingSampler
+from fastload.device import Arrival, CopiesAhead, moved_to
+from fastload.resume import Mark, Progress, SkippingSampler, start_state
 from fastload.transport.collate import WorkerCollate, WorkerInit
 from fastload.transport.filling import BatchMaker, IndicesOnly, OrdinaryMemory, fills_batches
 from fastload.transport.memory import Arena
@@ -56,16 +57,22 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         collate = functools.partial(make, memory=OrdinaryMemory())
         super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
         self._dataset = loader.dataset
+        self._loader_to_draw: Any = loader
         self._profile_name = _profile_name(_SingleProcessDataLoaderIter)
         _replay(self, super()._next_data, progress)
         progress.done = 0
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
+        self._loader_to_draw = None
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
     def _next_index(self) -> Any:
+        if self._loader_to_draw is not None:
+            # Only now is the order drawn, and others may have drawn since the epoch began.
+            self._progress.note_draw(start_state(self._loader_to_draw))
+            self._loader_to_draw = None
         indices = super()._next_index()
         self._progress.done += 1
         return indices
@@ -79,7 +86,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
         if self._device is not None:
-            return moved(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+            return moved_to(batch, self._device)
         return batch
 
 
@@ -130,6 +137,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         _replay(self, super()._next_data, progress)
         self._is_prefix = self._in_order and self._dataset_kind == _DatasetKind.Map
         if device is not None and copies_ahead:
+            if device.index is None:
+                device = torch.device("cuda", torch.cuda.current_device())
             iterator = weakref.proxy(self)
             self._copies = CopiesAhead(
                 device, lambda: iterator._arrival(), lambda: iterator._is_next_here(), arena
@@ -143,6 +152,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     def begin_epoch(self, progress: Progress) -> None:
         """Tells a persistent iterator, before its reset, what the next epoch's progress is kept in."""
+        if self._copies is not None:
+            self._copies.restart()
         self._begin(progress)
 
     def draw_first(self) -> None:
@@ -178,7 +189,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             self._progress.note(self._mark(batch))
             batch = batch.batch if type(batch) is Stamped else batch
         if self._device is not None:
-            return moved(batch, lambda tensor: tensor.to(self._device, non_blocking=True))
+            return moved_to(batch, self._device)
         return batch
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
@@ -227,7 +238,9 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             task, data = self._get_data()
             self._tasks_outstanding -= 1
             self._task_info[task] += (data,)
-        # Batches of an iterable dataset, or in any order, are as good as here once anything is.
+        if self._in_order and self._num_workers > 1:
+            # Of several iterable datasets, what has arrived may be another worker's, or its end.
+            return len(self._task_info.get(self._rcvd_idx, ())) == 2
         return not self._data_queue.empty()
 
 
@@ -291,4 +304,6 @@ def _break_cycle(error: Exception) -> None:
     torch keeps a worker's exception in a variable of the frame that raises it: a cycle in which the
     iterator, and with it its workers, would wait for the garbage collector.
     """
-    traceback.clear_frames(error.__traceback__)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and frames[-1].f_code is ExceptionWrapper.reraise.__code__:
+        frames[-1].clear()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from fastload import resume
 from fastload.device import resolve_device
 from fastload.errors import OptionError
 from fastload.iterators import SingleProcessIterator, WorkersIterator
+
+# What a number that is mixed from a seed is for.
+_ORDER, _WORKERS = 0, 1
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -176,7 +180,7 @@ class DataLoader(_Base[_T_co]):
         """Readies what an epoch is drawn from."""
         self._epochs = progress.epoch + 1
         if self._order_generator is not None:
-            self._order_generator.manual_seed(_mixed(self.seed, progress.epoch, "order"))
+            self._order_generator.manual_seed(_mixed(self.seed, progress.epoch, _ORDER))
         if isinstance(self._iterator, WorkersIterator):
             self._iterator.begin_epoch(progress)
         return progress
@@ -200,7 +204,7 @@ class DataLoader(_Base[_T_co]):
                 progress.start["global"] = self._later_epochs
         if self._later_epochs is not None and progress is not self._loaded:
             progress.users_state = resume.ANOTHER_STATE
-        return resume.to_state_dict(progress, self.num_workers)
+        return resume.to_state_dict(progress, self._settings())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next iteration go on where `state_dict` was called.
@@ -213,10 +217,10 @@ class DataLoader(_Base[_T_co]):
             state: What `state_dict` returned, of a loader with the same dataset, batches and sampler.
 
         Raises:
-            OptionError: It is no such state, or one of a stateful iterable dataset that had another number
-                of workers.
+            OptionError: It is no such state, or that of a loader with another seed, batch size, number of
+                batches or kind of sampler; or, of a stateful iterable dataset, with other workers.
         """
-        self._loaded = resume.from_state_dict(state, self.num_workers)
+        self._loaded = resume.from_state_dict(state, self._settings())
         # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
         resume.set_sampler_epochs(self, self._loaded.start)
 
@@ -225,6 +229,20 @@ class DataLoader(_Base[_T_co]):
         kind = WorkersIterator if self.num_workers else SingleProcessIterator
         self.check_worker_number_rationality()
         return kind(self, self._progress, self._device, self._worker_seeds(self._progress))
+
+    def _settings(self) -> resume.State:
+        """What a loader that goes on from this one's state must have in common with it."""
+        batches = None
+        if not isinstance(self.dataset, IterableDataset):
+            with contextlib.suppress(TypeError, NotImplementedError):
+                batches = len(self)
+        return {
+            "seed": None if self.seed is None else operator.index(self.seed),
+            "batch_size": self.batch_size,
+            "sampler": type(self.sampler).__name__,
+            "batches": batches,
+            "num_workers": self.num_workers,
+        }
 
     def _new_progress(self) -> resume.Progress:
         start = resume.start_state(self)
@@ -243,7 +261,7 @@ class DataLoader(_Base[_T_co]):
     def _worker_seeds(self, progress: resume.Progress) -> torch.Generator | None:
         """What the workers' seeds are drawn from, where it is not the loader's generator."""
         if self._order_generator is not None:
-            return torch.Generator().manual_seed(_mixed(self.seed, progress.epoch, "workers"))
+            return torch.Generator().manual_seed(_mixed(self.seed, progress.epoch, _WORKERS))
         # A persistent iterator drew none in that epoch, so one made anew must leave the generator alone.
         return None if progress.draws_seeds else torch.Generator()
 
@@ -253,13 +271,13 @@ def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Gen
         return None
     if generator is not None:
         raise OptionError("seed and generator exclude each other: the seed makes a generator of its own")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
         raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
     # As for the first epoch already: frameworks take the sampler without asking this loader to iterate.
-    return torch.Generator().manual_seed(_mixed(seed, 0, "order"))
+    return torch.Generator().manual_seed(_mixed(seed, 0, _ORDER))
 
 
-def _mixed(seed: int | None, epoch: int, purpose: str) -> int:
+def _mixed(seed: int | None, epoch: int, purpose: int) -> int:
     """One number of 63 bits for each seed, epoch and purpose, as NumPy mixes them."""
-    words = np.random.SeedSequence([seed or 0, epoch, len(purpose)]).generate_state(1, np.uint64)
+    words = np.random.SeedSequence([operator.index(seed or 0), epoch, purpose]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))

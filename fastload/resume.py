@@ -10,6 +10,7 @@ put back, because they belong to the user.
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import zlib
 from collections.abc import Iterator
@@ -85,6 +86,11 @@ class Progress:
         if mark.state is not None:
             self.workers[mark.worker] = mark.state
 
+    def note_draw(self, start: State) -> None:
+        """Takes note that the order is drawn now, the workers' seeds having been drawn before."""
+        self.start = start
+        self.draws_seeds = False
+
     @property
     def position(self) -> int:
         """How many batches have been handed out, from the epoch's start up to the first that has not."""
@@ -138,7 +144,11 @@ def start_state(loader: Any) -> State:
 
 def global_state() -> State:
     """torch's, Python's and NumPy's global random states."""
-    return {"torch": torch.get_rng_state(), "python": random.getstate(), "numpy": np.random.get_state()}
+    return {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+    }
 
 
 def set_global_state(state: State) -> None:
@@ -169,10 +179,10 @@ def set_sampler_states(loader: Any, state: State) -> None:
     """Puts a loader's generators and samplers into the state that `start_state` found them in."""
     for name, owner in _owners(loader).items():
         saved = state["samplers"].get(name, {})
-        if "generator" in saved and owner.generator is not None:
+        if "generator" in saved and isinstance(getattr(owner, "generator", None), torch.Generator):
             owner.generator.set_state(saved["generator"])
         if "state" in saved:
-            owner.load_state_dict(saved["state"])
+            owner.load_state_dict(copy.deepcopy(saved["state"]))
 
 
 def set_sampler_epochs(loader: Any, state: State) -> None:
@@ -183,74 +193,80 @@ def set_sampler_epochs(loader: Any, state: State) -> None:
             owner.set_epoch(epoch)
 
 
-def to_state_dict(progress: Progress, num_workers: int) -> State:
-    """A loader's state: tensors, numbers, strings and dicts, so `torch.load` takes it with weights_only."""
-    users = progress.start["global"]
+def to_state_dict(progress: Progress, settings: State) -> State:
+    """A loader's state: tensors, numbers, strings and dicts, so `torch.load` takes it with weights_only.
+
+    Args:
+        progress: How far it has come.
+        settings: What a loader must have in common with it to go on from there, and `num_workers`.
+    """
     state = {
         "version": _VERSION,
+        "settings": settings,
         "epoch": progress.epoch,
         "position": progress.position,
         "early": progress.early,
         "is_begun": progress.is_begun,
         "draws_seeds": progress.draws_seeds,
-        "global": {
-            "torch": users["torch"],
-            "python": _packed_python(users["python"]),
-            "numpy": _packed_numpy(users["numpy"]),
-        },
+        "global": _packed_global(progress.start["global"]),
         "samplers": progress.start["samplers"],
         "users_state": fingerprint() if progress.users_state is None else progress.users_state,
     }
     if progress.workers:
+        last, workers = progress.worker, settings["num_workers"] or 1
         state["workers"] = dict(progress.workers)
-        last = progress.worker
-        state["next_worker"] = progress.next_worker if last < 0 else (last + 1) % (num_workers or 1)
-        state["num_workers"] = num_workers
+        state["next_worker"] = progress.next_worker if last < 0 else (last + 1) % workers
     return state
 
 
-def from_state_dict(state: State, num_workers: int) -> Progress:
+def from_state_dict(state: State, settings: State) -> Progress:
     """The progress that a state tells of.
 
+    Args:
+        state: What `to_state_dict` returned.
+        settings: Those of the loader that is to go on from there.
+
     Raises:
-        OptionError: It is none of this library's, or a later release's, or the states of so many
-            workers' datasets as are not there.
+        OptionError: It is none of this library's, or a later release's, or was taken of a loader with other
+            settings.
     """
     version = state.get("version") if isinstance(state, dict) else None
-    if version != _VERSION or "position" not in state:
-        raise OptionError(
-            f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), "
-            f"got {type(state).__name__} with version {version!r}"
+    try:
+        if version != _VERSION:
+            raise KeyError("this version")
+        _require_same(state["settings"], settings, bool(state.get("workers")))
+        return Progress(
+            epoch=state["epoch"],
+            start={"global": _unpacked_global(state["global"]), "samplers": dict(state["samplers"])},
+            first=state["position"],
+            skipped=tuple(state["early"]),
+            workers=dict(state.get("workers", {})),
+            next_worker=state.get("next_worker", 0),
+            is_begun=state["is_begun"],
+            draws_seeds=state["draws_seeds"],
+            users_state=state["users_state"],
         )
-    if state.get("workers") and state["num_workers"] != num_workers:
+    except (KeyError, TypeError, AttributeError) as error:
         raise OptionError(
-            f"the state is that of {state['num_workers']} workers' iterable datasets, and this loader has "
-            f"{num_workers}: make it with num_workers={state['num_workers']}"
-        )
-    users = state["global"]
-    return Progress(
-        epoch=state["epoch"],
-        start={
-            "global": {
-                "torch": users["torch"],
-                "python": _unpacked_python(users["python"]),
-                "numpy": _unpacked_numpy(users["numpy"]),
-            },
-            "samplers": state["samplers"],
-        },
-        first=state["position"],
-        skipped=tuple(state["early"]),
-        workers=dict(state.get("workers", {})),
-        next_worker=state.get("next_worker", 0),
-        is_begun=state["is_begun"],
-        draws_seeds=state["draws_seeds"],
-        users_state=state["users_state"],
-    )
+            f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), got "
+            f"{type(state).__name__} of version {version!r}, which lacks {error}"
+        ) from error
 
 
 def fingerprint() -> int:
-    """A number that tells whether torch's global state is what it was when a state was taken."""
-    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
+    """A number that tells whether the global random states are what they were when a state was taken."""
+    state = global_state()
+    numpy = _with_bytes(state["numpy"])
+    return zlib.crc32(repr((state["torch"].numpy().tobytes(), state["python"], numpy)).encode())
+
+
+def _require_same(saved: State, settings: State, is_by_worker: bool) -> None:
+    for name, value in settings.items():
+        if (name != "num_workers" or is_by_worker) and saved[name] != value:
+            raise OptionError(
+                f"the state was taken of a loader with {name}={saved[name]!r}, and this one has "
+                f"{name}={value!r}: make it with the same settings"
+            )
 
 
 def _owners(loader: Any) -> dict[str, Any]:
@@ -274,7 +290,8 @@ def _sampler_states(loader: Any) -> State:
             state["generator"] = generator.get_state()
         if owner is not loader:
             if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
-                state["state"] = owner.state_dict()
+                # A copy, because some give out the dict that they go on changing.
+                state["state"] = copy.deepcopy(owner.state_dict())
             if hasattr(owner, "set_epoch") and isinstance(getattr(owner, "epoch", None), int):
                 state["epoch"] = owner.epoch
         if state:
@@ -282,32 +299,41 @@ def _sampler_states(loader: Any) -> State:
     return states
 
 
-def _packed_python(state: Any) -> State:
-    version, numbers, gauss = state
+def _packed_global(state: State) -> State:
+    version, numbers, gauss = state["python"]
     # 625 numbers of 32 bits: as a tensor 2.5 KB, as Python's integers the double.
-    return {"version": version, "numbers": _bytes_of(np.array(numbers, np.uint32)), "gauss": gauss}
+    python = {"version": version, "numbers": np.array(numbers, np.uint32), "gauss": gauss}
+    return {"torch": state["torch"], "python": _packed(python), "numpy": _packed(state["numpy"])}
 
 
-def _unpacked_python(state: State) -> Any:
-    numbers = np.frombuffer(state["numbers"].numpy(), np.uint32)
-    return state["version"], tuple(numbers.tolist()), state["gauss"]
-
-
-def _packed_numpy(state: Any) -> State:
-    name, keys, position, has_gauss, gauss = state
+def _unpacked_global(state: State) -> State:
+    python = _unpacked(state["python"])
     return {
-        "name": name,
-        "keys": _bytes_of(keys.astype(np.uint32)),
-        "position": int(position),
-        "has_gauss": int(has_gauss),
-        "gauss": float(gauss),
+        "torch": state["torch"],
+        "python": (python["version"], tuple(python["numbers"].tolist()), python["gauss"]),
+        "numpy": _unpacked(state["numpy"]),
     }
 
 
-def _unpacked_numpy(state: State) -> Any:
-    keys = np.frombuffer(state["keys"].numpy(), np.uint32)
-    return state["name"], keys, state["position"], state["has_gauss"], state["gauss"]
+def _packed(state: Any) -> Any:
+    """A tree of dicts with its arrays as tensors of bytes."""
+    if isinstance(state, dict):
+        return {name: _packed(value) for name, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"dtype": state.dtype.str, "bytes": torch.frombuffer(bytearray(state), dtype=torch.uint8)}
+    return state.item() if isinstance(state, np.generic) else state
 
 
-def _bytes_of(numbers: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(numbers.tobytes()), dtype=torch.uint8)
+def _unpacked(state: Any) -> Any:
+    if isinstance(state, dict) and state.keys() == {"dtype", "bytes"}:
+        return np.frombuffer(state["bytes"].numpy().tobytes(), state["dtype"])
+    if isinstance(state, dict):
+        return {name: _unpacked(value) for name, value in state.items()}
+    return state
+
+
+def _with_bytes(state: Any) -> Any:
+    """A tree of dicts with its arrays as bytes."""
+    if isinstance(state, dict):
+        return {name: _with_bytes(value) for name, value in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state

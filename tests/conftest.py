@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,12 @@ TOOLS = {
     "h5dump": "hdf5-tools on Debian, hdf5 in Homebrew and conda",
     "fusermount3": "fuse3 on Debian",
 }
+
+
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests of
+# interruptions would wait for what never comes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -17,10 +17,6 @@ from fastload.transport.memory import Arena
 from fastload.transport.parcel import Packer, is_plain
 from fastload.transport.stateful import Stamped, StatefulIterable
 
-# Batches without tensors or arrays, of strings say, gain nothing by a parcel, which takes 5 µs more than
-# torch's way (measured). While all of a worker's have been such, one in so many is packed to see.
-_BATCHES_UNPACKED = 63
-
 
 class WorkerCollate:
     """A worker's `collate_fn`.
@@ -41,8 +37,6 @@ class WorkerCollate:
         self._arena = arena
         self._stateful = stateful
         self._packer: Packer | None = None
-        self._may_go_unpacked = True
-        self._unpacked_left = 0
 
     def __call__(self, fetched: Any) -> Any:
         """Makes a batch of what was fetched; returns what goes into the queue."""
@@ -51,18 +45,9 @@ class WorkerCollate:
         packer = self._packer or self._first_packer(self._arena)
         packer.begin()
         try:
-            batch = self._batch(fetched, packer)
-            if self._unpacked_left:
-                self._unpacked_left -= 1
-                return batch
-            parcel = packer.pack(batch)
+            return packer.pack(self._batch(fetched, packer))
         finally:
             packer.end()
-        if self._may_go_unpacked and parcel.is_all_pickle:
-            self._unpacked_left = _BATCHES_UNPACKED
-            return batch
-        self._may_go_unpacked = False
-        return parcel
 
     def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
         batch = self._make(fetched, memory)

@@ -8,8 +8,10 @@ reading end finds it closed, they all have ended (or run another program).
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,10 +38,16 @@ class _Waiting(NamedTuple):
     flag: int
 
 
-_count = 0
+class _Forking(threading.local):
+    """A fork in the making; several threads may fork at once."""
+
+    pipe: tuple[int, int] | None = None
+
+
+_forking = _Forking()
+_numbers = itertools.count(1)
 _forks: list[_Fork] = []
 _waiting: deque[_Waiting] = deque()
-_pipe: tuple[int, int] | None = None
 _is_any_held: Callable[[], bool] | None = None
 
 
@@ -52,8 +60,8 @@ def watch(is_any_held: Callable[[], bool]) -> None:
 
 
 def count() -> int:
-    """How many forks with something held there have been."""
-    return _count
+    """The number of the last fork with a child that may still live, 0 without one."""
+    return max((fork.number for fork in list(_forks)), default=0)
 
 
 def when_unseen(forks_before: int, free: WeakMethod[Callable[[int], None]], flag: int) -> None:
@@ -74,10 +82,13 @@ def settle() -> None:
     """Frees what had to wait for children that have ended by now."""
     if not _forks:
         return
-    for fork in [fork for fork in _forks if fork.is_over()]:
+    for fork in [fork for fork in list(_forks) if fork.is_over()]:
         _forget(fork)
     for _ in range(len(_waiting)):
-        waiting = _waiting.popleft()
+        try:
+            waiting = _waiting.popleft()
+        except IndexError:
+            break  # another thread, or a finalizer in this one, was here as well
         if waiting.free() is not None:
             when_unseen(*waiting)
     if not _waiting and _is_any_held is not None and not _is_any_held():
@@ -86,43 +97,42 @@ def settle() -> None:
 
 
 def _forget(fork: _Fork) -> None:
-    _forks.remove(fork)
+    try:
+        _forks.remove(fork)
+    except ValueError:
+        return  # forgotten by another thread
     if fork.end >= 0:
         os.close(fork.end)
 
 
 def _has_child_since(forks_before: int) -> bool:
-    return bool(_forks) and any(fork.number > forks_before for fork in _forks)
+    return bool(_forks) and any(fork.number > forks_before for fork in list(_forks))
 
 
 def _before() -> None:
-    global _pipe
     settle()
     assert _is_any_held is not None
-    _pipe = None
+    _forking.pipe = None
     if _is_any_held():
         try:
-            _pipe = os.pipe()
+            _forking.pipe = os.pipe()
         except OSError:
             # Without a descriptor to spare, this child counts as living for ever.
-            _pipe = (-1, -1)
+            _forking.pipe = (-1, -1)
 
 
 def _in_parent() -> None:
-    global _count, _pipe
-    if _pipe is None:
+    if _forking.pipe is None:
         return
-    reading, writing = _pipe
-    _pipe = None
+    reading, writing = _forking.pipe
     if writing >= 0:
         os.close(writing)
-    _count += 1
-    _forks.append(_Fork(_count, reading))
+    _forks.append(_Fork(next(_numbers), reading))
 
 
 def _in_child() -> None:
     # The writing end stays open on purpose: it is what tells the parent that this process lives.
-    ends = [fork.end for fork in _forks] + ([_pipe[0]] if _pipe else [])
+    ends = [fork.end for fork in _forks] + ([_forking.pipe[0]] if _forking.pipe else [])
     _forks.clear()
     _waiting.clear()
     for end in ends:

@@ -24,7 +24,10 @@ from fastload.transport import forks
 # Address space for each worker. 64 GiB leave room for 2 000 workers in x86-64's 128 TiB, and hold
 # 400 float32 batches of 256 images of 224x224; where a limit forbids so much (ulimit -v), less is taken.
 _SECTION_BYTES = 1 << 36
-_SMALLEST_SECTION_BYTES = 1 << 30
+_SMALLEST_SECTION_BYTES = 1 << 28
+
+# Of what a limit on address space leaves: the rest is the training's own.
+_SHARE_OF_LIMIT = 0.25
 
 # Python names it from 3.13 on; 0x4000 is its value on Linux, for every architecture that torch has.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -70,6 +73,9 @@ class Arena:
         if not hasattr(os, "memfd_create"):
             return None
         section_bytes = _SECTION_BYTES
+        room = _address_space_left()
+        while room is not None and sections * section_bytes > room * _SHARE_OF_LIMIT:
+            section_bytes //= 2
         while section_bytes >= _SMALLEST_SECTION_BYTES:
             with contextlib.suppress(OSError, ValueError):
                 arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
@@ -145,6 +151,18 @@ def _let_go(arena: Arena, flag: int, forks_before: int) -> None:
     # A forked child has the same finalizers, but the slots are its parent's.
     if os.getpid() == arena._owner:
         forks.when_unseen(forks_before, weakref.WeakMethod(arena.free), flag)
+
+
+def _address_space_left() -> int | None:
+    """The address space that this process may still take, in bytes; None where that is not limited."""
+    import resource  # which Windows lacks
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with open("/proc/self/statm") as statm:
+        taken = int(statm.read().split()[0]) * mmap.PAGESIZE
+    return max(0, limit - taken)
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:

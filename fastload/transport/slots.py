@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 
 from fastload.transport.memory import Arena
 
-# The flags of a section fill one page. 4096 slots are more than a training holds; whoever keeps
-# more tensors than that gets the rest torch's way.
-_FLAG_BYTES = 4096
+# So many slots a section may have: more than a training holds. Whoever keeps more tensors than that gets
+# the rest torch's way.
+_FLAG_BYTES = 65_536
 _FREE, _TAKEN = b"\0", 1
 
 # A page is the least that can be given back to the system.
 _SMALLEST_SLOT_BYTES = 4096
 _FIRST_RUN = 4
 
-# How often, in takes of one size, slots that were free all along give their memory back.
-_TAKES_BETWEEN_TRIMS = 64
+# How often, in takes, slots that were free all along give their memory back.
+_TAKES_BETWEEN_TRIMS = 128
 
 
 class Slot(NamedTuple):
@@ -54,10 +54,9 @@ class _Size:
     def __init__(self, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self.runs: list[_Run] = []
-        # The slots that may have pages, the highest one taken since the last trim, takes since then.
+        # The slots that may have pages, and the highest one taken since the last trim.
         self.touched: set[Slot] = set()
-        self.highest = 0
-        self.takes = 0
+        self.highest = -1
 
 
 class Slots:
@@ -75,6 +74,7 @@ class Slots:
         self._next_flag, self._last_flag = start, start + _FLAG_BYTES
         self._next_offset, self._end = start + _FLAG_BYTES, start + arena.section_bytes
         self._sizes: dict[int, _Size] = {}
+        self._takes = 0
         # What this worker itself still refers to must not be written over either.
         self._lent: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
 
@@ -127,11 +127,10 @@ class Slots:
     def _note_take(self, sizes: _Size, slot: Slot) -> None:
         sizes.touched.add(slot)
         sizes.highest = max(sizes.highest, slot.flag)
-        sizes.takes += 1
-        if sizes.takes == _TAKES_BETWEEN_TRIMS:
-            if not self._keeps_pages:
-                self._trim(sizes)
-            sizes.highest = sizes.takes = 0
+        self._takes += 1
+        if self._takes % _TAKES_BETWEEN_TRIMS == 0 and not self._keeps_pages:
+            for each in self._sizes.values():
+                self._trim(each)
 
     def _trim(self, sizes: _Size) -> None:
         """Gives back the memory of slots that have not been needed since the last trim."""
@@ -139,3 +138,4 @@ class Slots:
             if self._memory[slot.flag] != _TAKEN and not self._is_lent(slot.flag):
                 self._memory.madvise(mmap.MADV_REMOVE, slot.offset, sizes.slot_bytes)
                 sizes.touched.discard(slot)
+        sizes.highest = -1

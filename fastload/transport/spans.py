@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import deque
 from typing import Any
@@ -23,6 +24,7 @@ _ALIGNMENT = 16
 # Sharing a storage torch's way takes 0.1 ms each time (measured), and copying so many bytes takes that too.
 _REPEATED_BYTES = 1 << 20
 _STORAGES_REMEMBERED = 8
+_ROOM = 16
 
 # What a parcel says of a span: a slot's (flag, offset, size), (flag, offset, size, low), (bytes, low) or
 # (tensor of bytes, low), where `low` is the place of its first byte in a tensors' storage.
@@ -35,40 +37,53 @@ class RepeatedStorages:
     Torch moves a storage into shared memory when it is sent first, and copies it no more. That is worth
     having where a dataset gives out the same one every time; where each is sent once, it is slower than a
     slot. So the first goes torch's way, to be there if it comes again, and then only what does come
-    again. A storage that was written to in between is another one.
+    again. A storage that was written to in between is another one. Where /dev/shm, in which torch puts
+    them, has little room, none goes there.
     """
 
     def __init__(self) -> None:
         self._last: deque[tuple[StorageWeakRef, int]] = deque(maxlen=_STORAGES_REMEMBERED)
 
-    def note(self, storage: torch.UntypedStorage, version: int) -> bool:
+    def note(self, storage: torch.UntypedStorage, version: int | None) -> bool:
         """Takes note of a storage that is sent. Returns whether it is to go torch's way."""
-        if storage.nbytes() < _REPEATED_BYTES:
+        if version is None or storage.nbytes() < _REPEATED_BYTES:
             return False
         # A weak reference keeps the address from being given to another storage.
         reference = StorageWeakRef(storage), version  # type: ignore[no-untyped-call]
         goes_torchs_way = not self._last or reference in self._last
         self._last.append(reference)
-        return goes_torchs_way
+        return goes_torchs_way and _has_room(storage.nbytes())
+
+
+def _has_room(size: int) -> bool:
+    """Whether /dev/shm holds several times so many bytes: workers ask at the same time."""
+    try:
+        room = os.statvfs("/dev/shm")
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize > _ROOM * size
 
 
 class Spans:
-    """The spans of one batch, collected while it is pickled.
+    """The spans of a batch, collected while it is pickled.
 
     Args:
         slots: Where spans are copied to.
-        placed: The slots, and their sizes, that tensors of this batch have been made in, by address.
-        repeated: What large storages were sent lately.
+        placed: The slots, and their sizes, that tensors of the batch have been made in, by address.
 
     Attributes:
         references: For each tensor and array, in the pickle's order, the number of its span.
         slots: The slots that hold them.
     """
 
-    def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]], repeated: RepeatedStorages) -> None:
+    def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]]) -> None:
         self._free_slots = slots
         self._placed = placed
-        self._repeated = repeated
+        self._repeated = RepeatedStorages()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins another batch."""
         self._numbers: dict[int, int] = {}
         self._spans: list[_Storage | Span] = []
         self._next_reference: int | None = None
@@ -87,9 +102,12 @@ class Spans:
         else:
             steps = zip(tensor.shape, tensor.stride(), strict=True)
             high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
-        number = self._numbers.setdefault(storage.data_ptr(), len(self._spans))
+        # Not by address: of two storages that begin at one, each keeps its own size.
+        number = self._numbers.setdefault(storage._cdata, len(self._spans))
         if number == len(self._spans):
-            self._spans.append(_Storage(storage, low, high, tensor._version))
+            # Inference tensors count no versions.
+            version = None if tensor.is_inference() else tensor._version
+            self._spans.append(_Storage(storage, low, high, version))
         else:
             span = self._spans[number]
             assert isinstance(span, _Storage)
@@ -147,7 +165,7 @@ class _Storage:
 
     __slots__ = ("high", "low", "storage", "version")
 
-    def __init__(self, storage: torch.UntypedStorage, low: int, high: int, version: int) -> None:
+    def __init__(self, storage: torch.UntypedStorage, low: int, high: int, version: int | None) -> None:
         self.storage = storage
         self.low = low
         self.high = high

@@ -7,6 +7,7 @@ the batch that was handed out last, however many were prefetched.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -65,7 +66,8 @@ class StatefulIterable(IterableDataset[Any]):
         parts = {"dataset": self.dataset}
         if watched.iterator is not self.dataset:
             parts["iterator"] = watched.iterator
-        return {name: part.state_dict() for name, part in parts.items() if _is_stateful(part)}
+        # Copies, because some give out the dict that they go on changing.
+        return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
 
 class _Watched:

@@ -12,7 +12,12 @@ import fastload
 from fastload.device import moved
 from tests.loader.datasets import Nested, Pair, Point, Rows, assert_same
 
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def gpu(test: Any) -> Any:
+    """Marks a test that runs on a GPU, and skips it where there is none."""
+    return pytest.mark.gpu(NEEDS_CUDA(test))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -52,6 +57,7 @@ def test_every_tensor_of_a_tree_is_moved_and_nothing_else_is_touched():
         "ordered": OrderedDict(a=tensor),
         "pair": Pair(tensor, shared),
         "object": shared,
+        "packed": torch.nn.utils.rnn.pack_sequence([tensor]),
     }
     result = moved(tree, lambda one: one + 1)
     assert_same(result["point"], Point(tensor + 1, 1))
@@ -60,6 +66,8 @@ def test_every_tensor_of_a_tree_is_moved_and_nothing_else_is_touched():
     assert_same(result["ordered"], OrderedDict(a=tensor + 1))
     assert_same(result["pair"].first, tensor + 1)
     assert result["pair"].second is result["object"] is shared
+    assert result["packed"] is tree["packed"]
+    assert moved(tree["packed"], lambda one: one, lambda packed: packed.to("cpu")).data.device.type == "cpu"
     assert tree["list"][0] is tensor
     assert_same(tree["pair"].first, torch.ones(2))
 
@@ -92,6 +100,14 @@ def test_batches_stay_whole_while_the_gpu_lags_behind():
         sums.append((rows[:, 0] - labels).abs().sum() + (rows[:, -1] - labels - 49_999).abs().sum())
         del rows, labels
     assert torch.stack(sums).eq(0).all()
+
+
+@gpu
+def test_a_persistent_loader_begins_anew_after_an_early_end_on_a_gpu():
+    options = {"num_workers": 2, "persistent_workers": True, "device": "cuda"}
+    loader = fastload.DataLoader(Rows(40), batch_size=4, **options)
+    next(iter(loader))
+    assert [int(labels[0]) for _, labels in loader] == list(range(0, 40, 4))
 
 
 @gpu

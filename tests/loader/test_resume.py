@@ -324,6 +324,105 @@ def test_an_iterator_that_a_subclass_makes_itself_begins_anew_or_resumes(workers
     assert [batch[:, 0].tolist() for batch in loader._get_iterator()] == rest
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_loaders_that_draw_from_the_same_generator_in_turns_resume(workers):
+    def pairs(one: Any, other: Any) -> list[Any]:
+        return [(left[0].tolist(), right[0].tolist()) for left, right in zip(one, other, strict=True)]
+
+    seed_all(1)
+    whole = pairs(make("shuffle", workers), make("shuffle", workers))
+    seed_all(1)
+    loaders = make("shuffle", workers), make("shuffle", workers)
+    iterators = [iter(loader) for loader in loaders]
+    assert pairs(*(itertools.islice(iterator, 4) for iterator in iterators)) == whole[:4]
+    resumed = make("shuffle", workers), make("shuffle", workers)
+    for loader, left in zip(resumed, loaders, strict=True):
+        loader.load_state_dict(left.state_dict())
+    assert pairs(*resumed) == whole[4:]
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"generator": generator()}, {}], ids=str)
+def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
+    def shuffled() -> Any:
+        return fastload.DataLoader(DATA, batch_size=3, sampler=GlobalShuffle(), **options)
+
+    seed_all(1)
+    loader = shuffled()
+    epochs = [labels(loader) for _ in range(3)]
+    seed_all(1)
+    loader = shuffled()
+    iterator = iter(loader)
+    take(iterator, 4)
+    state = loader.state_dict()
+    random.seed(50), np.random.seed(50)
+    loader = shuffled()
+    loader.load_state_dict(state)
+    assert [labels(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
+
+
+def test_another_bit_generator_of_numpys_is_kept():
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        loader = make("global")
+        iterator = iter(loader)
+        take(iterator, 3)
+        state = saved(loader.state_dict())
+        rest = labels(iterator)
+        loader.load_state_dict(state)
+        assert labels(loader) == rest
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"shuffle": False}, {"seed": 1}, {"seed": None}, {"batch_size": 4}, {"drop_last": True}],
+    ids=str,
+)
+def test_a_state_of_a_loader_with_other_settings_is_refused(options):
+    settings = {"batch_size": 3, "shuffle": True, "seed": 0}
+    loader = fastload.DataLoader(DATA, **settings)
+    take(iter(loader), 2)
+    other = fastload.DataLoader(DATA, **{**settings, **options})
+    with pytest.raises(OptionError, match="same settings"):
+        other.load_state_dict(loader.state_dict())
+
+
+class LiveState(GlobalShuffle):
+    """A sampler that gives out the very dict that it goes on changing."""
+
+    def __init__(self) -> None:
+        self.live = {"epoch": 0}
+
+    def __iter__(self) -> Any:
+        self.live["epoch"] += 1
+        return iter(np.random.default_rng(self.live["epoch"]).permutation(50).tolist())
+
+    def state_dict(self) -> Any:
+        return self.live
+
+    def load_state_dict(self, state: Any) -> None:
+        self.live = state
+
+
+def test_a_sampler_with_a_state_of_its_own_resumes_from_that():
+    loaders = [fastload.DataLoader(DATA, batch_size=3, sampler=LiveState()) for _ in range(2)]
+    labels(loaders[0])
+    iterator = iter(loaders[0])
+    take(iterator, 5)
+    state = loaders[0].state_dict()
+    rest = labels(iterator)
+    loaders[1].load_state_dict(state)
+    assert labels(loaders[1]) == rest
+    assert labels(loaders[1]) == labels(loaders[0])
+
+
+def test_a_seed_may_be_any_integer():
+    loader = fastload.DataLoader(DATA, batch_size=3, shuffle=True, seed=np.int64(4))
+    assert labels(loader) == labels(make("seed"))
+
+
 @pytest.mark.parametrize("state", [None, {}, {"version": 2}, {"version": 1}, 5])
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(OptionError, match="state_dict"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
 import os
@@ -172,6 +173,43 @@ def test_a_held_leaf_does_not_hold_the_rest_of_its_batch():
         kept.append(labels)
     assert address in addresses
     assert torch.cat(kept).tolist() == list(range(40))
+
+
+def same_start(samples: list[Any]) -> Any:
+    """Two storages that begin at one address, the second one larger."""
+    array = np.arange(20_000.0, dtype=np.float32)
+    return [torch.from_numpy(array[:5000]), torch.from_numpy(array), array.astype(">f4")]
+
+
+def test_storages_that_begin_at_one_address_arrive_whole():
+    assert_same(*both(lambda kind: kind(Rows(4), num_workers=1, collate_fn=same_start)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterating_in_inference_mode_gives_torchs_batches(workers):
+    with torch.inference_mode():
+        assert_same(*both(lambda kind: kind(Rows(12, 400_000), batch_size=2, num_workers=workers)))
+        assert_same(*both(lambda kind: kind(Rows(12, 400_000), batch_size=None, num_workers=workers)))
+
+
+def test_the_default_dtype_of_the_training_process_changes_nothing():
+    torch.set_default_dtype(torch.float64)
+    try:
+        results = [list(kind(Rows(12), 4, num_workers=1)) for kind in LOADERS]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same(*results)
+
+
+def test_several_threads_may_iterate_and_fork_at_once():
+    def iterate() -> None:
+        for _ in range(6):
+            for rows, labels in fastload.DataLoader(Rows(24), batch_size=3, num_workers=1):
+                assert rows[2, 0] == labels[2]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(iterate) for _ in range(4)]:
+            future.result()
 
 
 def keeps_last(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006
