@@ -47,16 +47,17 @@ class Packer:
         # One for all batches: making one takes 2 µs, which is what a batch of strings would be slower by.
         self._file = io.BytesIO()
         self._pickler = _Pickler(self._file, self._spans)
-        self._thread: int | None = None
+        self._thread = get_ident()
+        self._is_open = False
 
     def begin(self) -> None:
         """Starts a batch: from here to `pack`, or `end`, this thread's tensors may be made in slots."""
         self._placed.clear()
-        self._thread = get_ident()
+        self._is_open = True
 
     def end(self) -> None:
         """Ends a batch."""
-        self._thread = None
+        self._is_open = False
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised, contiguous tensor for the batch, in a slot where it can be."""
@@ -65,7 +66,7 @@ class Packer:
 
     def empty_or_none(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
         """As `empty`; None where there is no slot for it, or this thread is making no batch."""
-        if get_ident() != self._thread:
+        if not self._is_open or get_ident() != self._thread:
             return None
         size = math.prod(shape) * dtype.itemsize
         if size <= INLINE_BYTES:
