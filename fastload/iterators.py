@@ -54,7 +54,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._device = device
         self._stateful = _stateful(loader, progress)
         make = _maker(loader)
-        collate = functools.partial(make, memory=OrdinaryMemory())
+        collate = functools.partial(make, memory=OrdinaryMemory()) if make.fills else loader.collate_fn
         super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
         self._dataset = loader.dataset
         self._loader_to_draw: Any = loader
@@ -68,21 +68,20 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
-    def _next_index(self) -> Any:
+    def _next_data(self) -> Any:
         if self._loader_to_draw is not None:
             # Only now is the order drawn, and others may have drawn since the epoch began.
             self._progress.note_draw(start_state(self._loader_to_draw))
             self._loader_to_draw = None
-        indices = super()._next_index()
-        self._progress.done += 1
-        return indices
-
-    def _next_data(self) -> Any:
         try:
             batch = super()._next_data()
         except StopIteration:
             self._progress.is_finished = True
             raise
+        except Exception:
+            self._progress.done += 1
+            raise
+        self._progress.done += 1
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
         if self._device is not None:
