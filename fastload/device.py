@@ -45,7 +45,7 @@ def resolve_device(device: Any) -> torch.device | None:
         raise OptionError(
             f'device must be one that torch knows, such as "cuda" or "cuda:1", or None, got {device!r}'
         ) from error
-    if wanted.type in ("cpu", "meta"):
+    if wanted.type == "cpu":
         return None
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None or accelerator.type != wanted.type:

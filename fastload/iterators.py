@@ -13,7 +13,7 @@ import os
 import traceback
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -33,34 +33,41 @@ from fastload.transport.memory import Arena
 from fastload.transport.stateful import Stamped, StatefulIterable
 
 
+class Start(NamedTuple):
+    """What an iterator begins with.
+
+    Attributes:
+        progress: Where in the epoch; kept up to date.
+        device: Where batches are moved to, if anywhere.
+        seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+    """
+
+    progress: Progress
+    device: torch.device | None
+    seeds: torch.Generator | None
+
+
 class SingleProcessIterator(_SingleProcessDataLoaderIter):
     """Loads in the training process.
 
     Args:
         loader: The DataLoader.
-        progress: Where to begin; kept up to date.
-        device: Where batches are moved to, if anywhere.
-        seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+        start: What it begins with.
     """
 
-    def __init__(
-        self,
-        loader: Any,
-        progress: Progress,
-        device: torch.device | None = None,
-        seeds: torch.Generator | None = None,
-    ) -> None:
-        self._progress = progress
-        self._device = device
-        self._stateful = _stateful(loader, progress)
-        make = _maker(loader)
-        collate = functools.partial(make, memory=OrdinaryMemory()) if make.fills else loader.collate_fn
-        super().__init__(_View(loader, progress, make, self._stateful, collate_fn=collate, seeds=seeds))
+    def __init__(self, loader: Any, start: Start) -> None:
+        self._progress = start.progress
+        self._device = start.device
+        view = _View(loader, start)
+        self._stateful = view.stateful
+        if view.make.fills:
+            view.collate_fn = functools.partial(view.make, memory=OrdinaryMemory())
+        super().__init__(view)
         self._dataset = loader.dataset
         self._loader_to_draw: Any = loader
         self._profile_name = _profile_name(_SingleProcessDataLoaderIter)
-        _replay(self, super()._next_data, progress)
-        progress.done = 0
+        _replay(self, super()._next_data, start.progress)
+        start.progress.done = 0
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
@@ -94,33 +101,18 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     Args:
         loader: The DataLoader.
-        progress: Where to begin; kept up to date.
-        device: Where batches are moved to, if anywhere.
-        seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+        start: What it begins with.
     """
 
-    def __init__(
-        self,
-        loader: Any,
-        progress: Progress,
-        device: torch.device | None = None,
-        seeds: torch.Generator | None = None,
-    ) -> None:
+    def __init__(self, loader: Any, start: Start) -> None:
         self._process = os.getpid()
-        self._begin(progress)
+        self._begin(start.progress)
+        device = start.device
         copies_ahead = device is not None and device.type == "cuda"
         arena = Arena.create(loader.num_workers, keeps_pages=copies_ahead)
-        stateful = _stateful(loader, progress)
-        make = _maker(loader)
-        view = _View(
-            loader,
-            progress,
-            make,
-            stateful,
-            collate_fn=WorkerCollate(make, arena, stateful),
-            worker_init_fn=WorkerInit(loader.worker_init_fn),
-            seeds=seeds,
-        )
+        view = _View(loader, start)
+        view.collate_fn = WorkerCollate(view.make, arena, view.stateful)
+        view.worker_init_fn = WorkerInit(loader.worker_init_fn)
         # Parcels find it by its token for as long as this iterator lives.
         self._arena = arena
         self._device = device
@@ -133,7 +125,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         self._dataset = loader.dataset
         self._index_sampler = loader._index_sampler
         self._profile_name = _profile_name(_MultiProcessingDataLoaderIter)
-        _replay(self, super()._next_data, progress)
+        _replay(self, super()._next_data, start.progress)
         self._is_prefix = self._in_order and self._dataset_kind == _DatasetKind.Map
         if device is not None and copies_ahead:
             if device.index is None:
@@ -217,10 +209,9 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         """How far this iterator has come with a batch, or with the error in its place."""
         if self._dataset_kind == _DatasetKind.Iterable:
             self._batches += batch is not None
-            state = batch if type(batch) is Stamped else None
-            return (
-                Mark(self._batches) if state is None else Mark(self._batches, (), state.worker, state.state)
-            )
+            if type(batch) is Stamped:
+                return Mark(self._batches, (), batch.worker, batch.state)
+            return Mark(self._batches)
         if self._in_order:
             return Mark(self._rcvd_idx)
         lowest = min(self._task_info, default=self._send_idx)
@@ -244,26 +235,27 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
 
 class _View:
-    """A loader in which some settings are replaced for torch's iterators to read."""
+    """A loader in which some settings are replaced for torch's iterators to read.
 
-    def __init__(
-        self,
-        loader: Any,
-        progress: Progress,
-        make: BatchMaker,
-        stateful: StatefulIterable | None,
-        *,
-        seeds: torch.Generator | None,
-        **replaced: Any,
-    ) -> None:
-        self.__dict__.update(replaced)
-        if stateful is not None or make.fills:
-            self.dataset = stateful or IndicesOnly(loader.dataset)
-        if stateful is None and (progress.first or progress.skipped):
-            self._index_sampler = SkippingSampler(loader._index_sampler, progress)
-        if seeds is not None:
-            self.generator = seeds
+    Attributes:
+        make: What makes a batch of what is fetched.
+        stateful: What stands for an iterable dataset, None for another one.
+    """
+
+    collate_fn: Any
+    worker_init_fn: Any
+
+    def __init__(self, loader: Any, start: Start) -> None:
         self._loader = loader
+        progress = start.progress
+        self.make = _maker(loader)
+        self.stateful = _stateful(loader, progress)
+        if self.stateful is not None or self.make.fills:
+            self.dataset = self.stateful or IndicesOnly(loader.dataset)
+        if self.stateful is None and (progress.first or progress.skipped):
+            self._index_sampler = SkippingSampler(loader._index_sampler, progress)
+        if start.seeds is not None:
+            self.generator = start.seeds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -13,12 +13,13 @@ import contextlib
 import copy
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 
@@ -139,10 +140,10 @@ def start_state(loader: Any) -> State:
     Args:
         loader: A DataLoader; read are its generator and its samplers.
     """
-    return {"global": global_state(), "samplers": _sampler_states(loader)}
+    return {"global": _global_state(), "samplers": _sampler_states(loader)}
 
 
-def global_state() -> State:
+def _global_state() -> State:
     """torch's, Python's and NumPy's global random states."""
     return {
         "torch": torch.get_rng_state(),
@@ -151,8 +152,8 @@ def global_state() -> State:
     }
 
 
-def set_global_state(state: State) -> None:
-    """Sets what `global_state` returned."""
+def _set_global_state(state: State) -> None:
+    """Sets what `_global_state` returned."""
     torch.set_rng_state(state["torch"])
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
@@ -166,13 +167,13 @@ def drawn_from(state: State, became: State) -> Iterator[None]:
         state: The others.
         became: Filled, afterwards, with what these have become.
     """
-    users = global_state()
-    set_global_state(state)
+    users = _global_state()
+    _set_global_state(state)
     try:
         yield
     finally:
-        became.update(global_state())
-        set_global_state(users)
+        became.update(_global_state())
+        _set_global_state(users)
 
 
 def set_sampler_states(loader: Any, state: State) -> None:
@@ -255,8 +256,8 @@ def from_state_dict(state: State, settings: State) -> Progress:
 
 def fingerprint() -> int:
     """A number that tells whether the global random states are what they were when a state was taken."""
-    state = global_state()
-    numpy = _with_bytes(state["numpy"])
+    state = _global_state()
+    numpy = _with_arrays(state["numpy"], lambda array: array.tobytes())
     return zlib.crc32(repr((state["torch"].numpy().tobytes(), state["python"], numpy)).encode())
 
 
@@ -316,12 +317,10 @@ def _unpacked_global(state: State) -> State:
 
 
 def _packed(state: Any) -> Any:
-    """A tree of dicts with its arrays as tensors of bytes."""
-    if isinstance(state, dict):
-        return {name: _packed(value) for name, value in state.items()}
-    if isinstance(state, np.ndarray):
-        return {"dtype": state.dtype.str, "bytes": torch.frombuffer(bytearray(state), dtype=torch.uint8)}
-    return state.item() if isinstance(state, np.generic) else state
+    def as_tensor(array: NDArray[Any]) -> State:
+        return {"dtype": array.dtype.str, "bytes": torch.frombuffer(bytearray(array), dtype=torch.uint8)}
+
+    return _with_arrays(state, as_tensor)
 
 
 def _unpacked(state: Any) -> Any:
@@ -332,8 +331,10 @@ def _unpacked(state: Any) -> Any:
     return state
 
 
-def _with_bytes(state: Any) -> Any:
-    """A tree of dicts with its arrays as bytes."""
+def _with_arrays(state: Any, make: Callable[[NDArray[Any]], Any]) -> Any:
+    """A tree of dicts with its arrays replaced by what `make` makes of them."""
     if isinstance(state, dict):
-        return {name: _with_bytes(value) for name, value in state.items()}
-    return state.tobytes() if isinstance(state, np.ndarray) else state
+        return {name: _with_arrays(value, make) for name, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return make(state)
+    return state.item() if isinstance(state, np.generic) else state

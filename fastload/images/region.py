@@ -98,15 +98,16 @@ def _cut(
 ) -> NDArray[np.uint8]:
     """The JPEG of some rows and columns of tiles."""
     sof_offset, scan_offset, _, _ = index.grid
-    # Each tile is followed by a marker of two bytes, the last one by the end of the image.
-    ends = np.cumsum(lengths.ravel() + np.uint64(2), dtype=np.int64).reshape(lengths.shape) + scan_offset
-    starts = ends[rows.first : rows.stop, columns.first] - lengths[rows.first : rows.stop, columns.first] - 2
+    # Each tile is followed by a marker of two bytes, the last one by the end of the image. (In int64: NumPy 1
+    # would add them up in the index's 16 bits.)
+    sizes = lengths.astype(np.int64) + 2
+    ends = np.cumsum(sizes).reshape(sizes.shape) + scan_offset
+    starts = (ends - sizes)[rows.first : rows.stop, columns.first]
     stops = ends[rows.first : rows.stop, columns.stop - 1]
     pieces = [data[:scan_offset]]
     pieces += [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     jpeg = np.concatenate(pieces)
-    chosen = lengths[rows.first : rows.stop, columns.first : columns.stop].ravel()
-    markers = np.cumsum(chosen + np.uint64(2), dtype=np.int64) + (scan_offset - 1)
+    markers = np.cumsum(sizes[rows.first : rows.stop, columns.first : columns.stop]) + (scan_offset - 1)
     if markers[-1] != jpeg.size - 1:
         raise DecodeError("the tiles must lie within the record, got an index that says otherwise")
     jpeg[markers] = _RST0 + np.arange(markers.size) % 8

@@ -2,8 +2,11 @@
 
     memory     one sparse, nameless stretch of shared memory for all workers of an iteration
     slots      a worker's part of it, cut into slots of the sizes that its batches need
+    spans      what a batch's tensors look at, and how each stretch of it travels
     parcel     a batch as a pickle that holds no pixels: they lie in slots
     collate    the worker's collate_fn, which stacks samples straight into slots
+    filling    datasets that fill a batch themselves
+    stateful   iterable datasets that tell where they are
     forks      keeps what a forked child may still look at
 
 A slot holds one tensor or array of a batch. The worker takes it, the training process frees it when

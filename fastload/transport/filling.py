@@ -51,18 +51,18 @@ class BatchMaker:
     def __init__(self, collate_fn: Callable[[Any], Any], dataset: Any = None) -> None:
         self._collate_fn = collate_fn
         self._dataset = dataset
+        self._fill = None if dataset is None else _fill(dataset)
 
     @property
     def fills(self) -> bool:
         """Whether what it is given are indices."""
-        return self._dataset is not None
+        return self._fill is not None
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
         """Makes the batch; what the dataset fills lies in `memory`."""
-        if self._dataset is None:
+        if self._fill is None:
             return self._collate_fn(fetched)
-        fill = _fill(self._dataset)
-        batch = NotImplemented if fill is None else fill(fetched, memory)
+        batch = self._fill(fetched, memory)
         return self._collate_fn(_samples(self._dataset, fetched)) if batch is NotImplemented else batch
 
 

@@ -24,6 +24,9 @@ _ALIGNMENT = 16
 # Sharing a storage torch's way takes 0.1 ms each time (measured), and copying so many bytes takes that too.
 _REPEATED_BYTES = 1 << 20
 _STORAGES_REMEMBERED = 8
+
+# How many times over /dev/shm must have room for a storage: several workers ask at once, each with some
+# batches ahead, and torch dies of a full one.
 _ROOM = 16
 
 # What a parcel says of a span: a slot's (flag, offset, size), (flag, offset, size, low), (bytes, low) or
