@@ -34,10 +34,10 @@ frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which
 bench: $(VENV)/.dev ## Run every benchmark of fastload (benchmarks/bench_*.py)
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file $(ARGS); done
 
-peers: $(PEERS)/ffcv/.made ## Make the environment of FFCV, which bench_pack compares with
+peers: $(PEERS)/ffcv/.made $(PEERS)/dali/.made $(PEERS)/torch/.made ## Make the peers' environments, for comparing
 
-$(PEERS)/ffcv/.made: benchmarks/peers/install.py benchmarks/peers/ffcv.txt
-	$(PYTHON) benchmarks/peers/install.py $(PEERS)/ffcv
+$(PEERS)/%/.made: benchmarks/peers/install.py benchmarks/peers/%.txt
+	$(PYTHON) benchmarks/peers/install.py $(PEERS)/$*
 	@touch $@
 
 soak: $(VENV)/.dev ## Run the long tests that 'make test' leaves out

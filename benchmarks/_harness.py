@@ -2,7 +2,7 @@
 
 A benchmark makes *sides*, functions that do the work once and return what it took, by table and
 row. `take_turns` calls them in rotation, and a `Report` holds the outcome: as JSON for the record,
-as Markdown for reading. Nothing else in this folder times, averages or formats.
+as Markdown (_markdown.py) for reading. Nothing else in this folder times or averages.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _circumstances import commit, machine, versions
+from _markdown import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_DASH = "–"
 
 
 class Key(NamedTuple):
@@ -73,6 +73,21 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """A row set against another one, of the same table or not.
+
+    Attributes:
+        row: What is asked about.
+        beside: What it is set against.
+        times: How many times the other's rate counts: that of one core, by the cores used.
+    """
+
+    row: Key
+    beside: Key
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The outcome of one benchmark.
 
@@ -86,6 +101,7 @@ class Report:
         versions: Of what was measured besides this environment's packages.
         is_side_by_side: Whether the comparisons, many and all of the same rows, are shown as one table
             for each unit, with a line for each comparison.
+        comparisons: Rows whose rates are divided by each other's; those that were not measured are left out.
     """
 
     name: str
@@ -96,17 +112,12 @@ class Report:
     missing: Sequence[Missing]
     versions: Mapping[str, str]
     is_side_by_side: bool = False
+    comparisons: Sequence[Comparison] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Everything, the circumstances included."""
         return {
-            "benchmark": self.name,
-            "question": self.question,
-            "date": datetime.date.today().isoformat(),
-            "commit": commit(ROOT),
-            "machine": machine(),
-            "versions": {**versions(), **self.versions},
-            "setting": dict(self.setting),
+            **identified(self.name, self.question, self.setting, self.versions),
             "tables": [asdict(table) for table in self.tables],
             "rows": [
                 {"table": key.table, "row": key.row, **_summary(readings)}
@@ -114,7 +125,46 @@ class Report:
             ],
             "missing": [asdict(missing) for missing in self.missing],
             "side_by_side": self.is_side_by_side,
+            "comparisons": [
+                self._compared(comparison)
+                for comparison in self.comparisons
+                if comparison.row in self.readings and comparison.beside in self.readings
+            ],
         }
+
+    def _compared(self, comparison: Comparison) -> dict[str, Any]:
+        """The ratio of the medians' rates, the range of those of single runs, and CPU time and bytes."""
+        counts = {table.title: table.count for table in self.tables}
+        scale = counts[comparison.row.table] / counts[comparison.beside.table]
+        pair = [self.readings[key] for key in (comparison.row, comparison.beside)]
+        row, beside = (_summary(readings) for readings in pair)
+        ratios = [scale * b.seconds / a.seconds / comparison.times for a, b in zip(*pair, strict=True)]
+        return {
+            "table": comparison.row.table,
+            "row": comparison.row.row,
+            "beside": comparison.beside.row,
+            "times": comparison.times,
+            "ratio": round(scale * beside["median_s"] / row["median_s"] / comparison.times, 4),
+            "min": round(min(ratios), 4),
+            "max": round(max(ratios), 4),
+            "cpu": _divided(row["cpu_s"], beside["cpu_s"], scale),
+            "stored": _divided(row["stored_bytes"], beside["stored_bytes"]),
+        }
+
+
+def identified(
+    name: str, question: str, setting: Mapping[str, Any], more_versions: Mapping[str, str]
+) -> dict[str, Any]:
+    """What begins every result: what was asked, when, of what, and on what machine."""
+    return {
+        "benchmark": name,
+        "question": question,
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(ROOT),
+        "machine": machine(),
+        "versions": {**versions(), **more_versions},
+        "setting": dict(setting),
+    }
 
 
 def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.Namespace:
@@ -226,86 +276,16 @@ def remove(path: Path) -> None:
 
 def publish(report: Report, options: argparse.Namespace) -> None:
     """Prints the report as Markdown; writes its JSON where the options say."""
-    content = report.to_json()
+    publish_json(report.to_json(), options)
+
+
+def publish_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """The same for a report that is JSON already."""
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        path = options.out / f"{report.name}.json"
+        path = options.out / f"{content['benchmark']}.json"
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(markdown(content))
-
-
-def markdown(content: Mapping[str, Any]) -> str:
-    """The tables of a report's JSON, and under them on what it was measured."""
-    if content.get("side_by_side"):
-        units = dict.fromkeys(table["unit"] for table in content["tables"])
-        parts = [_side_by_side(content, unit) for unit in units]
-    else:
-        parts = [_table(content, table) for table in content["tables"]]
-    return "\n\n".join([*parts, _circumstances(content)]) + "\n"
-
-
-def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
-    """All comparisons of one unit: a line each, the rate of each row, and how it stands to the first."""
-    tables = [table for table in content["tables"] if table["unit"] == unit]
-    names = list(dict.fromkeys(row["row"] for row in content["rows"]))
-    heads = [cell for name in names for cell in (f"{name}, {unit}/s", "slowest–fastest")]
-    lines = ["| |" + " | ".join(heads) + " | ratio |", "|---|" + "--:|" * (len(heads) + 1)]
-    for table in tables:
-        rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
-        cells = []
-        for name in names:
-            rates = [_digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
-            cells += [rates[0], f"{rates[1]}–{rates[2]}"]
-        ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
-        lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
-    return "\n".join(lines)
-
-
-def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """One comparison; columns of which no row says anything are left out."""
-    title, unit, count = table["title"], table["unit"], table["count"]
-    rows = [row for row in content["rows"] if row["table"] == title]
-    columns: dict[str, list[str]] = {
-        "median": [f"{_digits(row['median_s'])} s" for row in rows],
-        "fastest–slowest": [f"{_digits(row['min_s'])}–{_digits(row['max_s'])} s" for row in rows],
-        f"{unit}/s": [_digits(count / row["median_s"]) for row in rows],
-        "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
-        "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
-        "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
-    }
-    shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
-    lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
-    for place, row in enumerate(rows):
-        lines.append(f"| {row['row']} | {' | '.join(cells[place] for cells in shown.values())} |")
-    for missing in content["missing"]:
-        if missing["table"] == title:
-            lines.append(f"| {missing['row']}: {missing['reason']} |" + f" {_DASH} |" * len(shown))
-    return "\n".join(lines)
-
-
-def _circumstances(content: Mapping[str, Any]) -> str:
-    machine = content["machine"]
-    setting = "; ".join(f"{name}: {value}" for name, value in content["setting"].items())
-    versions = ", ".join(f"{name} {value}" for name, value in content["versions"].items())
-    memory = machine["memory_bytes"]
-    return (
-        f"{content['date']}, commit {content['commit']}. {setting}. "
-        f"{machine['processor']}, {machine['usable_cpus']} usable CPUs, "
-        + (f"{memory / 2**30:.0f} GiB, " if memory else "")
-        + f"{machine['system']}, load {machine['load_before']} at the start. {versions}."
-    )
-
-
-def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:
-    return _DASH if value is None else f"{_digits(value / divisor)} {unit}"
-
-
-def _digits(value: float) -> str:
-    """Three digits; thousands set apart."""
-    if value < 100:
-        return f"{value:.3g}"
-    rounded = round(value, 3 - len(str(int(value))))
-    return f"{int(rounded):,}".replace(",", " ")
 
 
 def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
@@ -318,6 +298,11 @@ def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
         "cpu_s": _median([reading.cpu_s for reading in readings]),
         "stored_bytes": readings[-1].stored_bytes,
     }
+
+
+def _divided(row: float | None, beside: float | None, scale: float = 1) -> float | None:
+    """How many times the other's; None where one is not known, or too small to be measured."""
+    return round(row / beside / scale, 4) if row and beside else None
 
 
 def _median(values: Sequence[float | None]) -> float | None:

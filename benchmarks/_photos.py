@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+import tarfile
+from pathlib import Path, PurePosixPath
 
 import cv2
 import numpy as np
@@ -51,9 +52,15 @@ def make_jpeg(number: int, size: tuple[int, int] | None = None) -> bytes:
     return data.tobytes()
 
 
-def make_folder(folder: Path, count: int, classes: int = 100) -> None:
-    """Fills a folder with `count` JPEGs in class folders."""
-    distinct = [make_jpeg(number) for number in range(min(count, _DISTINCT))]
+def make_folder(
+    folder: Path,
+    count: int,
+    classes: int = 100,
+    size: tuple[int, int] | None = None,
+    distinct_count: int = _DISTINCT,
+) -> None:
+    """Fills a folder with `count` JPEGs in class folders, of one size or of ImageNet's sizes."""
+    distinct = [make_jpeg(number, size) for number in range(min(count, distinct_count))]
     for number in range(count):
         path = folder / f"class-{number % classes:03d}" / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +69,8 @@ def make_folder(folder: Path, count: int, classes: int = 100) -> None:
 
 def copy_folder(source: Path, folder: Path, count: int) -> None:
     """Fills a folder with `count` JPEGs of another one, evenly chosen, or copied until it is full.
+
+    The folder that a JPEG lies in is its class.
 
     Raises:
         SystemExit: There are none.
@@ -74,6 +83,18 @@ def copy_folder(source: Path, folder: Path, count: int) -> None:
         path = folder / photos[place].parent.name / f"{number:06d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(photos[place], path)
+
+
+def unpack_tar(archive: Path, folder: Path) -> None:
+    """Puts the files of a tar archive into a folder, by the folder that they lie in and their name."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            parent, name = PurePosixPath(member.name).parts[-2:] if "/" in member.name else ("", "")
+            content = tar.extractfile(member) if member.isfile() and parent != ".." else None
+            if content is not None:
+                path = folder / parent / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.read())
 
 
 def files_of(folder: Path) -> list[Path]:

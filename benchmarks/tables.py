@@ -13,7 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from _harness import RESULTS, ROOT, markdown
+from _harness import RESULTS, ROOT
+from _markdown import markdown
 
 _BLOCK = re.compile(r"(<!-- benchmark: (?P<name>[a-z_]+) -->\n).*?(<!-- end of benchmark -->)", re.DOTALL)
 
@@ -45,7 +46,8 @@ def _documents() -> list[Path]:
 def _tables(name: str) -> str:
     path = RESULTS / f"{name}.json"
     if not path.exists():
-        return f"Not measured yet: `python benchmarks/bench_{name}.py`.\n"
+        [program] = (ROOT / "benchmarks").glob(f"*_{name}.py")
+        return f"Not measured yet: `python benchmarks/{program.name}`.\n"
     return markdown(json.loads(path.read_text("utf-8")))
 
 

@@ -11,6 +11,8 @@
     ├── RecordIndexError   (IndexError)         an index outside the dataset
     └── ToolMissingError   (OSError)            an external program is not installed
 
+    SlowTransformWarning   (UserWarning)        what foreign transforms in a Compose cost
+
 Each also is the builtin exception a caller would expect, takes exactly one string, and survives a
 pickle unchanged: torch rebuilds a worker's exception in the training process from that string.
 """
@@ -61,3 +63,7 @@ class RecordIndexError(FastloadError, IndexError):
 
 class ToolMissingError(FastloadError, OSError):
     """A program that the chosen encoding needs is not installed."""
+
+
+class SlowTransformWarning(UserWarning):
+    """Transforms of other libraries in a Compose take time, and this is how much."""

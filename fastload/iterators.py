@@ -26,9 +26,18 @@ from torch.utils.data.dataloader import (
 )
 
 from fastload.device import Arrival, CopiesAhead, moved_to
-from fastload.resume import Mark, Progress, SkippingSampler, start_state
+from fastload.resume import TRANSFORMS, Mark, Progress, SkippingSampler, mixed, start_state
 from fastload.transport.collate import WorkerCollate, WorkerInit
-from fastload.transport.filling import BatchMaker, IndicesOnly, OrdinaryMemory, fills_batches
+from fastload.transport.filling import (
+    BatchMaker,
+    OrdinaryMemory,
+    SeededDataset,
+    SeededSampler,
+    draws_by_seed,
+    fills_batches,
+    innermost,
+    prefetcher,
+)
 from fastload.transport.memory import Arena
 from fastload.transport.stateful import Stamped, StatefulIterable
 
@@ -58,11 +67,15 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
     def __init__(self, loader: Any, start: Start) -> None:
         self._progress = start.progress
         self._device = start.device
-        view = _View(loader, start)
+        view = _View(loader, start, self)
         self._stateful = view.stateful
+        self._finish = view.finish
         if view.make.fills:
-            view.collate_fn = functools.partial(view.make, memory=OrdinaryMemory())
+            view.collate_fn = functools.partial(
+                view.make, memory=OrdinaryMemory(view.make.finishes_on_device)
+            )
         super().__init__(view)
+        transform_seed(self)
         self._dataset = loader.dataset
         self._loader_to_draw: Any = loader
         self._profile_name = _profile_name(_SingleProcessDataLoaderIter)
@@ -92,7 +105,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
         if self._device is not None:
-            return moved_to(batch, self._device)
+            return _finished(moved_to(batch, self._device), self._finish)
         return batch
 
 
@@ -110,7 +123,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         device = start.device
         copies_ahead = device is not None and device.type == "cuda"
         arena = Arena.create(loader.num_workers, keeps_pages=copies_ahead)
-        view = _View(loader, start)
+        view = _View(loader, start, self)
+        self._finish = view.finish
         view.collate_fn = WorkerCollate(view.make, arena, view.stateful)
         view.worker_init_fn = WorkerInit(loader.worker_init_fn)
         # Parcels find it by its token for as long as this iterator lives.
@@ -123,7 +137,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             if arena is not None:
                 arena.close_descriptor()
         self._dataset = loader.dataset
-        self._index_sampler = loader._index_sampler
+        # Of later epochs, where this iterator is persistent: nothing of them has been handed out.
+        self._index_sampler = view.sampler_of(loader._index_sampler)
         self._profile_name = _profile_name(_MultiProcessingDataLoaderIter)
         _replay(self, super()._next_data, start.progress)
         self._is_prefix = self._in_order and self._dataset_kind == _DatasetKind.Map
@@ -165,7 +180,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     def _next_data(self) -> Any:
         if self._copies is not None:
-            return self._next_copy(self._copies)
+            return _finished(self._next_copy(self._copies), self._finish)
         try:
             batch = super()._next_data()
         except Exception as error:
@@ -180,7 +195,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             self._progress.note(self._mark(batch))
             batch = batch.batch if type(batch) is Stamped else batch
         if self._device is not None:
-            return moved_to(batch, self._device)
+            return _finished(moved_to(batch, self._device), self._finish)
         return batch
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
@@ -240,31 +255,64 @@ class _View:
     Attributes:
         make: What makes a batch of what is fetched.
         stateful: What stands for an iterable dataset, None for another one.
+        finish: What is done to a batch on its device, if anything.
     """
 
     collate_fn: Any
     worker_init_fn: Any
 
-    def __init__(self, loader: Any, start: Start) -> None:
+    def __init__(self, loader: Any, start: Start, iterator: Any) -> None:
         self._loader = loader
+        self._iterator = weakref.ref(iterator)
         progress = start.progress
-        self.make = _maker(loader)
+        self.make = _maker(loader, start.device)
+        self.finish = innermost(loader.dataset, "finish") if self.make.finishes_on_device else None
         self.stateful = _stateful(loader, progress)
-        if self.stateful is not None or self.make.fills:
-            self.dataset = self.stateful or IndicesOnly(loader.dataset)
+        self._is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
+        sampler = loader._index_sampler
+        if self.stateful is not None:
+            self.dataset: Any = self.stateful
+        elif self._is_seeded:
+            self.dataset = SeededDataset(loader.dataset, self.make.fills)
         if self.stateful is None and (progress.first or progress.skipped):
-            self._index_sampler = SkippingSampler(loader._index_sampler, progress)
+            sampler = SkippingSampler(sampler, progress)
+        self._index_sampler = self.sampler_of(sampler)
         if start.seeds is not None:
             self.generator = start.seeds
+
+    def sampler_of(self, sampler: Any) -> Any:
+        """An index sampler that also says what transforms draw from, where the dataset's do."""
+        if not self._is_seeded:
+            return sampler
+        iterator = self._iterator
+        prefetch = prefetcher(self._loader.dataset) if self._loader._auto_collation else None
+        return SeededSampler(sampler, lambda: transform_seed(iterator()), prefetch)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
-def _maker(loader: Any) -> BatchMaker:
+def transform_seed(iterator: Any) -> int:
+    """What an epoch's transforms draw from: the loader's seed, else the one that the workers' come from."""
+    progress = iterator._progress
+    if progress.transform_seed is None:
+        progress.transform_seed = mixed(iterator._base_seed, progress.epoch, TRANSFORMS)
+    seed: int = progress.transform_seed
+    return seed
+
+
+def _finished(batch: Any, finish: Callable[[Any], Any] | None) -> Any:
+    """A batch of images and targets after what is left to be done on its device."""
+    if finish is not None and type(batch) is list and len(batch) == 2:
+        batch[0] = finish(batch[0])
+    return batch
+
+
+def _maker(loader: Any, device: torch.device | None) -> BatchMaker:
     collates_by_default = loader.collate_fn is default_collate and loader._auto_collation
     is_filled = collates_by_default and fills_batches(loader.dataset)
-    return BatchMaker(loader.collate_fn, loader.dataset if is_filled else None)
+    has_finish = device is not None and is_filled and innermost(loader.dataset, "finish") is not None
+    return BatchMaker(loader.collate_fn, loader.dataset if is_filled else None, has_finish)
 
 
 def _stateful(loader: Any, progress: Progress) -> StatefulIterable | None:

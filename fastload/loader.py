@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-import numpy as np
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, Sampler
@@ -16,9 +15,6 @@ from fastload import resume
 from fastload.device import resolve_device
 from fastload.errors import OptionError
 from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
-
-# What a number that is mixed from a seed is for.
-_ORDER, _WORKERS = 0, 1
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -179,8 +175,10 @@ class DataLoader(_Base[_T_co]):
     def _noted(self, progress: resume.Progress) -> resume.Progress:
         """Readies what an epoch is drawn from."""
         self._epochs = progress.epoch + 1
-        if self._order_generator is not None:
-            self._order_generator.manual_seed(_mixed(self.seed, progress.epoch, _ORDER))
+        if self._order_generator is not None and self.seed is not None:
+            seed = operator.index(self.seed)
+            self._order_generator.manual_seed(resume.mixed(seed, progress.epoch, resume.ORDER))
+            progress.transform_seed = resume.mixed(seed, progress.epoch, resume.TRANSFORMS)
         if isinstance(self._iterator, WorkersIterator):
             self._iterator.begin_epoch(progress)
         return progress
@@ -260,8 +258,10 @@ class DataLoader(_Base[_T_co]):
 
     def _worker_seeds(self, progress: resume.Progress) -> torch.Generator | None:
         """What the workers' seeds are drawn from, where it is not the loader's generator."""
-        if self._order_generator is not None:
-            return torch.Generator().manual_seed(_mixed(self.seed, progress.epoch, _WORKERS))
+        if self._order_generator is not None and self.seed is not None:
+            return torch.Generator().manual_seed(
+                resume.mixed(operator.index(self.seed), progress.epoch, resume.WORKERS)
+            )
         # A persistent iterator drew none in that epoch, so one made anew must leave the generator alone.
         return None if progress.draws_seeds else torch.Generator()
 
@@ -274,10 +274,4 @@ def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Gen
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
         raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
     # As for the first epoch already: frameworks take the sampler without asking this loader to iterate.
-    return torch.Generator().manual_seed(_mixed(seed, 0, _ORDER))
-
-
-def _mixed(seed: int | None, epoch: int, purpose: int) -> int:
-    """One number of 63 bits for each seed, epoch and purpose, as NumPy mixes them."""
-    words = np.random.SeedSequence([operator.index(seed or 0), epoch, purpose]).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
+    return torch.Generator().manual_seed(resume.mixed(operator.index(seed), 0, resume.ORDER))

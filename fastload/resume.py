@@ -25,6 +25,9 @@ from fastload.errors import OptionError
 
 _VERSION = 1
 
+# What a number that is mixed from a seed is for.
+ORDER, WORKERS, TRANSFORMS = range(3)
+
 # In place of a `fingerprint()`: the user's random state is not what later epochs are drawn from.
 ANOTHER_STATE = -1
 
@@ -65,6 +68,7 @@ class Progress:
         is_finished: Whether the epoch's end has been reached.
         draws_seeds: Whether the workers' seeds are drawn before the order.
         users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
+        transform_seed: What its transforms draw from, once that is settled.
     """
 
     epoch: int
@@ -80,6 +84,7 @@ class Progress:
     is_finished: bool = False
     draws_seeds: bool = True
     users_state: int | None = None
+    transform_seed: int | None = None
 
     def note(self, mark: Mark) -> None:
         """Takes note of a batch that has been handed out."""
@@ -212,6 +217,7 @@ def to_state_dict(progress: Progress, settings: State) -> State:
         "global": _packed_global(progress.start["global"]),
         "samplers": progress.start["samplers"],
         "users_state": fingerprint() if progress.users_state is None else progress.users_state,
+        "transform_seed": progress.transform_seed,
     }
     if progress.workers:
         last, workers = progress.worker, settings["num_workers"] or 1
@@ -246,12 +252,19 @@ def from_state_dict(state: State, settings: State) -> Progress:
             is_begun=state["is_begun"],
             draws_seeds=state["draws_seeds"],
             users_state=state["users_state"],
+            transform_seed=state["transform_seed"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise OptionError(
             f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), got "
             f"{type(state).__name__} of version {version!r}, which lacks {error}"
         ) from error
+
+
+def mixed(seed: int, epoch: int, purpose: int) -> int:
+    """One number of 63 bits for each seed, epoch and purpose, as NumPy mixes them."""
+    words = np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
 
 
 def fingerprint() -> int:

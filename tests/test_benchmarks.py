@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -98,6 +99,108 @@ def test_sides_take_turns_at_going_first(monkeypatch):
     readings = take_turns([side("a"), side("b"), side("c")], 3)
     assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert [reading.seconds for reading in readings["table", "a"]] == [1, 6, 8]
+
+
+def test_comparison_divides_rates_and_stored_bytes(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _harness import Comparison, Key, Reading, Report, Table
+    from _markdown import markdown
+
+    fast, slow, core = Key("all", "fast"), Key("all", "slow"), Key("one core", "core")
+    readings = {
+        fast: [Reading(seconds, 2.0, 50) for seconds in (1.0, 2.0, 1.0)],
+        slow: [Reading(seconds, 8.0, 100) for seconds in (3.0, 4.0, 4.0)],
+        core: [Reading(1.0)] * 3,
+    }
+    asked = [Comparison(fast, slow), Comparison(fast, core, times=2), Comparison(fast, Key("all", "missing"))]
+    content = Report(
+        name="made up",
+        question="Which?",
+        setting={},
+        tables=[Table("all", "photos", 10), Table("one core", "photos", 10)],
+        readings=readings,
+        missing=[],
+        versions={},
+        comparisons=asked,
+    ).to_json()
+    beside_slow, beside_cores = content["comparisons"]
+    assert [beside_slow[name] for name in ("ratio", "min", "max", "stored")] == [4.0, 2.0, 4.0, 0.5]
+    assert [beside_cores[name] for name in ("ratio", "min", "max", "stored")] == [0.5, 0.25, 0.5, None]
+    assert "| all: fast | slow | 4.00 × | 2.00–4.00 | 0.25 × | 0.50 × |" in markdown(content)
+    assert "| all: fast | 2 × core | 0.50 × | 0.25–0.50 | – | – |" in markdown(content)
+
+
+def test_every_loading_comparison_names_sides_that_there_are(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _load_sides import comparisons, photo_sides, thumb_sides
+
+    sides = {(side.table, side.row) for side in [*photo_sides(), *thumb_sides()]}
+    for comparison in comparisons(2):
+        assert {tuple(comparison.row), tuple(comparison.beside)} <= sides
+
+
+def test_side_that_fails_says_what_it_printed(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _drivers import Driver
+
+    program = tmp_path / "side.py"
+    program.write_text("import sys; sys.exit('no such photos')")
+    with pytest.raises(RuntimeError, match=r"side\.py .* ended with 1: no such photos"):
+        Driver(Path(sys.executable), program, {})
+
+
+def test_side_is_asked_for_whole_epochs_and_ends(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _drivers import Driver
+
+    program = tmp_path / "side.py"
+    program.write_text(
+        f"import sys; sys.path.append({str(FOLDER / 'peers')!r})\n"
+        "import time; from pathlib import Path; from epochs import Loading, serve\n"
+        "def epoch(): print('between the answers'); time.sleep(0.01); return 5\n"
+        "serve(lambda job: Loading(epoch, Path(__file__), {'peer': job['version']}))\n"
+    )
+    driver = Driver(Path(sys.executable), program, {"min_s": 0.05, "version": "1.2"})
+    readings = [driver.turn(10) for _ in range(2)]
+    driver.close()
+    assert driver.versions == {"peer": "1.2"}
+    for reading in readings:
+        assert 0.02 <= reading.seconds < 1  # two epochs of 5
+        assert reading.stored_bytes == program.stat().st_size
+
+
+def test_every_peer_has_its_requirements(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER / "peers")
+    from install import PEERS
+
+    for name in PEERS:
+        assert (FOLDER / "peers" / f"{name}.txt").exists()
+
+
+def test_tar_of_class_folders_is_unpacked_by_class(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _photos import unpack_tar
+
+    source = tmp_path / "all" / "cats" / "a.jpg"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(b"cat")
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        tar.add(source, "all/cats/a.jpg")
+        tar.add(source, "all/../a.jpg")
+    unpack_tar(tmp_path / "all.tar", tmp_path / "out")
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [tmp_path / "out/cats/a.jpg"]
+    assert (tmp_path / "out/cats/a.jpg").read_bytes() == b"cat"
+
+
+def test_training_is_compared(tmp_path):
+    printed = run(FOLDER / "check_training.py", "--smoke", "--out", tmp_path)
+    content = json.loads((tmp_path / "training.json").read_text(encoding="utf-8"))
+    for name in ("torchvision", "fastload"):
+        assert f"| {name} |" in printed
+        assert len(content["accuracies"][name]) == content["setting"]["seeds"]
+    assert content["ranges_overlap"] in (True, False)
+    assert str(ROOT) not in json.dumps(content)
+    assert tempfile.gettempdir() not in json.dumps(content)
 
 
 def test_tables_in_documents_are_those_of_the_results():

@@ -10,6 +10,7 @@ import pytest
 
 import fastload
 from fastload.cli.main import command_parser
+from tests.transforms.tolerances import as_markdown
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -54,6 +55,11 @@ def test_every_link_between_the_pages_leads_somewhere():
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.skipif(cv2.__version__ < "5", reason="the table is that of OpenCV 5")
+def test_the_page_of_transforms_states_the_tolerances_that_are_tested():
+    assert as_markdown() in (ROOT / "docs" / "transforms.md").read_text()
 
 
 def test_no_page_holds_a_placeholder():

@@ -1,8 +1,9 @@
 """Makes a virtual environment for a peer that fastload is compared with: `install.py FOLDER`.
 
-FFCV (https://github.com/libffcv/ffcv) cannot share fastload's environment: it is compiled here, against
-the system's OpenCV and libjpeg-turbo, and pins what fastload leaves free. Nothing is installed outside
-of FOLDER; what the system lacks is named.
+The folder's name says which peer: `ffcv`, `dali` or `torch`. None of them shares fastload's environment:
+FFCV (https://github.com/libffcv/ffcv) is compiled here, against the system's OpenCV and libjpeg-turbo, and
+pins what fastload leaves free; DALI brings a gigabyte of libraries; torch's DataLoader is to be measured with
+versions that are written down. Nothing is installed outside of FOLDER; what the system lacks is named.
 """
 
 from __future__ import annotations
@@ -11,38 +12,67 @@ import shutil
 import subprocess
 import sys
 import venv
+from dataclasses import dataclass
 from pathlib import Path
 
-FFCV = "ffcv==1.0.2"
-REQUIREMENTS = Path(__file__).with_name("ffcv.txt")
-# What its build asks pkg-config for.
-LIBRARIES = ("opencv4", "libturbojpeg")
-DEBIAN = "apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev"
-# It loads the functions that it compiles when it is imported.
-PROOF = "import ffcv.writer, ffcv.fields; print('FFCV is ready')"
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """How a peer is installed.
+
+    Attributes:
+        proof: Python code that fails where the peer does not work.
+        alone: A requirement to install after those of its file, without its dependencies.
+        libraries: What its build asks pkg-config for; one that is compiled also needs a compiler.
+        debian: The command that installs what a build needs, on Debian.
+    """
+
+    proof: str
+    alone: str = ""
+    libraries: tuple[str, ...] = ()
+    debian: str = ""
+
+
+PEERS = {
+    "ffcv": Peer(
+        # It loads the functions that it compiles when it is imported.
+        proof="import ffcv.writer, ffcv.fields",
+        alone="ffcv==1.0.2",
+        libraries=("opencv4", "libturbojpeg"),
+        debian="apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev",
+    ),
+    "dali": Peer(proof="import nvidia.dali.fn"),
+    "torch": Peer(proof="import torch.utils.data, cv2, PIL.Image", alone="torchvision==0.28.0"),
+}
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: install.py FOLDER")
+    if len(sys.argv) != 2 or Path(sys.argv[1]).name not in PEERS:
+        raise SystemExit(f"usage: install.py FOLDER, which must be named {', '.join(PEERS)}")
     folder = Path(sys.argv[1])
-    if lacking := _lacking():
-        raise SystemExit(f"FFCV's build needs {', '.join(lacking)}; on Debian, as root: {DEBIAN}")
+    peer = PEERS[folder.name]
+    if lacking := _lacking(peer):
+        raise SystemExit(
+            f"{folder.name}'s build needs {', '.join(lacking)}; on Debian, as root: {peer.debian}"
+        )
     venv.create(folder, with_pip=True, clear=True)
     (folder / ".gitignore").write_text("*\n")
     python = folder / "bin" / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, "--requirement", REQUIREMENTS], check=True)
-    subprocess.run([*pip, "--no-build-isolation", "--no-deps", FFCV], check=True)
-    subprocess.run([python, "-c", PROOF], check=True)
+    subprocess.run([*pip, "--requirement", Path(__file__).with_name(f"{folder.name}.txt")], check=True)
+    if peer.alone:
+        subprocess.run([*pip, "--no-build-isolation", "--no-deps", peer.alone], check=True)
+    subprocess.run([python, "-c", f"{peer.proof}; print('{folder.name} is ready')"], check=True)
 
 
-def _lacking() -> list[str]:
+def _lacking(peer: Peer) -> list[str]:
     """What this system does not have of what the build needs."""
+    if not peer.libraries:
+        return []
     if shutil.which("pkg-config") is None:
         return ["pkg-config"]
     lacking = [] if shutil.which("c++") or shutil.which("g++") else ["a C++ compiler"]
-    for library in LIBRARIES:
+    for library in peer.libraries:
         if subprocess.run(["pkg-config", "--exists", library]).returncode:
             lacking.append(library)
     return lacking

@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images.decode import decode, encode
+from fastload.images.decode import decode, encode, is_reducible
 from fastload.images.header import read_header
-from fastload.images.jpeg import choose_interval, index_tiles, with_orientation
+from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
+from fastload.images.region import Box, cropped, decode_region
 from fastload.images.resize import SizeLimit, resize
-from fastload.images.yuv import nv12_to_rgb, rgb_to_nv12
+from fastload.images.yuv import nv12_box_to_rgb, nv12_to_rgb, rgb_to_nv12
 
 Bytes: TypeAlias = "bytes | NDArray[np.uint8]"  # stored bytes, or a flat view of mapped memory
 Source: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
@@ -90,6 +91,26 @@ class Encoding(Protocol):
             DecodeError: The record is no readable image.
         """
 
+    def decode_box(
+        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
+        """Turns a part of what is stored back into pixels: to the bit those of `decode`.
+
+        Args:
+            data: As stored.
+            shape: As stored.
+            box: The part, within the image.
+            index: The tiles of a JPEG; without them all of it is decoded.
+            reduction: By how much a JPEG may be shrunk meanwhile, each side; others are not.
+
+        Returns:
+            RGB, uint8, (box.height, box.width, 3), or that reduced; it may be a view, of `raw` one of the
+            data.
+
+        Raises:
+            DecodeError: The record is no readable image, or not the one that the shape describes.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class _Parametrised:
@@ -106,6 +127,16 @@ class _FileEncoding(_Parametrised):
         """See `Encoding`."""
         _require_image(shape)
         return decode(data)
+
+    def decode_box(
+        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
+        """See `Encoding`."""
+        _require_image(shape)
+        reduction = reduction if is_reducible(data) else 1
+        if index is not None:
+            return decode_region(data, shape[:2], index, box, reduction)
+        return cropped(decode(data, reduction), shape[:2], box, reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +249,13 @@ class Yuv420(_Parametrised):
         _require_image(shape)
         return nv12_to_rgb(data, shape[0], shape[1])
 
+    def decode_box(
+        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
+        """See `Encoding`."""
+        _require_image(shape)
+        return nv12_box_to_rgb(data, shape[0], shape[1], *box)
+
 
 @dataclass(frozen=True, slots=True)
 class Raw(_Parametrised):
@@ -240,6 +278,12 @@ class Raw(_Parametrised):
                 f"{len(data)}: the record's shape or its data is damaged"
             )
         return np.frombuffer(data, np.uint8).reshape(height, width, channels)
+
+    def decode_box(
+        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
+        """See `Encoding`."""
+        return cropped(self.decode(data, shape), shape[:2], box)
 
 
 _ENCODINGS: dict[str, Callable[..., Encoding]] = {

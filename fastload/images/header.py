@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import cv2
 
 from fastload.errors import DecodeError
-from fastload.images.decode import decode, imdecode
+from fastload.images.decode import decode, imdecode, require_end
 from fastload.images.exif import read_orientation
-from fastload.images.jpeg import EOI, SOI, parse_jpeg
+from fastload.images.jpeg import SOI, parse_jpeg
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
@@ -52,6 +52,11 @@ class ImageHeader:
         return self.height, self.width, self.channels
 
 
+def states_its_size(data: bytes) -> bool:
+    """Whether `read_header` need not decode such a file, a JPEG or a PNG, to learn its size."""
+    return data.startswith((SOI, _PNG_SIGNATURE))
+
+
 def read_header(data: bytes) -> ImageHeader:
     """Reads what a file says of its picture.
 
@@ -72,12 +77,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 def _read_jpeg(data: bytes) -> ImageHeader:
     layout = parse_jpeg(data)
-    # Searched from the end, where it is, and never before the scan: EXIF thumbnails have their own.
-    if data.rfind(EOI, layout.scan_offset) < 0:
-        raise DecodeError(
-            f"a JPEG must end with an end-of-image marker, got {len(data)} bytes without one: "
-            "the file is truncated"
-        )
+    require_end(data)
     if not layout.is_ordinary:
         decode(data)  # damaged, or 12 bits, lossless, arithmetic, abbreviated: can it be read at all?
     return ImageHeader(

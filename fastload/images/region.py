@@ -33,6 +33,50 @@ class Box(NamedTuple):
     width: int
 
 
+def cropped(
+    pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1
+) -> NDArray[np.uint8]:
+    """A region of a decoded image, a view of it.
+
+    Args:
+        pixels: (height, width, channels).
+        size: The (height, width) that they must have, before they are reduced.
+        box: The region, in pixels of that size.
+        reduction: By how much each side was shrunk while decoding.
+
+    Raises:
+        DecodeError: They have another size.
+    """
+    if pixels.shape[:2] != (-(-size[0] // reduction), -(-size[1] // reduction)):
+        raise DecodeError(
+            f"the image must have {size[0]}x{size[1]} pixels, as its header, record or index says, got "
+            f"{pixels.shape[0]}x{pixels.shape[1]} (at 1/{reduction} of each side): it is damaged"
+        )
+    if reduction > 1:
+        box = reduced(box, reduction)
+    return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+
+def reduced(box: Box, reduction: int) -> Box:
+    """The region in an image whose sides have been shrunk: its edges move by up to half a pixel of that."""
+    top, left = round(box.top / reduction), round(box.left / reduction)
+    bottom = max(top + 1, round((box.top + box.height) / reduction))
+    right = max(left + 1, round((box.left + box.width) / reduction))
+    return Box(top, left, bottom - top, right - left)
+
+
+def reduction_for(box: Box, size: tuple[int, int], gap: float) -> int:
+    """By how much a region can be shrunk while decoding and still have `gap` times the sides that are wanted.
+
+    Args:
+        box: The region.
+        size: The (height, width) wanted of it.
+        gap: At least 1.
+    """
+    ratio = min(box.height / size[0], box.width / size[1]) / gap
+    return max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= ratio)
+
+
 class _Span(NamedTuple):
     """Tiles from `first` up to `stop` along one side, and the pixels that they cover."""
 
@@ -43,7 +87,11 @@ class _Span(NamedTuple):
 
 
 def decode_region(
-    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box
+    data: bytes | NDArray[np.uint8],
+    size: tuple[int, int],
+    index: TileIndex,
+    box: Box,
+    reduction: int = 1,
 ) -> NDArray[np.uint8]:
     """Decodes a region of a JPEG that is a grid of tiles; to the bit what decoding all and cropping gives.
 
@@ -52,16 +100,18 @@ def decode_region(
         size: Its (height, width), in pixels.
         index: Its tiles.
         box: The region, within the image.
+        reduction: By how much each side is shrunk meanwhile: see `reduced`.
 
     Returns:
-        RGB, uint8, (box.height, box.width, 3), a view of what was decoded.
+        RGB, uint8, (box.height, box.width, 3), or the size of the reduced box; a view of what was decoded.
 
     Raises:
         DecodeError: The bytes are damaged, or are not those that the index describes.
     """
     _, _, tile_height, tile_width = index.grid
-    rows = _touched(box.top, box.height, tile_height, size[0])
-    columns = _touched(box.left, box.width, tile_width, size[1])
+    margin = _MARGIN * reduction
+    rows = _touched(box.top, box.height, tile_height, size[0], margin)
+    columns = _touched(box.left, box.width, tile_width, size[1], margin)
     across = -(-size[1] // tile_width)
     down = -(-size[0] // tile_height)
     if index.lengths.size != across * down:
@@ -71,21 +121,17 @@ def decode_region(
         )
     lengths = index.lengths.reshape(down, across)
     if (rows.stop - rows.first) * (columns.stop - columns.first) == lengths.size:
-        pixels = decode(data)
+        pixels = decode(data, reduction)
     else:
-        pixels = decode(_cut(np.frombuffer(data, np.uint8), index, lengths, rows, columns))
-    if pixels.shape[:2] != (rows.length, columns.length):
-        raise DecodeError(
-            f"the tiles must make {rows.length}x{columns.length} pixels, got {pixels.shape[0]}x"
-            f"{pixels.shape[1]}: the record or its index is damaged"
-        )
-    top, left = box.top - rows.start, box.left - columns.start
-    return pixels[top : top + box.height, left : left + box.width]
+        jpeg = _cut(np.frombuffer(data, np.uint8), index, lengths, rows, columns)
+        pixels = decode(jpeg, reduction)
+    inner = Box(box.top - rows.start, box.left - columns.start, box.height, box.width)
+    return cropped(pixels, (rows.length, columns.length), inner, reduction)
 
 
-def _touched(start: int, length: int, tile: int, size: int) -> _Span:
-    first = max(0, start - _MARGIN) // tile
-    stop = -(-min(size, start + length + _MARGIN) // tile)
+def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Span:
+    first = max(0, start - margin) // tile
+    stop = -(-min(size, start + length + margin) // tile)
     return _Span(first, stop, first * tile, min(size, stop * tile) - first * tile)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
 
 _MAX_SIDE = 65_500  # the largest that libjpeg writes
 
@@ -56,41 +60,100 @@ class SizeLimit:
         return self.size if self.size != (height, width) else None
 
 
-def resize(image: NDArray[np.uint8], height: int, width: int, antialias: bool = True) -> NDArray[np.uint8]:
-    """Resamples an image bilinearly.
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How pixels are made of other pixels.
 
-    With antialiasing it equals PIL, and so torchvision, within one level: PyTorch's uint8 kernel in
-    80 us for 260x262 to 224x224, where PIL takes 480. Without, it is OpenCV's INTER_LINEAR, which
-    skips source pixels when it shrinks.
+    Attributes:
+        filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
+        antialias: Whether every source pixel counts when shrinking; of bilinear and bicubic only. With it
+            results are PIL's within a level or two, by PyTorch's kernels; without, OpenCV's, which are faster
+            and leave source pixels out.
 
-    Args:
-        image: uint8, (height, width, channels); one that is read-only or not contiguous is copied.
-        height: Of the result, in pixels.
-        width: Of the result, in pixels.
-        antialias: Whether every source pixel counts when shrinking.
+    Raises:
+        OptionError: There is no such filter.
+    """
+
+    filter: str = "bilinear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        if self.filter not in _OPENCV:
+            raise OptionError(f"interpolation must be one of {', '.join(_OPENCV)}, got {self.filter!r}")
+
+
+_OPENCV = {
+    "bilinear": cv2.INTER_LINEAR,
+    "bicubic": cv2.INTER_CUBIC,
+    "area": cv2.INTER_AREA,
+    "nearest": cv2.INTER_NEAREST,
+    "nearest-exact": cv2.INTER_NEAREST_EXACT,
+}
+
+_ANTIALIASED = Resampling()
+
+
+def resize(
+    image: NDArray[Any], height: int, width: int, resampling: Resampling = _ANTIALIASED
+) -> NDArray[Any]:
+    """Resamples an image; see `resize_into`.
 
     Returns:
-        uint8, (height, width, channels), contiguous.
+        (height, width, channels), contiguous.
     """
-    out = np.empty((height, width, image.shape[2]), np.uint8)
-    if antialias:
-        _resize_antialiased(np.require(image, requirements=("C", "W")), out)
-    else:
-        cv2.resize(image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR)
+    out = np.empty((height, width, image.shape[2]), image.dtype)
+    resize_into(image, out, resampling)
     return out
 
 
-def _resize_antialiased(image: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling = _ANTIALIASED) -> None:
+    """Resamples an image into a given array.
+
+    With antialiasing it is PyTorch's uint8 kernel, in 80 us for 260x262 to 224x224, where PIL takes 480.
+
+    Args:
+        image: uint8 or float32, (height, width, channels).
+        out: Of the same type, contiguous, (height, width, channels).
+        resampling: How.
+    """
+    if image.shape == out.shape:
+        np.copyto(out, image)
+    elif resampling.antialias and resampling.filter in _KERNELS:
+        # The kernel would copy what is not contiguous as well, and slower.
+        _KERNELS[resampling.filter](np.require(image, requirements=("C", "W")), out)
+    else:
+        size, interpolation = out.shape[1::-1], _OPENCV[resampling.filter]
+        if out.shape[2] == 1:
+            out[:, :, 0] = cv2.resize(image, size, interpolation=interpolation)
+        else:
+            cv2.resize(image, size, dst=out, interpolation=interpolation)
+
+
+def _resize_bilinear(image: NDArray[Any], out: NDArray[Any]) -> None:
     import torch
 
-    def channels_last(pixels: NDArray[np.uint8]) -> torch.Tensor:
-        # `tensor[None]` would give the batch a stride of 0, which torch takes for NCHW: the result
-        # would come out planar, and 170 us later. These strides leave no doubt.
-        height, width, channels = pixels.shape
-        shape = (1, channels, height, width)
-        strides = (height * width * channels, 1, width * channels, channels)
-        return torch.from_numpy(pixels).as_strided(shape, strides)
-
     torch.ops.aten._upsample_bilinear2d_aa.out(
-        channels_last(image), list(out.shape[:2]), False, None, None, out=channels_last(out)
+        _channels_last(image), out.shape[:2], False, None, None, out=_channels_last(out)
     )
+
+
+def _resize_bicubic(image: NDArray[Any], out: NDArray[Any]) -> None:
+    import torch
+
+    torch.ops.aten._upsample_bicubic2d_aa.out(
+        _channels_last(image), out.shape[:2], False, None, None, out=_channels_last(out)
+    )
+
+
+_KERNELS = {"bilinear": _resize_bilinear, "bicubic": _resize_bicubic}
+
+
+def _channels_last(pixels: NDArray[Any]) -> torch.Tensor:
+    # `tensor[None]` would give the batch a stride of 0, which torch takes for NCHW: the result
+    # would come out planar, and 170 us later. These strides leave no doubt.
+    import torch
+
+    height, width, channels = pixels.shape
+    shape = (1, channels, height, width)
+    strides = (height * width * channels, 1, width * channels, channels)
+    return torch.from_numpy(pixels).as_strided(shape, strides)

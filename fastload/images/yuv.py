@@ -61,6 +61,35 @@ def nv12_to_rgb(data: bytes | NDArray[np.uint8], height: int, width: int) -> NDA
     Raises:
         DecodeError: The planes are not those of an image of this size.
     """
+    return _uint8(np.ascontiguousarray(nv12_box_to_rgb(data, height, width, 0, 0, height, width)))
+
+
+def nv12_box_to_rgb(
+    data: bytes | NDArray[np.uint8],
+    height: int,
+    width: int,
+    top: int,
+    left: int,
+    box_height: int,
+    box_width: int,
+) -> NDArray[np.uint8]:
+    """Converts a part of an image: to the bit those pixels of the whole.
+
+    Args:
+        data: What `rgb_to_nv12` returned.
+        height: Of the image, in pixels, before padding.
+        width: Of the image, in pixels, before padding.
+        top: Where the part begins, in pixels.
+        left: Where the part begins, in pixels.
+        box_height: Of the part, in pixels.
+        box_width: Of the part, in pixels.
+
+    Returns:
+        RGB, uint8, (box_height, box_width, 3), a view of what was converted.
+
+    Raises:
+        DecodeError: The planes are not those of an image of this size.
+    """
     if len(data) != nv12_size(height, width):
         raise DecodeError(
             f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "
@@ -71,8 +100,16 @@ def nv12_to_rgb(data: bytes | NDArray[np.uint8], height: int, width: int) -> NDA
     split = padded_height * padded_width
     luma = planes[:split].reshape(padded_height, padded_width)
     chroma = planes[split:].reshape(padded_height // 2, padded_width // 2, 2)
-    rgb = cv2.cvtColorTwoPlane(luma, chroma, cv2.COLOR_YUV2RGB_NV12)
-    return _uint8(np.ascontiguousarray(rgb[:height, :width]))
+    # Four pixels share a pair of chroma, so a part begins and ends with a pair.
+    first_row, first_column = top // 2, left // 2
+    end_row, end_column = (top + box_height + 1) // 2, (left + box_width + 1) // 2
+    rgb = cv2.cvtColorTwoPlane(
+        luma[2 * first_row : 2 * end_row, 2 * first_column : 2 * end_column],
+        chroma[first_row:end_row, first_column:end_column],
+        cv2.COLOR_YUV2RGB_NV12,
+    )
+    top, left = top % 2, left % 2
+    return _uint8(rgb[top : top + box_height, left : left + box_width])
 
 
 def _padded(height: int, width: int) -> tuple[int, int]:

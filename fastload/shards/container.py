@@ -103,6 +103,15 @@ class ShardReader(Protocol):
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column, (count, *row shape), read-only, mapped where the container can."""
 
+    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Some records' rows of a fixed column, (indices, *row shape), a copy."""
+
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
+        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ."""
+
+    def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
+        """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
+
 
 def write_error(path: Path, error: Exception) -> OSError:
     """What a library's error in writing means: not always do HDF5 and LMDB say that the disk is full."""

@@ -24,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
+from fastload.recycling import recycled
 from fastload.shards.container import Bytes, Payload, ShardContent
+from fastload.shards.readahead import fetch_ahead
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.sparse import SparseFile
 
@@ -229,6 +231,30 @@ class Hdf5Reader:
     def fixed(self, column: str) -> NDArray[Any]:
         """A whole fixed column: a read-only view of the mapped file."""
         return self._fixed[column]
+
+    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Some records' rows of a fixed column, (indices, *row shape), a copy."""
+        rows: NDArray[Any] = self._fixed[column][indices]
+        return rows
+
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
+        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ.
+
+        It also is None where records before these have another size: then there is no one array to take from.
+        """
+        data, offsets, row_bytes = self._ragged[column]
+        bounds = np.frombuffer(offsets, np.uint64)
+        size = int(bounds[1]) if self.count else 0
+        if (bounds[indices] != indices * size).any() or (bounds[indices + 1] != (indices + 1) * size).any():
+            return None
+        last = int(indices.max(initial=0)) + 1
+        rows: Bytes = recycled((len(indices), size * row_bytes))
+        stored = data[: last * size * row_bytes].reshape(last, size * row_bytes)
+        return np.take(stored, indices, axis=0, out=rows, mode="clip")
+
+    def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
+        """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
+        fetch_ahead(indices.tolist(), lambda index: self.row(column, index))
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError
 from fastload.shards.container import Bytes, Ragged, ShardContent, write_error
+from fastload.shards.readahead import fetch_ahead
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
@@ -238,6 +239,29 @@ class LmdbReader:
             self._open()
         rows: NDArray[Any] = self._fixed[column].copy()
         return rows
+
+    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Some records' rows of a fixed column, (indices, *row shape), a copy."""
+        if self._environment is None:
+            self._open()
+        rows: NDArray[Any] = self._fixed[column][indices]
+        return rows
+
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
+        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ."""
+        values = [self.row(column, index) for index in indices.tolist()]
+        if len({len(value) for value in values}) != 1:
+            return None
+        # A bytearray, because what is stacked is the caller's to write to.
+        return np.frombuffer(bytearray().join(values), np.uint8).reshape(len(values), -1)
+
+    def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
+        """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
+        environment = self._environment or self._open()
+        fetch_ahead(
+            indices.tolist(),
+            lambda index: np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8),
+        )
 
     def leave(self) -> None:
         """Lets go of the file until the next read."""

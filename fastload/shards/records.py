@@ -6,6 +6,7 @@ each process by itself, and no more of them at once than the process may have de
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import sys
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,14 @@ class Record:
         return self._values[name](self._shard.row(name, self._row))
 
 
+class _Part(NamedTuple):
+    """The records of a batch that lie in one shard: where in the batch, and which rows of the shard."""
+
+    shard: ShardReader
+    positions: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
 def _value_reader(field: Field) -> Callable[[Any], Any]:
     """What turns a field's stored bytes into its value; made once, because it runs for every record."""
     if field.kind in ("image", "bytes"):
@@ -119,8 +128,9 @@ class RecordReader:
         self._ends = list(accumulate(shard.records for shard in manifest.shards))
         self._count = manifest.records
         self._open: dict[int, ShardReader] = {}
-        # One byte a record, allocated a shard at a time and by the kernel only where touched.
-        self._checked: dict[int, bytearray] = {}
+        # One byte a record, by the kernel only where touched. Shared memory, so that what one of several
+        # forked workers has checked is not checked again by the next epoch's.
+        self._checked = np.frombuffer(mmap.mmap(-1, max(1, self._count)), np.uint8)
 
     def __len__(self) -> int:
         return self._count
@@ -151,6 +161,90 @@ class RecordReader:
         if self.verify != "never":
             self._check(number, shard, row, index)
         return Record(index, shard, row, self._values)
+
+    def taken(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Some records' rows of a fixed column, unchecked: (indices, *row shape), a copy.
+
+        Args:
+            name: Of the column.
+            indices: 0 … len - 1.
+
+        Raises:
+            DamageError: A shard is missing or damaged.
+        """
+        parts = self._parts(indices)
+        if len(parts) == 1:
+            return parts[0].shard.taken(name, parts[0].rows)
+        column = next(column for column in self._columns if column.name == name)
+        values = np.empty((len(indices), *column.shape), column.numpy_dtype)
+        for part in parts:
+            values[part.positions] = part.shard.taken(name, part.rows)
+        return values
+
+    def stacked(self, name: str, indices: NDArray[np.int64]) -> Bytes | None:
+        """Some records' stored bytes in a ragged column, unchecked, where they have one size.
+
+        Args:
+            name: Of the column.
+            indices: 0 … len - 1.
+
+        Returns:
+            (indices, size), a copy; None where sizes differ.
+
+        Raises:
+            DamageError: A shard is missing or damaged.
+        """
+        parts = self._parts(indices)
+        stacks = [part.shard.stacked(name, part.rows) for part in parts]
+        if len(stacks) == 1:
+            return stacks[0]
+        found = [stack for stack in stacks if stack is not None]
+        if len(found) != len(stacks) or len({stack.shape[1] for stack in found}) != 1:
+            return None
+        values = np.empty((len(indices), found[0].shape[1]), np.uint8)
+        for part, stack in zip(parts, found, strict=True):
+            values[part.positions] = stack
+        return values
+
+    def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
+        """Has the system fetch some records' bytes in a ragged column from the disk, and does not wait.
+
+        Args:
+            name: Of the column.
+            indices: 0 … len - 1.
+
+        Raises:
+            DamageError: A shard is missing or damaged.
+        """
+        # With more shards than can be open at once, hints would open and close them in turn.
+        if len(self._ends) <= _open_shard_limit():
+            for part in self._parts(indices):
+                part.shard.prefetch(name, part.rows)
+
+    def check(self, indices: NDArray[np.int64]) -> None:
+        """Checks some records as `verify` says.
+
+        Raises:
+            DamageError: One differs from what its checksum says, or its shard is missing or damaged.
+        """
+        if self.verify == "never":
+            return
+        if self.verify == "once":
+            indices = indices[self._checked[indices] == 0]
+        for index in indices.tolist():
+            self.read(index)
+
+    def _parts(self, indices: NDArray[np.int64]) -> list[_Part]:
+        """The records shard by shard."""
+        if len(self._ends) == 1:
+            return [_Part(self._shard(0), np.arange(len(indices)), indices)]
+        numbers = np.searchsorted(np.array(self._ends), indices, side="right")
+        parts = []
+        for number in np.unique(numbers).tolist():
+            positions = np.flatnonzero(numbers == number)
+            first = self._ends[number - 1] if number else 0
+            parts.append(_Part(self._shard(number), positions, indices[positions] - first))
+        return parts
 
     def column(self, name: str) -> NDArray[Any]:
         """The column of a scalar or vector field, of all records: (records, *row shape).
@@ -206,18 +300,16 @@ class RecordReader:
         shard = open_shard(self.manifest.container, path, columns, entry.records)
         self._open[number] = shard
         _note_open(self, number)
-        self._checked.setdefault(number, bytearray(entry.records))
         return shard
 
     def _check(self, number: int, shard: ShardReader, row: int, index: int) -> None:
-        checked = self._checked[number]
-        if checked[row] and self.verify == "once":
+        if self._checked[index] and self.verify == "once":
             return
         crc = record_crc32c(shard.rows(row))
         stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
         if crc != stored:
             raise DamageError(self._damage(number, shard, row, index, crc, stored))
-        checked[row] = 1
+        self._checked[index] = 1
 
     def _damage(self, number: int, shard: ShardReader, row: int, index: int, crc: int, stored: int) -> str:
         key = os.fsdecode(bytes(shard.row("key", row)))

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
-from fastload.transport.filling import BatchMaker, BatchMemory, IndicesOnly, OrdinaryMemory
+from fastload.transport.filling import BatchMaker, BatchMemory, OrdinaryMemory, SeededDataset
 from fastload.transport.memory import Arena
 from fastload.transport.parcel import Packer, is_plain
 from fastload.transport.stateful import Stamped, StatefulIterable
@@ -44,7 +44,7 @@ class WorkerCollate:
     def __call__(self, fetched: Any) -> Any:
         """Makes a batch of what was fetched; returns what goes into the queue."""
         if self._arena is None:
-            return self._batch(fetched, OrdinaryMemory())
+            return self._batch(fetched, OrdinaryMemory(self._make.finishes_on_device))
         packer = self._packer or self._first_packer(self._arena)
         packer.begin()
         try:
@@ -65,7 +65,7 @@ class WorkerCollate:
     def _first_packer(self, arena: Arena) -> Packer:
         worker = get_worker_info()
         assert worker is not None
-        self._packer = packer = Packer(arena, worker.id)
+        self._packer = packer = Packer(arena, worker.id, self._make.finishes_on_device)
         # torch documents this table as the place to change what default_collate does. This process
         # is a worker, and what a user has put there stays.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
@@ -89,7 +89,7 @@ class WorkerInit:
         worker = get_worker_info()
         assert worker is not None
         # The dataset's stand-ins are nobody's business; the class forbids plain assignment.
-        if isinstance(worker.dataset, IndicesOnly | StatefulIterable):
+        if isinstance(worker.dataset, SeededDataset | StatefulIterable):
             object.__setattr__(worker, "dataset", worker.dataset.dataset)
         if self._init_fn is not None:
             self._init_fn(worker_id)

@@ -14,15 +14,25 @@ in a worker, in ordinary memory elsewhere. It is asked only where the batch woul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.utils.data import Dataset, Subset
 
+from fastload.recycling import recycled_tensor
+from fastload.transforms.draws import epoch_seed
+
 
 class BatchMemory(Protocol):
-    """Where a batch's tensors are made."""
+    """Where a batch's tensors are made.
+
+    Attributes:
+        finishes_on_device: Whether the dataset's `finish` will be called with the batch on its device.
+    """
+
+    finishes_on_device: bool
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised, contiguous tensor on the CPU."""
@@ -32,11 +42,76 @@ Fill = Callable[[Sequence[int], BatchMemory], Any]
 
 
 class OrdinaryMemory:
-    """Memory of the process itself."""
+    """Memory of the process itself.
+
+    Args:
+        finishes_on_device: See `BatchMemory`.
+    """
+
+    def __init__(self, finishes_on_device: bool = False) -> None:
+        self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised, contiguous tensor on the CPU."""
-        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        return recycled_tensor(shape, dtype)
+
+
+class SeededIndices(NamedTuple):
+    """What is to be fetched for one batch: the indices, with the seed that transforms draw from."""
+
+    seed: int
+    indices: Any
+
+
+class SeededSampler:
+    """An index sampler that says with each batch what transforms are to draw from.
+
+    Args:
+        sampler: The sampler of an epoch's batches.
+        seed: The epoch's.
+        prefetch: Told what has been drawn: it will be read soon.
+    """
+
+    def __init__(
+        self, sampler: Any, seed: Callable[[], int], prefetch: Callable[[Any], None] | None = None
+    ) -> None:
+        self._sampler = sampler
+        self._seed = seed
+        self._prefetch = prefetch
+
+    def __iter__(self) -> Iterator[SeededIndices]:
+        for indices in self._sampler:
+            if self._prefetch is not None:
+                # A hint only: whatever is wrong with these indices, reading them will tell.
+                with contextlib.suppress(Exception):
+                    self._prefetch(indices)
+            yield SeededIndices(self._seed(), indices)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+class SeededDataset(Dataset[Any]):
+    """Stands in a fetcher for a dataset whose transforms draw from the epoch's seed.
+
+    Args:
+        dataset: The dataset.
+        fills: Whether a batch is filled by it later; then what is fetched are the indices.
+    """
+
+    def __init__(self, dataset: Any, fills: bool) -> None:
+        self.dataset = dataset
+        self._fills = fills
+
+    def __getitem__(self, seeded: SeededIndices) -> Any:
+        with epoch_seed(seeded.seed):
+            return self.dataset[seeded.indices]
+
+    def __getitems__(self, seeded: SeededIndices) -> Any:
+        if self._fills:
+            return seeded
+        with epoch_seed(seeded.seed):
+            return _samples(self.dataset, seeded.indices)
 
 
 class BatchMaker:
@@ -46,12 +121,16 @@ class BatchMaker:
         collate_fn: Collates samples.
         dataset: A dataset for which `fills_batches` holds, and of which indices are fetched; None:
             samples are fetched.
+        finishes_on_device: See `BatchMemory`.
     """
 
-    def __init__(self, collate_fn: Callable[[Any], Any], dataset: Any = None) -> None:
+    def __init__(
+        self, collate_fn: Callable[[Any], Any], dataset: Any = None, finishes_on_device: bool = False
+    ) -> None:
         self._collate_fn = collate_fn
         self._dataset = dataset
         self._fill = None if dataset is None else _fill(dataset)
+        self.finishes_on_device = finishes_on_device
 
     @property
     def fills(self) -> bool:
@@ -62,22 +141,11 @@ class BatchMaker:
         """Makes the batch; what the dataset fills lies in `memory`."""
         if self._fill is None:
             return self._collate_fn(fetched)
-        batch = self._fill(fetched, memory)
-        return self._collate_fn(_samples(self._dataset, fetched)) if batch is NotImplemented else batch
-
-
-class IndicesOnly(Dataset[Any]):
-    """Stands in a fetcher for a dataset that fills batches: what it fetches are the indices.
-
-    Args:
-        dataset: The dataset.
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __getitems__(self, indices: Sequence[int]) -> Sequence[int]:
-        return indices
+        with epoch_seed(fetched.seed):
+            batch = self._fill(fetched.indices, memory)
+            if batch is NotImplemented:
+                batch = self._collate_fn(_samples(self._dataset, fetched.indices))
+        return batch
 
 
 def fills_batches(dataset: Any) -> bool:
@@ -85,10 +153,44 @@ def fills_batches(dataset: Any) -> bool:
     return _fill(dataset) is not None
 
 
+def draws_by_seed(dataset: Any) -> bool:
+    """Whether a dataset, or one that it is made of, has transforms that draw from the epoch's seed."""
+    inner = [getattr(dataset, "dataset", None), *_as_list(getattr(dataset, "datasets", None))]
+    return hasattr(type(dataset), "fetch_into") or any(
+        isinstance(part, Dataset) and draws_by_seed(part) for part in inner
+    )
+
+
+def innermost(dataset: Any, name: str) -> Callable[[Any], Any] | None:
+    """A method of a dataset that fills batches, or of the one that it is a Subset of; None without one."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return getattr(dataset, name, None)
+
+
+def prefetcher(dataset: Any) -> Callable[[Any], None] | None:
+    """What is told which indices will be read soon, if a dataset wants to know."""
+    prefetch = innermost(dataset, "prefetch")
+    if prefetch is None or type(dataset) is not Subset:
+        return prefetch
+    return lambda indices: prefetch(_inner_indices(dataset, indices))
+
+
+def _as_list(parts: Any) -> list[Any]:
+    return list(parts) if isinstance(parts, (list, tuple)) else []
+
+
+def _inner_indices(dataset: Any, indices: Sequence[int]) -> Sequence[int]:
+    while type(dataset) is Subset:
+        indices = [dataset.indices[index] for index in indices]
+        dataset = dataset.dataset
+    return indices
+
+
 def _fill(dataset: Any) -> Fill | None:
     if type(dataset) is Subset:
         fill = _fill(dataset.dataset)
-        return None if fill is None else _SubsetFill(fill, dataset.indices)
+        return None if fill is None else _SubsetFill(fill, dataset)
     return dataset.fetch_into if _has_valid_fetch_into(type(dataset)) else None
 
 
@@ -100,12 +202,12 @@ def _samples(dataset: Any, indices: Sequence[int]) -> Any:
 
 
 class _SubsetFill:
-    def __init__(self, fill: Fill, indices: Sequence[int]) -> None:
+    def __init__(self, fill: Fill, dataset: Subset[Any]) -> None:
         self._fill = fill
-        self._indices = indices
+        self._dataset = dataset
 
     def __call__(self, indices: Sequence[int], out: BatchMemory) -> Any:
-        return self._fill([self._indices[index] for index in indices], out)
+        return self._fill([self._dataset.indices[index] for index in indices], out)
 
 
 def _has_valid_fetch_into(kind: type) -> bool:

@@ -37,9 +37,11 @@ class Packer:
     Args:
         arena: The memory that it shares with the training process.
         section: The worker's number.
+        finishes_on_device: See `transport.filling.BatchMemory`.
     """
 
-    def __init__(self, arena: Arena, section: int) -> None:
+    def __init__(self, arena: Arena, section: int, finishes_on_device: bool = False) -> None:
+        self.finishes_on_device = finishes_on_device
         self._token = arena.token
         self._slots = Slots(arena, section)
         self._placed: dict[int, tuple[Slot, int]] = {}

@@ -18,7 +18,7 @@ from PIL import Image
 
 from fastload.cli.demo.gather import gather, listed
 from fastload.cli.demo.photos import SCENES, draw_photo, make_photos
-from fastload.cli.demo.sides import crop_array, crop_pil, draw_crop
+from fastload.cli.demo.sides import SharedCrop, crop_pil, draw_crop
 from fastload.cli.main import main
 from fastload.errors import SourceError
 
@@ -201,7 +201,7 @@ def _photos(folder: Path) -> list[Path]:
 def test_both_sides_do_the_same_to_an_image(seed):
     pixels = draw_photo(SCENES["coast"], np.random.default_rng(seed))
     random.seed(seed)
-    ours = crop_array(pixels)
+    ours = torch.from_numpy(SharedCrop()(pixels).copy()).permute(2, 0, 1)
     random.seed(seed)
     theirs = crop_pil(Image.fromarray(pixels))
     assert ours.shape == theirs.shape == (3, 224, 224)

@@ -14,7 +14,7 @@ from fastload.errors import DecodeError
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
 from fastload.images.jpeg import TileIndex
-from fastload.images.region import Box, decode_region
+from fastload.images.region import Box, cropped, decode_region
 
 SIDES = st.integers(1, 150)
 
@@ -68,3 +68,35 @@ def test_an_index_of_another_image_is_an_error_of_the_librarys(lengths):
     wrong = TileIndex(index.grid, index.lengths[lengths])
     with pytest.raises(DecodeError):
         decode_region(jpeg, (120, 100), wrong, Box(70, 0, 40, 30))
+
+
+@settings(max_examples=60)
+@given(st.data(), SIDES, SIDES, st.sampled_from(["420", "422", "444"]), st.sampled_from([2, 4, 8]))
+def test_a_reduced_region_is_that_of_the_reduced_whole(draw, height, width, subsampling, reduction):
+    data, index = stored(picture(height, width, 3), subsampling, 90)
+    top, left = draw.draw(st.integers(0, height - 1)), draw.draw(st.integers(0, width - 1))
+    box = Box(top, left, draw.draw(st.integers(1, height - top)), draw.draw(st.integers(1, width - left)))
+    expected = cropped(decode(data, reduction), (height, width), box, reduction)
+    region = decode_region(data, (height, width), index, box, reduction)
+    np.testing.assert_array_equal(region, expected)
+
+
+@pytest.mark.soak
+def test_ten_thousand_regions_are_those_of_the_whole():
+    rng = np.random.default_rng(11)
+    for number in range(400):
+        height, width = (int(side) for side in rng.integers(1, 400, 2))
+        subsampling, quality = ("420", "422", "444")[number % 3], int(rng.integers(30, 101))
+        pixels = picture(height, width, number)
+        if number % 7 == 0:
+            pixels = pixels[:, :, 0].copy()
+        data, index = stored(pixels, subsampling, quality)
+        whole = decode(data)
+        for _ in range(25):
+            top, left = int(rng.integers(0, height)), int(rng.integers(0, width))
+            box = Box(
+                top, left, int(rng.integers(1, height - top + 1)), int(rng.integers(1, width - left + 1))
+            )
+            region = decode_region(data, (height, width), index, box)
+            expected = whole[box.top : box.top + box.height, box.left : box.left + box.width]
+            np.testing.assert_array_equal(region, expected)

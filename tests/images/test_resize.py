@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastload.errors import OptionError
-from fastload.images.resize import SizeLimit, resize
+from fastload.images.resize import Resampling, SizeLimit, resize
 from tests.images.pictures import ODD_SIZES, TOLERANCES, photo, sizes
 
 LIMIT = TOLERANCES["antialiased resize against PIL"]
@@ -39,7 +39,7 @@ def test_antialiased_equals_pil_within_a_level(size, target, channels, seed):
 @pytest.mark.parametrize("size", ODD_SIZES)
 def test_without_antialias_it_is_opencvs_linear(size, channels):
     pixels = np.ascontiguousarray(photo(*size)[:, :, :channels])
-    resized = resize(pixels, 31, 17, antialias=False)
+    resized = resize(pixels, 31, 17, Resampling(antialias=False))
     expected = cv2.resize(pixels, (17, 31), interpolation=cv2.INTER_LINEAR)
     assert resized.shape == (31, 17, channels)
     np.testing.assert_array_equal(resized, expected.reshape(31, 17, channels))
@@ -48,16 +48,16 @@ def test_without_antialias_it_is_opencvs_linear(size, channels):
 @pytest.mark.parametrize("antialias", [True, False])
 def test_a_part_of_a_larger_picture_is_resized_as_its_copy(antialias):
     part = photo(80, 90)[11:40, 20:61]
-    resized = resize(part, 20, 20, antialias)
-    np.testing.assert_array_equal(resized, resize(part.copy(), 20, 20, antialias))
+    resized = resize(part, 20, 20, Resampling(antialias=antialias))
+    np.testing.assert_array_equal(resized, resize(part.copy(), 20, 20, Resampling(antialias=antialias)))
 
 
 @pytest.mark.parametrize("antialias", [True, False])
 def test_read_only_memory_is_resized_and_not_changed(antialias):
     pixels = photo(40, 50)
-    expected, before = resize(pixels, 20, 20, antialias), pixels.copy()
+    expected, before = resize(pixels, 20, 20, Resampling(antialias=antialias)), pixels.copy()
     pixels.setflags(write=False)
-    np.testing.assert_array_equal(resize(pixels, 20, 20, antialias), expected)
+    np.testing.assert_array_equal(resize(pixels, 20, 20, Resampling(antialias=antialias)), expected)
     np.testing.assert_array_equal(pixels, before)
 
 

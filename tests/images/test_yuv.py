@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images.yuv import nv12_size, nv12_to_rgb, rgb_to_nv12
+from fastload.images.yuv import nv12_box_to_rgb, nv12_size, nv12_to_rgb, rgb_to_nv12
 from tests.images.pictures import ODD_SIZES, TOLERANCES, photo, sizes
 
 LUMA = np.array([65.481, 128.553, 24.966]) / 255
@@ -88,3 +88,14 @@ def test_planes_of_another_size_are_refused(extra):
     data = bytes(nv12_size(17, 33) + extra)
     with pytest.raises(DecodeError, match="17x33 pixels must have 918 bytes"):
         nv12_to_rgb(data, 17, 33)
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers(1, 70), st.integers(1, 70))
+def test_a_part_is_to_the_bit_that_part_of_the_whole(data, height, width):
+    planes = rgb_to_nv12(np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8))
+    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    box = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
+    whole = nv12_to_rgb(planes, height, width)
+    part = nv12_box_to_rgb(planes, height, width, *box)
+    np.testing.assert_array_equal(part, whole[top : top + box[2], left : left + box[3]])

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import torch
 import torch.utils.data
-from numpy.typing import NDArray
 from PIL import Image
 
 import fastload
-from fastload.images.resize import resize
+import fastload.transforms as T
 from fastload.sources.files import FileSource
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.transform import Parameters, Pixels
 
 IMAGE_SIDE = 224
 BATCH_SIZE = 32
@@ -79,13 +81,26 @@ def draw_crop(height: int, width: int) -> Crop:
     return Crop((height - h) // 2, (width - w) // 2, h, w, is_flipped)
 
 
-def crop_array(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """The work as fastload does it: what OpenCV decoded, torch's own antialiased resize."""
-    top, left, height, width, is_flipped = draw_crop(*pixels.shape[:2])
-    image = resize(pixels[top : top + height, left : left + width], IMAGE_SIDE, IMAGE_SIDE)
-    if is_flipped:
-        image = np.asarray(cv2.flip(image, 1), np.uint8)
-    return torch.from_numpy(image).permute(2, 0, 1)
+class SharedCrop(T.RandomResizedCrop):
+    """The work as fastload does it, with the crops of the other sides: fused with decoding."""
+
+    width = 5
+
+    def __init__(self) -> None:
+        super().__init__(IMAGE_SIDE)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Boxes, and 1 where an image is mirrored."""
+        return np.array([draw_crop(*size) for size in sizes.tolist()], np.float64)
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        """A crop, a resize and a flip."""
+        return super().fold(geometry, parameters[:, :4]) and geometry.flip(1, parameters[:, 4] > 0)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Crops, resizes and flips."""
+        cropped = super().apply(image, parameters[:4])
+        return cropped[:, ::-1] if parameters[4] else cropped
 
 
 def crop_pil(image: Image.Image) -> torch.Tensor:
@@ -127,7 +142,7 @@ def torch_side(files: FileSource) -> Side:
 
 def files_side(files: FileSource, folder: Path) -> Side:
     """The same files, read by fastload."""
-    dataset = fastload.FolderDataset(folder, transform=crop_array)
+    dataset = fastload.FolderDataset(folder, transform=SharedCrop())
     return Side("fastload, same files", files.size_bytes(), dataset, fastload.DataLoader)
 
 
@@ -136,7 +151,7 @@ def packed_side(result: fastload.PackResult) -> Side:
     return Side(
         f"fastload, packed {result.encoding}",
         result.size_bytes,
-        fastload.PackedDataset(result.splits[0].path, transform=crop_array),
+        fastload.PackedDataset(result.splits[0].path, transform=SharedCrop()),
         fastload.DataLoader,
         pack_s=result.seconds,
         encoding=result.encoding,

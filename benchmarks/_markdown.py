@@ -1,0 +1,109 @@
+"""A benchmark's JSON as Markdown: its tables, and under them on what it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_DASH = "–"
+
+
+def markdown(content: Mapping[str, Any]) -> str:
+    """The tables of a report's JSON, and under them on what it was measured."""
+    if content.get("side_by_side"):
+        units = dict.fromkeys(table["unit"] for table in content["tables"])
+        parts = [_side_by_side(content, unit) for unit in units]
+    else:
+        parts = [_table(content, table) for table in content["tables"]]
+    if content.get("comparisons"):
+        parts.append(_comparisons(content))
+    parts += [_grid(grid) for grid in content.get("grids", ())]
+    return "\n\n".join([*parts, _circumstances(content)]) + "\n"
+
+
+def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
+    """All comparisons of one unit: a line each, the rate of each row, and how it stands to the first."""
+    tables = [table for table in content["tables"] if table["unit"] == unit]
+    titles = {table["title"] for table in tables}
+    names = list(dict.fromkeys(row["row"] for row in content["rows"] if row["table"] in titles))
+    heads = [cell for name in names for cell in (f"{name}, {unit}/s", "slowest–fastest")]
+    lines = ["| |" + " | ".join(heads) + " | ratio |", "|---|" + "--:|" * (len(heads) + 1)]
+    for table in tables:
+        rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
+        cells = []
+        for name in names:
+            rates = [_digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
+            cells += [rates[0], f"{rates[1]}–{rates[2]}"]
+        ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
+        lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
+    return "\n".join(lines)
+
+
+def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """One comparison; columns of which no row says anything are left out."""
+    title, unit, count = table["title"], table["unit"], table["count"]
+    rows = [row for row in content["rows"] if row["table"] == title]
+    columns: dict[str, list[str]] = {
+        "median": [f"{_digits(row['median_s'])} s" for row in rows],
+        "fastest–slowest": [f"{_digits(row['min_s'])}–{_digits(row['max_s'])} s" for row in rows],
+        f"{unit}/s": [_digits(count / row["median_s"]) for row in rows],
+        "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
+        "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
+        "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
+    }
+    shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
+    lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
+    for place, row in enumerate(rows):
+        lines.append(f"| {row['row']} | {' | '.join(cells[place] for cells in shown.values())} |")
+    for missing in content["missing"]:
+        if missing["table"] == title:
+            lines.append(f"| {missing['row']}: {missing['reason']} |" + f" {_DASH} |" * len(shown))
+    return "\n".join(lines)
+
+
+def _comparisons(content: Mapping[str, Any]) -> str:
+    """A line for each comparison: how many times as fast."""
+    heads = ("beside", "times as fast", "in single runs", "CPU time", "stored")
+    lines = [f"| | {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
+    for pair in content["comparisons"]:
+        beside = pair["beside"] if pair["times"] == 1 else f"{pair['times']} × {pair['beside']}"
+        cells = (
+            f"{pair['table']}: {pair['row']}",
+            beside,
+            f"{pair['ratio']:.2f} ×",
+            f"{pair['min']:.2f}–{pair['max']:.2f}",
+            *(_DASH if pair[name] is None else f"{pair[name]:.2f} ×" for name in ("cpu", "stored")),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _grid(grid: Mapping[str, Any]) -> str:
+    """A table whose cells are ready: what has nothing to do with time."""
+    lines = [f"| {' | '.join(grid['heads'])} |", "|---|" + "--:|" * (len(grid["heads"]) - 1)]
+    return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in grid["rows"]])
+
+
+def _circumstances(content: Mapping[str, Any]) -> str:
+    machine = content["machine"]
+    setting = "; ".join(f"{name}: {value}" for name, value in content["setting"].items())
+    versions = ", ".join(f"{name} {value}" for name, value in content["versions"].items())
+    memory = machine["memory_bytes"]
+    return (
+        f"{content['date']}, commit {content['commit']}. {setting}. "
+        f"{machine['processor']}, {machine['usable_cpus']} usable CPUs, "
+        + (f"{memory / 2**30:.0f} GiB, " if memory else "")
+        + f"{machine['system']}, load {machine['load_before']} at the start. {versions}."
+    )
+
+
+def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:
+    return _DASH if value is None else f"{_digits(value / divisor)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Three digits; thousands set apart."""
+    if value < 100:
+        return f"{value:.3g}"
+    rounded = round(value, 3 - len(str(int(value))))
+    return f"{int(rounded):,}".replace(",", " ")

@@ -1,0 +1,269 @@
+"""How many images a second does each transform do on one core, and how many does torchvision's?
+
+Question: is each transform of fastload's worth having, that is, at least 1.3 times as fast as torchvision's
+v2 on uint8 tensors?
+
+Method: the same photo-like images lie ready in each library's own kind: arrays (height, width, 3), tensors
+(3, height, width), PIL images. A side draws parameters, transforms, and puts the results into a batch that
+lies ready too: (images, height, width, 3) for fastload, (images, 3, height, width) for torchvision. All run
+in one thread, the sides take turns, and a turn lasts 0.1 s at least. Small images, 32×32, are done by
+fastload as whole batches, as its datasets do. MixUp and CutMix are given batches by both.
+
+Reading it: the ratio is fastload's rate by that of torchvision on tensors. Crops, flips and resizes at a
+pipeline's beginning cost fastload less than here: they are done while decoding.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from _harness import Key, Missing, Reading, Report, Side, Table, options_of, progress, publish, take_turns
+from PIL import Image
+
+import fastload.transforms as T
+from fastload.transforms.draws import fresh_draws
+from fastload.transforms.rescaling import Rescale
+
+sys.path.append(str(Path(__file__).parent / "peers"))
+from torchvision_operators import declare_operators
+
+OURS, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
+
+# Readings are of so many images, however many a turn did.
+_COUNT = 1000
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A transform to time.
+
+    Attributes:
+        title: What it is.
+        make: Makes it of fastload.transforms or torchvision.transforms.v2, which name it alike.
+        is_batched: Whether it works on whole batches of small images.
+    """
+
+    title: str
+    make: Callable[[Any], Any]
+    is_batched: bool = False
+
+
+def _rescaling(module: Any) -> Any:
+    return [module.ToDtype(torch.float32, scale=True), module.Normalize(MEAN, STD)]
+
+
+JOBS = [
+    Job("Resize(160)", lambda m: m.Resize(160)),
+    Job("Resize(256)", lambda m: m.Resize(256)),
+    Job("CenterCrop(200)", lambda m: m.CenterCrop(200)),
+    Job("RandomCrop(224, padding=16)", lambda m: m.RandomCrop(224, padding=16), True),
+    Job("RandomResizedCrop(224)", lambda m: m.RandomResizedCrop(224)),
+    Job("RandomHorizontalFlip()", lambda m: m.RandomHorizontalFlip(), True),
+    Job("RandomVerticalFlip()", lambda m: m.RandomVerticalFlip(), True),
+    Job("Pad(8)", lambda m: m.Pad(8)),
+    Job(
+        "RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10)",
+        lambda m: m.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10),
+    ),
+    Job("RandomAffine(20), bilinear", lambda m: m.RandomAffine(20, interpolation=_bilinear(m))),
+    Job("RandomRotation(30)", lambda m: m.RandomRotation(30)),
+    Job("RandomRotation(30), bilinear", lambda m: m.RandomRotation(30, interpolation=_bilinear(m))),
+    Job("ColorJitter(0.4, 0.4, 0.4)", lambda m: m.ColorJitter(0.4, 0.4, 0.4)),
+    Job("ColorJitter(0.4, 0.4, 0.4, 0.1)", lambda m: m.ColorJitter(0.4, 0.4, 0.4, 0.1)),
+    Job("ColorJitter(brightness=0.4)", lambda m: m.ColorJitter(brightness=0.4)),
+    Job("Grayscale(3)", lambda m: m.Grayscale(3), True),
+    Job("RandomGrayscale(0.5)", lambda m: m.RandomGrayscale(0.5), True),
+    Job("GaussianBlur(5)", lambda m: m.GaussianBlur(5)),
+    Job("GaussianBlur(23)", lambda m: m.GaussianBlur(23)),
+    Job("RandomErasing()", lambda m: m.RandomErasing(), True),
+    Job("RandomErasing(value='random')", lambda m: m.RandomErasing(value="random")),
+    Job("RandAugment()", lambda m: m.RandAugment()),
+    Job("TrivialAugmentWide()", lambda m: m.TrivialAugmentWide()),
+    Job(
+        "RandomApply([ColorJitter(0.4, 0.4)], p=0.5)",
+        lambda m: m.RandomApply([m.ColorJitter(0.4, 0.4)], p=0.5),
+    ),
+    Job("ToDtype(float32, scale=True), Normalize", _rescaling, True),
+]
+
+
+def _bilinear(module: Any) -> Any:
+    return "bilinear" if module is T else module.InterpolationMode.BILINEAR
+
+
+def photos(count: int, side: int) -> list[np.ndarray]:
+    """Soft shapes and some grain."""
+    rng = np.random.default_rng(0)
+    images = []
+    for _ in range(count):
+        coarse = rng.integers(0, 256, (side // 24 + 2, side // 24 + 2, 3), np.uint8)
+        smooth = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC).astype(int)
+        images.append(np.clip(smooth + rng.integers(-12, 13, smooth.shape), 0, 255).astype(np.uint8))
+    return images
+
+
+class Work:
+    """One job on some images, by each side.
+
+    Args:
+        job: What to do.
+        images: To what, of one size.
+        is_whole: Whether fastload does all at once.
+        min_s: How long a turn lasts at least.
+    """
+
+    def __init__(self, job: Job, images: list[np.ndarray], is_whole: bool, min_s: float) -> None:
+        self.job = job
+        self.min_s = min_s
+        self.images = images
+        self.batch = np.stack(images)
+        self.tensors = [torch.from_numpy(image).permute(2, 0, 1).contiguous() for image in images]
+        self.pictures = [Image.fromarray(image) for image in images]
+        self.ours = job.make(T)
+        self.is_whole = is_whole
+        self.out: Any = None
+
+    def sides(self, title: str, v2: Any) -> list[Side]:
+        """torchvision's and ours."""
+        sides = [self._timed(Key(title, OURS), self._rescaled if isinstance(self.ours, list) else self._ours)]
+        if v2 is not None:
+            theirs = self.job.make(v2)
+            compose = v2.Compose(theirs if isinstance(theirs, list) else [theirs])
+            in_pil = v2.Compose(
+                [v2.PILToTensor(), compose] if isinstance(theirs, list) else [compose, v2.PILToTensor()]
+            )
+            sides = [
+                self._timed(Key(title, TENSORS), lambda: self._theirs(compose, self.tensors)),
+                self._timed(Key(title, PICTURES), lambda: self._theirs(in_pil, self.pictures)),
+                *sides,
+            ]
+        return sides
+
+    def _timed(self, key: Key, turn: Callable[[], None]) -> Side:
+        def side() -> dict[Key, Reading]:
+            self.out = None
+            turn()  # which makes the batch that the results go to
+            done, began = 0, time.perf_counter()
+            while (seconds := time.perf_counter() - began) < self.min_s or not done:
+                turn()
+                done += len(self.images)
+            return {key: Reading(seconds * _COUNT / done)}
+
+        return side
+
+    def _ours(self) -> None:
+        sizes = np.tile(np.array([self.batch.shape[1:3]], np.int64), (len(self.images), 1))
+        parameters = self.ours.draw(fresh_draws(len(self.images)), sizes)
+        if self.is_whole:
+            if self.out is None:
+                self.out = self.ours.apply_batch(self.batch.copy(), parameters).copy()
+            self.ours.apply_batch_into(self.batch, parameters, self.out)
+            return
+        for number, row in enumerate(parameters.tolist()):
+            result = self.ours.apply(self.images[number], row)
+            if self.out is None:
+                self.out = np.empty((len(self.images), *result.shape), result.dtype)
+            np.copyto(self.out[number], result)
+
+    def _rescaled(self) -> None:
+        if self.out is None:
+            self.out = torch.empty(self.batch.shape).permute(0, 3, 1, 2)
+        Rescale.of(self.ours, torch.uint8).into(self.batch, self.out)
+
+    def _theirs(self, transform: Callable[[Any], torch.Tensor], images: list[Any]) -> None:
+        for number, image in enumerate(images):
+            result = transform(image)
+            if self.out is None:
+                self.out = torch.empty((len(images), *result.shape), dtype=result.dtype)
+            self.out[number].copy_(result)
+
+
+def mixing_sides(title: str, name: str, v2: Any, count: int, min_s: float) -> list[Side]:
+    """MixUp or CutMix of a batch of floats."""
+    images, labels = torch.rand(count, 3, 224, 224), torch.arange(count) % 10
+
+    def side(row: str, module: Any) -> Side:
+        mix = getattr(module, name)(num_classes=10)
+
+        def turn() -> dict[Key, Reading]:
+            done, began = 0, time.perf_counter()
+            while (seconds := time.perf_counter() - began) < min_s or not done:
+                mix(images, labels)
+                done += count
+            return {Key(title, row): Reading(seconds * _COUNT / done)}
+
+        return turn
+
+    return [side(row, module) for row, module in ((TENSORS, v2), (OURS, T)) if module is not None]
+
+
+def torchvisions() -> Any:
+    """torchvision's transforms, and what must be kept meanwhile; None where it is not installed."""
+    try:
+        operators = declare_operators()
+        from torchvision.transforms import v2
+    except ImportError:
+        return None, None
+    return v2, operators
+
+
+def main() -> None:
+    options = options_of(
+        __doc__, only={"default": "", "metavar": "TEXT", "help": "transforms whose call holds it"}
+    )
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    v2, _operators = torchvisions()
+    count, small_count, min_s = (2, 4, 0.0) if options.smoke else (16, 256, 0.1)
+    large, small = photos(count, 224), photos(small_count, 32)
+    work: list[tuple[Table, list[Side]]] = []
+    for job in JOBS:
+        table = Table(job.title, "images of 224×224", _COUNT)
+        work.append((table, Work(job, large, False, min_s).sides(job.title, v2)))
+    for job in JOBS:
+        if job.is_batched:
+            title = f"{job.title}, 32×32".replace("224, padding=16", "32, padding=4")
+            small_job = Job(
+                title, (lambda m: m.RandomCrop(32, padding=4)) if "RandomCrop" in title else job.make
+            )
+            sides = Work(small_job, small, True, min_s).sides(title, v2)
+            work.append((Table(title, "images of 32×32", _COUNT), sides))
+    for name in ("MixUp", "CutMix"):
+        title = f"{name}(), batches of {count * 4} × 3×224×224 float32"
+        sides = mixing_sides(title, name, v2, count * 4, min_s)
+        work.append((Table(title, "mixed images", _COUNT), sides))
+    work = [(table, sides) for table, sides in work if options.only in table.title]
+    if not work:
+        sys.exit(f"no transform's call holds {options.only!r}")
+    readings: dict[Key, list[Reading]] = {}
+    for table, sides in work:
+        progress(table.title)
+        readings |= take_turns(sides, options.runs)
+    missing = [] if v2 else [Missing(work[0][0].title, TENSORS, "torchvision is not installed")]
+    publish(
+        Report(
+            name="transforms",
+            question=__doc__.splitlines()[0],
+            setting={"runs": options.runs, "threads": 1, "page cache": "not involved"},
+            tables=[table for table, _ in work],
+            readings=readings,
+            missing=missing,
+            versions={},
+            is_side_by_side=True,
+        ),
+        options,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Lets torchvision be imported beside a torch without CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def declare_operators() -> Any:
+    """Declares the operators that torchvision's Python code asks for when it is imported.
+
+    The torchvision of a package index is built for CUDA; beside a CPU-only torch its compiled library does
+    not load. Folders and transforms need nothing of it.
+
+    Returns:
+        What must be kept as long as torchvision is used.
+
+    Raises:
+        ModuleNotFoundError: There is no torchvision.
+    """
+    found = importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("torchvision is not installed")
+    for library in Path(next(iter(found.submodule_search_locations))).glob("_C*.so"):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(str(library))
+            return None
+    operators = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return operators

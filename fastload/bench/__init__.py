@@ -1,0 +1,1 @@
+"""PIL or OpenCV? Decoding and transforming, library by library, measured on this machine."""

@@ -1,0 +1,259 @@
+"""The stored pictures of a batch: those of packed records, and those of files in a folder."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DecodeError
+from fastload.images.decode import decode, is_reducible
+from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.images.header import read_header, states_its_size
+from fastload.images.jpeg import TileIndex
+from fastload.images.orientation import is_on_its_side, stored_box, upright
+from fastload.images.region import Box, cropped, reduction_for
+from fastload.shards.records import Record, RecordReader
+from fastload.sources.files import FileSource
+
+Pixels = NDArray[np.uint8]
+
+# What a batch of files may hold in memory at once, in bytes: beyond that files are read a second time.
+_MOST_HELD_BYTES = 64 << 20
+
+
+class _Reducing:
+    """Decides by how much pictures are shrunk while they are decoded.
+
+    Args:
+        reducing_gap: A JPEG is decoded at a half, a quarter or an eighth of its size where that leaves so
+            many times the size that is wanted, as PIL's parameter of that name; None: never.
+    """
+
+    def __init__(self, reducing_gap: float | None) -> None:
+        self._gap = reducing_gap
+
+    def _reduction(self, box: Box, size: tuple[int, int]) -> int:
+        return 1 if self._gap is None else reduction_for(box, size, self._gap)
+
+
+class RecordPictures(_Reducing):
+    """Pictures of a packed dataset.
+
+    Args:
+        records: Of the dataset.
+        encoding: Of its images.
+        positions: Which of them.
+        reducing_gap: See `_Reducing`.
+
+    Attributes:
+        sizes: Heights and widths, in pixels: (pictures, 2).
+
+    Raises:
+        DamageError: A shard is missing or damaged.
+        DecodeError: A record was kept though unreadable.
+    """
+
+    def __init__(
+        self,
+        records: RecordReader,
+        encoding: Encoding,
+        positions: NDArray[np.int64],
+        reducing_gap: float | None = None,
+    ) -> None:
+        super().__init__(reducing_gap)
+        self._records = records
+        self._encoding = encoding
+        self._positions = positions
+        self._shapes = records.taken("image/shape", positions)
+        self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
+        if not self._shapes[:, 0].all():
+            self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """A part of one picture, of which a resize to `size` is wanted.
+
+        Raises:
+            DamageError: The record differs from its checksum.
+            DecodeError: It cannot be decoded; says which it is.
+        """
+        record = self._records.read(int(self._positions[position]))
+        try:
+            return self._encoding.decode_box(
+                record.stored("image"),
+                record.image_shape(),
+                box,
+                _tiles_of(record, self._encoding),
+                self._reduction(box, size),
+            )
+        except DecodeError as error:
+            raise DecodeError(
+                f"{self._records.folder}, record {record.index} (key {record.key!r}): {error}"
+            ) from error
+
+    def orientations(self) -> list[int]:
+        """The EXIF orientation of each, 1 where it says none.
+
+        Raises:
+            DamageError: A record differs from its checksum.
+            DecodeError: A file is truncated.
+        """
+        if isinstance(self._encoding, Raw | Yuv420):
+            return [1] * len(self._positions)
+        records = map(self._records.read, self._positions.tolist())
+        return [_orientation(bytes(record.stored("image"))) for record in records]
+
+    def gathered(self) -> Pixels | None:
+        """All, where they are stored as pixels of one shape: (pictures, height, width, 3), a copy.
+
+        Raises:
+            DamageError: A record differs from its checksum.
+        """
+        if not isinstance(self._encoding, Raw) or (self._shapes != self._shapes[0]).any():
+            return None
+        self._records.check(self._positions)
+        stored = self._records.stacked("image", self._positions)
+        shape = tuple(self._shapes[0].tolist())
+        if stored is None or stored.shape[1] != shape[0] * shape[1] * shape[2]:
+            return None
+        return stored.reshape(len(stored), *shape)
+
+
+def _orientation(data: bytes) -> int:
+    return read_header(data).orientation if states_its_size(data) else 1
+
+
+def _tiles_of(record: Record, encoding: Encoding) -> TileIndex | None:
+    if encoding.name not in ("tiled", "jpeg"):
+        return None
+    lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
+    if not lengths.size:
+        return None
+    sof_offset, scan_offset, tile_height, tile_width = np.frombuffer(
+        record.stored("image/grid"), np.uint32
+    ).tolist()
+    return TileIndex((sof_offset, scan_offset, tile_height, tile_width), lengths)
+
+
+class FilePictures(_Reducing):
+    """Pictures in files.
+
+    Args:
+        source: The files.
+        root: Their folder.
+        positions: Which of them.
+        reducing_gap: See `_Reducing`.
+
+    Attributes:
+        sizes: Heights and widths, in pixels: (pictures, 2).
+
+    Raises:
+        SourceError: A file cannot be read.
+        DecodeError: A file is no whole image.
+    """
+
+    def __init__(
+        self, source: FileSource, root: str, positions: list[int], reducing_gap: float | None = None
+    ) -> None:
+        super().__init__(reducing_gap)
+        self._source = source
+        self._root = root
+        self._positions = positions
+        self._files: dict[int, bytes] = {}
+        self._decoded: dict[int, Pixels] = {}
+        self._room = _MOST_HELD_BYTES
+        self._orientations = [1] * len(positions)
+        self.sizes: NDArray[np.int64] = np.array(
+            [self._size(place) for place in range(len(positions))], np.int64
+        )
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """A part of one picture, of which a resize to `size` is wanted.
+
+        Raises:
+            SourceError: The file cannot be read.
+            DecodeError: It is no whole image.
+        """
+        reduction = 1
+        pixels = self._decoded.get(position)
+        try:
+            if pixels is None:
+                data = self._files.get(position) or self._read(position)
+                reduction = self._reduction(box, size) if is_reducible(data) else 1
+                pixels = decode(data, reduction)
+            return cropped(pixels, tuple(self.sizes[position].tolist()), box, reduction)
+        except DecodeError as error:
+            raise self._named(position, error) from error
+
+    def orientations(self) -> list[int]:
+        """The EXIF orientation of each, 1 where it says none."""
+        return self._orientations
+
+    def gathered(self) -> None:
+        """None: files have to be decoded."""
+
+    def _size(self, position: int) -> tuple[int, int]:
+        """The size of one picture; what had to be read or decoded for that is kept while there is room."""
+        data = self._read(position)
+        try:
+            if states_its_size(data):
+                header = read_header(data)
+                self._keep(self._files, position, data, len(data))
+                self._orientations[position] = header.orientation
+                return header.height, header.width
+            pixels = decode(data)
+        except DecodeError as error:
+            raise self._named(position, error) from error
+        self._keep(self._decoded, position, pixels, pixels.nbytes)
+        return pixels.shape[0], pixels.shape[1]
+
+    def _keep(self, held: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
+        if size_bytes <= self._room:
+            held[position] = value
+            self._room -= size_bytes
+
+    def _read(self, position: int) -> bytes:
+        image = self._source.read(self._positions[position]).image
+        assert isinstance(image, bytes)
+        return image
+
+    def _named(self, position: int, error: DecodeError) -> DecodeError:
+        key = self._source.read(self._positions[position]).key
+        return DecodeError(f"{os.path.join(self._root, key)}: {error}")
+
+
+class UprightPictures:
+    """Pictures turned as their EXIF orientations say.
+
+    Args:
+        pictures: As they are stored.
+
+    Attributes:
+        sizes: Heights and widths after turning, in pixels: (pictures, 2).
+
+    Raises:
+        DamageError: A record differs from its checksum.
+        DecodeError: A file is truncated.
+    """
+
+    def __init__(self, pictures: RecordPictures | FilePictures) -> None:
+        self._pictures = pictures
+        self._orientations = pictures.orientations()
+        is_turned = np.array([is_on_its_side(orientation) for orientation in self._orientations])
+        self.sizes = np.where(is_turned[:, None], pictures.sizes[:, ::-1], pictures.sizes)
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """A part of one picture: see `RecordPictures` and `FilePictures`."""
+        orientation = self._orientations[position]
+        height, width = self._pictures.sizes[position].tolist()
+        box = stored_box(box, (height, width), orientation)
+        size = (size[1], size[0]) if is_on_its_side(orientation) else size
+        return upright(self._pictures.region(position, box, size), orientation)
+
+    def gathered(self) -> Pixels | None:
+        """All, where none is to be turned: see `RecordPictures`."""
+        return (
+            None if any(orientation != 1 for orientation in self._orientations) else self._pictures.gathered()
+        )

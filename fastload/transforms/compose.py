@@ -1,0 +1,133 @@
+"""Compose and RandomApply: transforms in a row, ours and anybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastload.errors import OptionError
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.transform import Parameters, Pixels, Transform, to_probability
+
+Step = Callable[[Any], Any]
+
+
+class Compose:
+    """Transforms in a row.
+
+    Given to a dataset of fastload's, the crops, resizes and flips that it begins with are done while
+    decoding, and the rest for whole batches where that is faster. It may hold any callable: torchvision's are
+    given PIL images, as ImageFolder would; albumentations' and others arrays (height, width, 3). Those run
+    for one image after the other.
+
+    Args:
+        transforms: One after the other.
+
+    Raises:
+        OptionError: One of them is no callable.
+    """
+
+    def __init__(self, transforms: Sequence[Step]) -> None:
+        self.transforms = _callables(transforms)
+
+    def __call__(self, image: Any) -> Any:
+        """Applies all; between two of them the image is what the first one made of it."""
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+    def __repr__(self) -> str:
+        return f"Compose({self.transforms!r})"
+
+
+class RandomApply(Transform):
+    """Applies all of some transforms, or none.
+
+    Args:
+        transforms: One after the other; of fastload's.
+        p: The share of images that they are applied to.
+
+    Raises:
+        OptionError: p is no probability, or a transform is not fastload's.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+        self.transforms = transforms
+        self.p = to_probability(p)
+        self._steps = flattened(transforms)
+        for step in self._steps:
+            if not isinstance(step, Transform):
+                raise OptionError(
+                    f"RandomApply takes transforms of fastload's, got {step!r}: torchvision's takes others"
+                )
+        self.width = 1 + sum(step.width for step in self._steps if isinstance(step, Transform))
+
+    @property
+    def takes_any_dtype(self) -> bool:  # type: ignore[override]
+        """Whether all of them do."""
+        return all(step.takes_any_dtype for step in self._our_steps())
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """1 where they are applied, then the parameters of each."""
+        applied = draws.uniform(1) < self.p
+        parts = [applied.astype(np.float64)]
+        inner_sizes = sizes
+        for place, step in enumerate(self._our_steps()):
+            parts.append(step.draw(draws.at(place), inner_sizes))
+            inner_sizes = step.sizes_after(inner_sizes, parts[-1])
+        return np.concatenate(parts, axis=1)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        """The sizes, changed where they are applied."""
+        after, first = sizes, 1
+        for step in self._our_steps():
+            after = step.sizes_after(after, parameters[:, first : first + step.width])
+            first += step.width
+        return np.where(parameters[:, :1] > 0, after, sizes)
+
+    def channels_after(self, channels: int) -> int:
+        """As many, for images that they are applied to and for others alike.
+
+        Raises:
+            OptionError: They would differ.
+        """
+        after = channels
+        for step in self._our_steps():
+            after = step.channels_after(after)
+        if after != channels:
+            raise OptionError(f"RandomApply must keep the {channels} channels of an image, got {after}")
+        return channels
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Applies all, or none."""
+        if not parameters[0]:
+            return image
+        first = 1
+        for step in self._our_steps():
+            image = step.apply_checked(image, parameters[first : first + step.width])
+            first += step.width
+        return image
+
+    def _our_steps(self) -> list[Transform]:
+        return [step for step in self._steps if isinstance(step, Transform)]
+
+
+def flattened(transforms: Sequence[Step]) -> list[Step]:
+    """Transforms with those of every Compose in its place."""
+    steps: list[Step] = []
+    for transform in _callables(transforms):
+        steps += flattened(transform.transforms) if type(transform) is Compose else [transform]
+    return steps
+
+
+def _callables(transforms: Any) -> list[Step]:
+    if not isinstance(transforms, (list, tuple)) and not hasattr(transforms, "__iter__"):
+        raise OptionError(f"transforms must be a list of callables, got {transforms!r}")
+    steps = list(transforms)
+    for step in steps:
+        if not callable(step):
+            raise OptionError(f"a transform must be callable, got {step!r}")
+    return steps

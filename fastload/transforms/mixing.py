@@ -1,0 +1,191 @@
+"""MixUp and CutMix: each image of a batch is mixed with the one before it, and so are their labels.
+
+They work on batches as a DataLoader gives them, on any device, and draw from torch's global generator.
+
+MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https://arxiv.org/abs/1905.04899.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import torch
+
+from fastload.errors import OptionError
+
+
+class _Mix:
+    """What both have in common: how they are called, and labels.
+
+    Args:
+        alpha: Both parameters of the beta distribution that shares are drawn from.
+        num_classes: Of labels that are numbers of classes.
+
+    Raises:
+        OptionError: A parameter is not positive.
+    """
+
+    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
+        if not isinstance(alpha, (int, float)) or not alpha > 0:
+            raise OptionError(f"alpha must be a number above 0, got {alpha!r}")
+        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
+            raise OptionError(f"num_classes must be a whole number of at least 1, got {num_classes!r}")
+        self.alpha = float(alpha)
+        self.num_classes = num_classes
+
+    def __call__(self, *batch: Any) -> Any:
+        """Mixes a batch.
+
+        Args:
+            batch: Images and labels, or a list or a tuple of both. Images are (images, channels, height,
+                width), uint8 or floating-point; labels are (images,) numbers of classes, or (images, classes)
+                shares. What follows them is left as it is.
+
+        Returns:
+            The same list or tuple, with new images, of the same type and memory format, and labels
+            (images, classes).
+
+        Raises:
+            OptionError: It is no such batch.
+        """
+        given = batch if len(batch) > 1 else batch[0]
+        if not isinstance(given, (list, tuple)) or len(given) < 2:
+            raise OptionError(
+                f"{type(self).__name__} must be given images and labels, got {type(given).__name__}"
+            )
+        images, labels, *others = given
+        self._require(images, labels)
+        mixed, share = self._mixed(images)
+        shares = _mixed_labels(self._one_hot(labels), share)
+        return [mixed, shares, *others] if isinstance(given, list) else (mixed, shares, *others)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(alpha={self.alpha}, num_classes={self.num_classes})"
+
+    def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """New images, and the share of each that is its own."""
+        raise NotImplementedError
+
+    def _draw(self) -> float:
+        alpha = torch.tensor([self.alpha])
+        return float(torch.distributions.Beta(alpha, alpha).sample())
+
+    def _require(self, images: Any, labels: Any) -> None:
+        name = type(self).__name__
+        if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
+            raise OptionError(
+                f"{name} takes tensors of images and labels, got {type(images).__name__} and "
+                f"{type(labels).__name__}"
+            )
+        if images.ndim != 4 or not (images.is_floating_point() or images.dtype == torch.uint8):
+            raise OptionError(
+                f"{name} takes uint8 or floating-point images (images, channels, height, width), "
+                f"got {images.dtype} {tuple(images.shape)}"
+            )
+        if labels.ndim not in (1, 2) or len(labels) != len(images):
+            raise OptionError(
+                f"labels must be (images,) or (images, classes), got {tuple(labels.shape)} for "
+                f"{len(images)} images"
+            )
+        if labels.ndim == 1 and (self.num_classes is None or labels.is_floating_point()):
+            raise OptionError(
+                "labels must be whole numbers below num_classes, or shares (images, classes), got "
+                f"{labels.dtype} {tuple(labels.shape)} and num_classes={self.num_classes}"
+            )
+        if labels.ndim == 2 and self.num_classes not in (None, labels.shape[1]):
+            raise OptionError(f"labels must be shares of {self.num_classes} classes, got {labels.shape[1]}")
+
+    def _one_hot(self, labels: torch.Tensor) -> torch.Tensor:
+        if labels.ndim == 2:
+            return labels if labels.is_floating_point() else labels.float()
+        assert self.num_classes is not None
+        # Asking a device would have the CPU wait for it; there, torch itself complains later.
+        is_looked_at = labels.device.type == "cpu" and labels.numel() > 0
+        if is_looked_at and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
+            raise OptionError(
+                f"labels must be from 0 to {self.num_classes - 1}, got {int(labels.min())} to "
+                f"{int(labels.max())}"
+            )
+        classes = torch.zeros(len(labels), self.num_classes, device=labels.device)
+        return classes.scatter_(1, labels.long()[:, None], 1.0)
+
+
+class MixUp(_Mix):
+    """Blends each image of a batch with the one before it, by a random share.
+
+    Args:
+        alpha: Both parameters of the beta distribution that the share is drawn from.
+        num_classes: Of labels that are numbers of classes.
+
+    Raises:
+        OptionError: A parameter is not positive.
+    """
+
+    def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
+        share = self._draw()
+        mixed = torch.empty_like(images)
+        for own, other, out in zip(_runs(images), _runs_before(images), _runs(mixed), strict=True):
+            _blend(own, other, share, out)
+        return mixed, share
+
+
+class CutMix(_Mix):
+    """Replaces a random rectangle of each image of a batch by that of the one before it.
+
+    Args:
+        alpha: Both parameters of the beta distribution that the rectangle's area is drawn from.
+        num_classes: Of labels that are numbers of classes.
+
+    Raises:
+        OptionError: A parameter is not positive.
+    """
+
+    def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
+        rows, columns, share = self._rectangle(images.shape[2], images.shape[3])
+        mixed = images.clone()
+        for other, out in zip(_runs_before(images), _runs(mixed), strict=True):
+            out[:, :, rows, columns] = other[:, :, rows, columns]
+        return mixed, share
+
+    def _rectangle(self, height: int, width: int) -> tuple[slice, slice, float]:
+        half = 0.5 * math.sqrt(1.0 - self._draw())
+        x, y = int(torch.randint(width, (1,))), int(torch.randint(height, (1,)))
+        half_width, half_height = int(half * width), int(half * height)
+        left, right = max(x - half_width, 0), min(x + half_width, width)
+        top, bottom = max(y - half_height, 0), min(y + half_height, height)
+        area = (right - left) * (bottom - top)
+        return slice(top, bottom), slice(left, right), 1.0 - area / (width * height)
+
+
+def _runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """All images but the first, and the first: in this order, each run's partners are another run."""
+    return images[1:], images[:1]
+
+
+def _runs_before(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return images[:-1], images[-1:]
+
+
+def _blend(own: torch.Tensor, other: torch.Tensor, share: float, out: torch.Tensor) -> None:
+    if own.is_floating_point():
+        torch.lerp(other, own, share, out=out)
+        return
+    rows = [_as_rows(pixels) for pixels in (own, other, out)] if own.device.type == "cpu" else []
+    if rows and own.numel() and not any(row is None for row in rows):
+        cv2.addWeighted(rows[0], share, rows[1], 1 - share, 0, dst=rows[2])
+    else:
+        out.copy_(torch.lerp(other.float(), own.float(), share).round_())
+
+
+def _as_rows(images: torch.Tensor) -> Any:
+    """The memory of images as an array with a row for each; None if they do not lie side by side."""
+    for pixels in (images, images.permute(0, 2, 3, 1)):
+        if pixels.is_contiguous():
+            return pixels.detach().numpy().reshape(len(images), -1)
+    return None
+
+
+def _mixed_labels(shares: torch.Tensor, own: float) -> torch.Tensor:
+    return shares.roll(1, 0).mul_(1.0 - own).add_(shares.mul(own))

@@ -1,0 +1,191 @@
+"""A dataset's transform, taken apart into what is done while decoding, after it, and once for a batch.
+
+    head    crops, resizes, flips at the beginning: said to the decoder as a geometry
+    body    fastload's other transforms: on each image, or on all at once
+    tail    ToDtype and Normalize at the end: once for a batch, where it is to lie or on its device
+
+A pipeline with a foreign callable in it has no such parts: it runs image by image, step by step.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fastload.errors import SlowTransformWarning
+from fastload.transforms.compose import Compose, flattened
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
+from fastload.transforms.transform import Parameters, Pixels, Transform, to_pil, to_pixels, to_tensor
+
+# After so many images it is said what foreign transforms cost.
+_IMAGES_TO_MEASURE = 32
+
+# Whole batches are faster where calls are what costs; above this size of an image, what counts is that it
+# stays in the core's cache from one step to the next.
+_WHOLE_BATCH_BYTES = 16_384
+
+
+class Drawn(NamedTuple):
+    """A pipeline with the parameters for a batch.
+
+    Attributes:
+        geometry: What is done while decoding.
+        body: Transforms and their parameters.
+        size: Of every result, (height, width); None where they differ.
+        channels: Of the results.
+    """
+
+    geometry: Geometry
+    body: list[tuple[Transform, Parameters]]
+    size: tuple[int, int] | None
+    channels: int
+
+    def applied(self, image: Pixels, position: int) -> Pixels:
+        """The body applied to one image of the batch."""
+        for step, parameters in self.body:
+            image = step.apply_checked(image, parameters[position].tolist())
+        return image
+
+
+class Pipeline:
+    """A dataset's transform, taken apart.
+
+    Args:
+        transform: A Compose, one transform of fastload's, or any callable.
+
+    Attributes:
+        dtype: Of pixels before the tail.
+        tail: What is done once for a batch; None for nothing.
+        is_foreign: Whether a callable of others is among the steps.
+    """
+
+    def __init__(self, transform: Callable[[Any], Any] | None) -> None:
+        self._steps = flattened([] if transform is None else [transform])
+        self.is_foreign = not all(isinstance(step, Transform) for step in self._steps)
+        last = len(self._steps)
+        while last and isinstance(self._steps[last - 1], (ToDtype, Normalize)):
+            last -= 1
+        tail = [step for step in self._steps[last:] if isinstance(step, Transform)]
+        self._counted = [step for step in self._steps[:last] if isinstance(step, Transform)]
+        dtypes = [step.dtype for step in self._counted if isinstance(step, ToDtype)]
+        self.dtype = dtypes[-1] if dtypes else torch.uint8
+        self.tail = Rescale.of(tail, self.dtype) if tail and not self.is_foreign else None
+        # A foreign transform by itself is what it ever was; in a Compose of ours it is what to look at.
+        self._clock = _Clock() if self.is_foreign and type(transform) is Compose else None
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Drawn:
+        """Draws all parameters for images of these sizes; of a pipeline that is not foreign."""
+        geometry = Geometry(sizes)
+        body: list[tuple[Transform, Parameters]] = []
+        channels = 3
+        for place, step in enumerate(self._counted):
+            parameters = step.draw(draws.at(place), sizes)
+            if body or not step.fold(geometry, parameters):
+                body.append((step, parameters))
+            sizes = step.sizes_after(sizes, parameters)
+            channels = step.channels_after(channels)
+        is_uniform = not (sizes != sizes[0]).any()
+        size = (int(sizes[0, 0]), int(sizes[0, 1])) if is_uniform else None
+        return Drawn(geometry, body, size, channels)
+
+    def works_on_batches(self, size: tuple[int, int], channels: int = 3) -> bool:
+        """Whether the body is faster on whole batches of images of this size."""
+        return size[0] * size[1] * channels <= _WHOLE_BATCH_BYTES
+
+    def run(self, pixels: Pixels, draws: Draws) -> Any:
+        """Runs all steps on one image: the plain path, and the only one for foreign callables.
+
+        Args:
+            pixels: (height, width, 3), uint8, writeable.
+            draws: The image's numbers.
+
+        Returns:
+            A tensor (3, height, width), or what a foreign callable at the end makes.
+        """
+        image: Any = pixels
+        is_ours = True
+        began = time.perf_counter()
+        for place, step in enumerate(self._steps if self.is_foreign else self._counted):
+            is_ours = isinstance(step, Transform)
+            if isinstance(step, Transform):
+                array = to_pixels(image)
+                sizes = np.array([array.shape[:2]], np.int64)
+                image = step.apply_checked(array, step.draw(draws.at(place), sizes)[0].tolist())
+            else:
+                image = self._foreign(step, image)
+        if self._clock is not None:
+            self._clock.add_image(time.perf_counter() - began)
+        if self.tail is not None:
+            return self.tail.of_image(image)
+        return to_tensor(image) if is_ours else image
+
+    def _foreign(self, step: Any, image: Any) -> Any:
+        began = time.perf_counter()
+        if _is_of("albumentations", step):
+            image = step(image=np.ascontiguousarray(to_pixels(image)))["image"]
+        else:
+            if isinstance(image, np.ndarray):
+                is_pil_wanted = image.dtype == np.uint8 and _is_of("torchvision", step)
+                image = to_pil(image) if is_pil_wanted else np.ascontiguousarray(image)
+            image = step(image)
+        if self._clock is not None:
+            self._clock.add_step(step, time.perf_counter() - began)
+        return image
+
+
+class _Clock:
+    """Measures foreign transforms, and says once what they cost."""
+
+    def __init__(self) -> None:
+        self._images = 0
+        self._whole_s = 0.0
+        self._foreign_s: dict[str, float] = {}
+
+    def add_step(self, step: Any, seconds: float) -> None:
+        if self._images < _IMAGES_TO_MEASURE:
+            name = f"{_home(step)}.{getattr(step, '__name__', type(step).__name__)}"
+            self._foreign_s[name] = self._foreign_s.get(name, 0.0) + seconds
+
+    def add_image(self, seconds: float) -> None:
+        self._images += 1
+        if self._images > _IMAGES_TO_MEASURE:
+            return
+        self._whole_s += seconds
+        worker = torch.utils.data.get_worker_info()
+        if self._images == _IMAGES_TO_MEASURE and (worker is None or worker.id == 0):
+            per_image = 1e6 / self._images
+            costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
+            warnings.warn(
+                f"transforms that are not fastload's run for one image after the other: {costs}, of "
+                f"{self._whole_s * per_image:.0f} us an image for all transforms (decoding not counted)",
+                SlowTransformWarning,
+                stacklevel=2,
+            )
+
+
+def _is_of(package: str, step: Any) -> bool:
+    return _home(step) == package
+
+
+def _home(step: Any) -> str:
+    """The package that a callable, or one of its classes, comes from, if it is one that is treated apart."""
+    if isinstance(step, torch.nn.Sequential) and len(step):
+        step = step[0]
+    while isinstance(step, functools.partial):
+        step = step.func
+    if isinstance(step, FunctionType):
+        modules = [step.__module__]
+    else:
+        modules = [kind.__module__ for kind in type(step).__mro__]
+    packages = [module.partition(".")[0] for module in modules]
+    known = [package for package in packages if package in ("torchvision", "albumentations")]
+    return known[0] if known else packages[0]

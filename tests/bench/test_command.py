@@ -1,0 +1,110 @@
+"""`fastload bench decode` from its command line to its files."""
+
+import argparse
+import html
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastload.bench.decoding import compare_decoding
+from fastload.cli.main import command_parser
+from fastload.errors import OptionError, SourceError
+from tests.commands import run
+from tests.folders import class_folders
+
+TINY = ("bench", "decode", "--smoke", "--images", "2", "--runs", "1")
+
+
+def test_it_writes_every_form_of_the_same_result(tmp_path):
+    files = {name: tmp_path / f"out.{name}" for name in ("json", "markdown", "html")}
+    options = [part for name, file in files.items() for part in (f"--{name}", file)]
+    done = run(*TINY, "--workers", "1", "--debug", *options)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(files["json"].read_text("utf-8"))
+    groups = {comparison["group"] for comparison in content["comparisons"]}
+    assert "Pipeline, DataLoader" in groups
+    assert all(comparison["rows"][0]["library"] == "PIL" for comparison in content["comparisons"])
+    loaded = [c for c in content["comparisons"] if c["group"] == "Pipeline, DataLoader"]
+    for comparison in loaded:
+        assert {"PIL", "OpenCV", "fastload"} <= {row["library"] for row in comparison["rows"]}
+    assert done.stdout == files["markdown"].read_text("utf-8")
+    assert content["verdict"][0] in html.unescape(files["html"].read_text("utf-8"))
+    named = {library["name"]: library for library in content["libraries"]}
+    assert {"PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "kornia", "torch"} <= named.keys()
+    assert all(library["version"] or library["reason"] for library in named.values())
+    assert "libjpeg" in named["OpenCV"]["jpeg"]
+
+
+def test_own_images_are_measured_and_json_can_be_all_of_standard_output(tmp_path):
+    class_folders(tmp_path / "photos", 9, size=(60, 70))
+    done = run(*TINY, tmp_path / "photos", "--workers", "0", "--json", "-", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    content = json.loads(done.stdout)
+    assert content["pictures"]["available"] == 9
+    assert content["pictures"]["count"] == 2
+    assert "Pipeline, DataLoader" not in {comparison["group"] for comparison in content["comparisons"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere"),
+        (["--images", "0"], "images must be at least 1, got 0"),
+        (["--workers", "-1"], "workers must be at least 0, got -1"),
+        (["--html", "no/such/folder.html"], "--html must name a file"),
+        (["--html", "-", "--json", "-"], "can go to standard output"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence_at_once(arguments, said, tmp_path):
+    done = run(*TINY, *arguments, "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_folder_without_images_is_an_error(tmp_path):
+    with pytest.raises(SourceError, match="must hold images"):
+        compare_decoding(tmp_path)
+
+
+def test_no_run_is_an_error():
+    with pytest.raises(OptionError, match="runs must be at least 1"):
+        compare_decoding(runs=0)
+
+
+def test_terminal_gets_tables_and_the_answer_last():
+    master, slave = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "fastload", *TINY, "--workers", "0"]
+    with subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=environment) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                block = os.read(master, 65536)
+            except OSError:  # Linux's way to say that the other end is closed
+                break
+            if not block:
+                break
+            shown += block
+    os.close(master)
+    text = shown.decode(errors="replace")
+    assert process.returncode == 0, text
+    assert "INTER_AREA" in text
+    assert text.rindex("PIL or OpenCV?") > text.rindex("At a glance")
+    assert "On this machine OpenCV is faster at" in text.replace("\r\n", " ")
+
+
+def test_page_of_the_command_line_names_every_option():
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    bench = next(a for a in command_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    kinds = next(a for a in bench.choices["bench"]._actions if isinstance(a, argparse._SubParsersAction))
+    for name, command in kinds.choices.items():
+        assert f"fastload bench {name}" in page
+        for option in (o for action in command._actions for o in action.option_strings if o[:2] == "--"):
+            assert f"`{option}" in page

@@ -1,0 +1,143 @@
+"""Reports: well-formed, escaped, in need of nothing beside themselves."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from fastload.bench.result import Library, Missing
+from fastload.report.decoding import decoding_document, decoding_json
+from fastload.report.document import Bar, Column, Document, Row, Section, Table, figure
+from fastload.report.html import to_html
+from fastload.report.markdown import to_markdown
+from tests.bench.results import CLOSE, OTHER, bench_of, comparison, row
+
+NASTY = "<script>alert('x')</script> | \"& `code` [link](http://a.b)"
+VOID = {"meta", "br", "rect", "line"}
+
+
+class Balanced(HTMLParser):
+    """Fails where an element is closed that is not open."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def parsed(page):
+    parser = Balanced()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+@pytest.fixture
+def bench():
+    rows = row("PIL", (1.0, 2.0, 3.0)), row("OpenCV", 0.5, CLOSE), row("fastload", 0.25)
+    missing = [Missing("kornia", "resize", NASTY)]
+    return bench_of(
+        comparison(*rows, title=NASTY, missing=missing),
+        comparison(row("PIL", 1.0), row("OpenCV", 2.0, None), group="Resize", title="shrink it"),
+        comparison(row("PIL", 1.0), row("OpenCV", 2.0, OTHER), group="Pipeline, DataLoader", title="all"),
+        libraries=[Library("simplejpeg", None, reason="not installed")],
+        notes=("one is left out",),
+    )
+
+
+def test_html_is_balanced_and_shows_every_word_as_it_is(bench):
+    page = to_html(decoding_document(bench))
+    parser = parsed(page)
+    assert page.startswith("<!doctype html>")
+    assert "script" not in {tag for tag, _ in parser.seen}
+    for text in (NASTY, "PIL or OpenCV?", "not installed", "one is left out", "A processor"):
+        assert text in parser.text
+
+
+def test_html_needs_nothing_beside_itself(bench):
+    page = to_html(decoding_document(bench))
+    names = {name for _, attributes in parsed(page).seen for name in attributes}
+    assert not names & {"src", "href", "onclick"}
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_html_has_a_bar_with_a_whisker_for_each_row(bench):
+    seen = parsed(to_html(decoding_document(bench))).seen
+    assert [tag for tag, _ in seen].count("svg") == 7 + 3
+    assert {a["class"] for tag, a in seen if tag == "rect"} == {"reference", "contender", "own", "other"} - {
+        "other"
+    }
+
+
+def test_bars_are_as_long_as_their_values():
+    bars = [Row((Bar(50.0, 40.0, 100.0),)), Row((Bar(25.0),))]
+    page = to_html(Document("t", (), (Section("s", (), (Table("", (Column("c", "bars"),), tuple(bars)),)),)))
+    rectangles = [attributes for tag, attributes in parsed(page).seen if tag == "rect"]
+    assert [rectangle["width"] for rectangle in rectangles] == ["50.00%", "25.00%"]
+    lines = [attributes for tag, attributes in parsed(page).seen if tag == "line"]
+    assert [(line["x1"], line["x2"]) for line in lines] == [
+        ("40.00%", "100.00%"),
+        ("40.00%", "40.00%"),
+        ("100.00%", "100.00%"),
+    ]
+
+
+def test_ratios_go_both_ways_from_the_middle():
+    rows = tuple(Row((Bar(value),)) for value in (4.0, 0.5, 1.0))
+    page = to_html(Document("t", (), (Section("s", (), (Table("", (Column("c", "ratios"),), rows),)),)))
+    rectangles = [attributes for tag, attributes in parsed(page).seen if tag == "rect"]
+    assert [(r["x"], r["width"]) for r in rectangles] == [
+        ("50.00%", "50.00%"),
+        ("25.00%", "25.00%"),
+        ("50.00%", "0.00%"),
+    ]
+
+
+def test_markdown_tables_have_a_cell_for_each_column(bench):
+    text = to_markdown(decoding_document(bench))
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    widths = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
+    starts = [place for place, line in enumerate(lines) if line.startswith("|--")]
+    assert len(starts) == 1 + 3 + 1
+    for place in starts:
+        assert widths[place - 1] == widths[place] == widths[place + 1]
+    assert "<script>" not in text.replace(r"\<script\>", "")
+
+
+def test_markdown_shows_differences_and_what_is_missing(bench):
+    text = to_markdown(decoding_document(bench))
+    assert "| OpenCV | call | 2 | 2–2 | 4.00 | ≈ 0.50, 40 |" in text
+    assert "kornia, resize, is missing" in text
+    assert "| simplejpeg | not installed |" in text
+
+
+def test_json_holds_every_run_and_the_verdict(bench):
+    content = json.loads(decoding_json(bench))
+    first = content["comparisons"][0]["rows"][0]
+    assert first["seconds"] == [1.0, 2.0, 3.0]
+    assert first["images_per_s"] == 0.5
+    assert content["comparisons"][0]["rows"][1]["likeness"] == "close"
+    assert content["comparisons"][1]["rows"][1]["likeness"] is None
+    assert content["verdict"][0].startswith("On this machine")
+    assert content["libraries"][2]["reason"] == "not installed"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.12345, "0.123"), (12.34, "12.3"), (1234.0, "1 230"), (123456.0, "123 000")]
+)
+def test_figures_have_three_digits(value, text):
+    assert figure(value) == text

@@ -1,0 +1,62 @@
+"""What the tests of transforms share: pictures, torchvision's view of them, draws, distributions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastload.transforms.draws import Draws
+from tests.images.pictures import photo
+
+# Heights and widths: usual, odd, tall, wide, tiny.
+SIZES = [(64, 48), (33, 75), (90, 7), (5, 81), (2, 3), (1, 9), (1, 1)]
+
+
+def picture(size: tuple[int, int], kind: str = "photo", seed: int = 0) -> np.ndarray:
+    """A picture: a `photo`, `noise`, `grey` in three channels, `flat`, or `one` channel of a photo."""
+    rng = np.random.default_rng(seed)
+    if kind == "noise":
+        return rng.integers(0, 256, (*size, 3), np.uint8)
+    if kind == "flat":
+        return np.full((*size, 3), (3, 77, 255), np.uint8)
+    pixels = photo(*size, seed, noise=20)
+    if kind == "grey":
+        return np.repeat(pixels[:, :, :1], 3, axis=2)
+    return np.ascontiguousarray(pixels[:, :, :1]) if kind == "one" else pixels
+
+
+KINDS = ["photo", "noise", "grey", "flat", "one"]
+
+
+def to_tensor(pixels: np.ndarray) -> torch.Tensor:
+    """(height, width, channels) as torchvision takes it, contiguous."""
+    return torch.from_numpy(np.moveaxis(pixels, -1, -3).copy())
+
+
+def to_array(image: torch.Tensor) -> np.ndarray:
+    """A tensor (channels, height, width) as an array (height, width, channels)."""
+    return np.moveaxis(image.numpy(), -3, -1)
+
+
+def keys(count: int, seed: int = 0) -> Draws:
+    """Numbers for so many images."""
+    return Draws(np.random.default_rng(seed).integers(0, 1 << 63, count, np.uint64))
+
+
+def drawn(transform: Any, size: tuple[int, int], count: int = 20_000, seed: int = 0) -> np.ndarray:
+    """Parameters for so many images of one size."""
+    return transform.draw(keys(count, seed), np.tile(np.array([size], np.int64), (count, 1)))
+
+
+def assert_same_distribution(ours: Sequence[float], theirs: Sequence[float]) -> None:
+    """Requires two samples to be of one distribution: Kolmogorov and Smirnov's distance.
+
+    Samples of one distribution exceed the bound once in a million times.
+    """
+    first, second = np.sort(np.asarray(ours, float)), np.sort(np.asarray(theirs, float))
+    places = np.concatenate((first, second))
+    shares = [np.searchsorted(sample, places, side="right") / len(sample) for sample in (first, second)]
+    distance = np.abs(shares[0] - shares[1]).max()
+    bound = np.sqrt(np.log(2e6) / 2) * np.sqrt(1 / len(first) + 1 / len(second))
+    assert distance <= bound, f"{distance:.4f} apart, at most {bound:.4f} expected"

@@ -1,0 +1,209 @@
+"""MixUp and CutMix, against torchvision's, which draws the same from torch's generator."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, default_collate
+
+import fastload.transforms as T
+from fastload.errors import OptionError
+from tests.transforms.tolerances import TOLERANCES
+
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+FORMATS = [torch.contiguous_format, torch.channels_last]
+BOTH = pytest.mark.parametrize("name", ["MixUp", "CutMix"])
+
+
+def batch(dtype=torch.float32, memory_format=torch.contiguous_format, count=7, channels=3, size=(19, 30)):
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randint(0, 256, (count, channels, *size), generator=generator).to(dtype)
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    return images.to(memory_format=memory_format), labels
+
+
+def both(name, images, labels, seed, **options):
+    """What ours and torchvision's make of a batch, drawing from the same seed."""
+    results = []
+    for module in (T, v2):
+        torch.manual_seed(seed)
+        results.append(getattr(module, name)(num_classes=10, **options)(images, labels))
+    return results
+
+
+@BOTH
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_mixed_images_and_labels_are_torchvisions(name, memory_format, alpha, count):
+    images, labels = batch(memory_format=memory_format, count=count)
+    for seed in range(5):
+        (ours, our_labels), (theirs, their_labels) = both(name, images / 255, labels, seed, alpha=alpha)
+        torch.testing.assert_close(ours, theirs, atol=TOLERANCES["mix"].levels, rtol=0)
+        torch.testing.assert_close(our_labels, their_labels, atol=1e-6, rtol=0)
+        assert ours.is_contiguous(memory_format=memory_format)
+
+
+@BOTH
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_mixed_bytes_are_torchvisions_rounded(name, memory_format, channels):
+    images, labels = batch(torch.uint8, memory_format, channels=channels)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        ours, our_labels = getattr(T, name)(num_classes=10)(images, labels)
+        torch.manual_seed(seed)
+        theirs, their_labels = getattr(v2, name)(num_classes=10)(images.double(), labels)
+        assert ours.dtype == torch.uint8
+        assert ours.is_contiguous(memory_format=memory_format)
+        torch.testing.assert_close(ours.double(), theirs, atol=TOLERANCES["mix of bytes"].levels, rtol=0)
+        torch.testing.assert_close(our_labels, their_labels, atol=1e-6, rtol=0)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_type_is_kept(name, dtype):
+    images, labels = batch(dtype)
+    mixed, _ = getattr(T, name)(num_classes=10)(images, labels)
+    assert mixed.dtype == dtype
+
+
+@BOTH
+def test_images_that_do_not_lie_side_by_side_are_mixed_too(name):
+    images, labels = batch(torch.uint8, size=(20, 60))
+    torch.manual_seed(1)
+    expected, _ = getattr(T, name)(num_classes=10)(images[:, :, :, ::2].contiguous(), labels)
+    torch.manual_seed(1)
+    mixed, _ = getattr(T, name)(num_classes=10)(images[:, :, :, ::2], labels)
+    assert (mixed.int() - expected.int()).abs().max() <= 1  # half a level may go up or down
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_the_batch_given_stays_as_it_is(name, dtype):
+    images, labels = batch(dtype)
+    before = images.clone(), labels.clone()
+    getattr(T, name)(num_classes=10)(images, labels)
+    assert torch.equal(images, before[0])
+    assert torch.equal(labels, before[1])
+
+
+@BOTH
+def test_pairs_come_as_they_went(name):
+    mix = getattr(T, name)(num_classes=10)
+    images, labels = batch()
+    results = []
+    for arguments in (
+        (images, labels),
+        ([images, labels],),
+        ((images, labels),),
+        ([images, labels, "extra"],),
+    ):
+        torch.manual_seed(0)
+        results.append(mix(*arguments))
+    assert [type(result) for result in results] == [tuple, list, tuple, list]
+    assert results[3][2] == "extra"
+    for mixed, shares, *_ in results:
+        assert torch.equal(mixed, results[0][0])
+        assert torch.equal(shares, results[0][1])
+
+
+@BOTH
+def test_shares_of_classes_are_mixed_as_they_are(name):
+    images, labels = batch()
+    shares = torch.nn.functional.one_hot(labels, 10)
+    torch.manual_seed(0)
+    _, expected = getattr(T, name)(num_classes=10)(images, labels)
+    for given in (shares, shares.float()):
+        torch.manual_seed(0)
+        _, mixed = getattr(T, name)()(images, given)
+        assert torch.equal(mixed, expected)
+
+
+@BOTH
+def test_it_ends_a_collate_function(name):
+    mix = getattr(T, name)(num_classes=2)
+    dataset = [(torch.full((3, 8, 8), number % 256, dtype=torch.uint8), number % 2) for number in range(8)]
+    loader = DataLoader(dataset, batch_size=4, collate_fn=lambda samples: mix(default_collate(samples)))
+    for images, labels in loader:
+        assert images.shape == (4, 3, 8, 8)
+        torch.testing.assert_close(labels.sum(1), torch.ones(4))
+
+
+@BOTH
+def test_it_survives_a_pickle_and_shows_its_parameters(name):
+    mix = getattr(T, name)(alpha=0.5, num_classes=10)
+    images, labels = batch()
+    results = []
+    for each in (mix, pickle.loads(pickle.dumps(mix)), copy.deepcopy(mix)):
+        torch.manual_seed(0)
+        results.append(each(images, labels)[0])
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert repr(mix) == f"{name}(alpha=0.5, num_classes=10)"
+
+
+@BOTH
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16])
+@pytest.mark.parametrize("memory_format", FORMATS)
+def test_on_a_device_it_is_what_it_is_on_the_cpu(name, dtype, memory_format):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    images, labels = batch(dtype, memory_format)
+    torch.manual_seed(0)
+    expected, expected_labels = getattr(T, name)(num_classes=10)(images, labels)
+    torch.manual_seed(0)
+    mixed, mixed_labels = getattr(T, name)(num_classes=10)(images.cuda(), labels.cuda())
+    assert mixed.is_cuda
+    assert mixed.is_contiguous(memory_format=memory_format)
+    assert (mixed.cpu().double() - expected.double()).abs().max() <= (0.25 if dtype == torch.float16 else 1)
+    torch.testing.assert_close(mixed_labels.cpu(), expected_labels)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0}, "alpha must be a number above 0, got 0"),
+        ({"alpha": "1"}, "alpha must be a number above 0, got '1'"),
+        ({"num_classes": 0}, "num_classes must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_parameters_are_checked(name, options, message):
+    with pytest.raises(OptionError, match=message):
+        getattr(T, name)(**options)
+
+
+@BOTH
+def test_batches_are_checked(name):
+    images, labels = batch()
+    classless = getattr(T, name)()
+    mix = getattr(T, name)(num_classes=10)
+    for call, arguments, message in (
+        (mix, (images,), "must be given images and labels, got Tensor"),
+        (mix, ({"image": images},), "must be given images and labels, got dict"),
+        (mix, (images.numpy(), labels), "takes tensors of images and labels, got ndarray and Tensor"),
+        (mix, (images[0], labels), "takes uint8 or floating-point images"),
+        (mix, (images.int(), labels), "takes uint8 or floating-point images .* got torch.int32"),
+        (mix, (images, labels[1:]), "labels must be .* got \\(6,\\) for 7 images"),
+        (mix, (images, labels.float()), "labels must be whole numbers below num_classes"),
+        (classless, (images, labels), "labels must be .* num_classes=None"),
+        (mix, (images, torch.ones(7, 9)), "labels must be shares of 10 classes, got 9"),
+        (mix, (images, labels + 8), "labels must be from 0 to 9, got"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            call(*arguments)
+
+
+def test_shares_follow_the_beta_distribution():
+    torch.manual_seed(0)
+    images, labels = torch.zeros(2, 1, 1, 1), torch.tensor([0, 1])
+    mix = T.MixUp(alpha=0.3, num_classes=2)
+    shares = np.array([float(mix(images, labels)[1][0, 0]) for _ in range(3000)])
+    # The variance of Beta(a, a) is 1 / (4 (2 a + 1)).
+    assert abs(shares.mean() - 0.5) < 0.04
+    assert abs(shares.var() - 1 / (4 * 1.6)) < 0.01

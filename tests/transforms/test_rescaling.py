@@ -1,0 +1,79 @@
+"""ToDtype and Normalize, against torchvision's."""
+
+import numpy as np
+import pytest
+import torch
+
+import fastload.transforms as T
+from fastload.errors import OptionError
+from tests.transforms.samples import KINDS, picture, to_array, to_tensor
+from tests.transforms.tolerances import TOLERANCES
+
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def assert_near(ours, theirs, step):
+    """Within the table's tolerance, of which a level is `step` here, or of what the type can tell apart."""
+    assert ours.dtype == theirs.dtype
+    assert ours.shape == theirs.shape
+    precision = torch.finfo(theirs.dtype).eps * 3 if theirs.dtype.is_floating_point else 0
+    limit = TOLERANCES["rescale"].levels * step + precision * theirs.abs().max()
+    assert (ours.double() - theirs.double()).abs().max() <= limit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.uint8])
+def test_types_are_changed_as_torchvision_does(dtype, scale, kind):
+    image = to_tensor(picture((13, 20), kind))
+    ours, theirs = T.ToDtype(dtype, scale=scale)(image), v2.ToDtype(dtype, scale=scale)(image)
+    assert_near(ours, theirs, 1 / 255 if scale else 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("std", [STD, [3.0, 0.01, 1.0]])
+def test_normalised_pixels_are_torchvisions(dtype, std):
+    image = v2.ToDtype(dtype, scale=True)(to_tensor(picture((13, 20))))
+    ours, theirs = T.Normalize(MEAN, std)(image), v2.Normalize(MEAN, std)(image)
+    assert_near(ours, theirs, 1 / 255 / min(std))
+
+
+def test_one_channel_is_normalised_by_one_mean():
+    image = v2.ToDtype(torch.float32, scale=True)(to_tensor(picture((13, 20), "one")))
+    assert_near(T.Normalize([0.5], [0.25])(image), v2.Normalize([0.5], [0.25])(image), 1 / 64)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_read_only_and_mirrored_images_are_normalised(reverse):
+    pixels = picture((13, 20)).astype(np.float32)
+    view = pixels[:, ::-1] if reverse else pixels
+    expected = to_array(v2.Normalize(MEAN, STD)(to_tensor(view)))
+    view.flags.writeable = False
+    np.testing.assert_allclose(T.Normalize(MEAN, STD).apply(view, ()), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (T.ToDtype, {"dtype": torch.int64}, "dtype must be a floating-point type .* got torch.int64"),
+        (T.ToDtype, {"dtype": "float32"}, "dtype must be .* got 'float32'"),
+        (T.Normalize, {"mean": [0.5], "std": [0.5, 0.5]}, "mean and std must have a number for each channel"),
+        (T.Normalize, {"mean": [0.5], "std": [0.0]}, "std none of 0"),
+        (T.Normalize, {"mean": [], "std": []}, "mean and std must have"),
+    ],
+)
+def test_parameters_are_checked(make, options, message):
+    with pytest.raises(OptionError, match=message):
+        make(**options)
+
+
+def test_bytes_are_not_normalised():
+    with pytest.raises(OptionError, match=r"Normalize must be given floating-point pixels, got torch\.uint8"):
+        T.Normalize(MEAN, STD)(picture((4, 4)))
+
+
+def test_channels_and_means_are_as_many():
+    with pytest.raises(OptionError, match="a mean and std for each of 3 channels, got 2"):
+        T.Normalize([0.1, 0.2], [1.0, 1.0])(picture((4, 4)).astype(np.float32))

@@ -1,0 +1,276 @@
+"""What holds for every transform: kinds of images, batches, inputs, counted draws, pickles, reprs."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fastload.transforms as T
+from fastload.errors import OptionError
+from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.transform import to_pixels
+from tests.transforms.samples import drawn, picture, to_array, to_tensor
+
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+BYTES = {
+    "CenterCrop": T.CenterCrop((20, 31)),
+    "CenterCrop, padded": T.CenterCrop((60, 31)),
+    "ColorJitter": T.ColorJitter(0.4, 0.4, 0.4, 0.2),
+    "GaussianBlur": T.GaussianBlur((5, 3)),
+    "Grayscale": T.Grayscale(),
+    "Grayscale, 3": T.Grayscale(3),
+    "Pad": T.Pad((1, 2, 3, 4), 9),
+    "RandAugment": T.RandAugment(),
+    "RandomAffine": T.RandomAffine(30, (0.1, 0.1), (0.8, 1.2), 10, "bilinear"),
+    "RandomApply": T.RandomApply([T.ColorJitter(0.5), T.RandomRotation(20)]),
+    "RandomCrop": T.RandomCrop(29, padding=(2, 3)),
+    "RandomCrop, mirrored": T.RandomCrop(29, padding=4, padding_mode="reflect"),
+    "RandomErasing": T.RandomErasing(0.8, value="random"),
+    "RandomGrayscale": T.RandomGrayscale(0.5),
+    "RandomHorizontalFlip": T.RandomHorizontalFlip(),
+    "RandomResizedCrop": T.RandomResizedCrop((20, 24)),
+    "RandomRotation": T.RandomRotation(45),
+    "RandomRotation, expanded": T.RandomRotation((30, 30), expand=True),
+    "RandomVerticalFlip": T.RandomVerticalFlip(),
+    "Resize": T.Resize((19, 60)),
+    "ToDtype": T.ToDtype(torch.float32, scale=True),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+}
+FLOATS = {"Normalize": T.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])}
+EVERY = BYTES | FLOATS
+SIZE = (37, 53)
+
+every = pytest.mark.parametrize("name", EVERY)
+
+
+def image_for(name, seed=0):
+    pixels = picture(SIZE, "photo", seed)
+    return pixels.astype(np.float32) / 255 if name in FLOATS else pixels
+
+
+def torch_seeded(transform, image):
+    torch.manual_seed(4)
+    return transform(image)
+
+
+def test_every_transform_is_here():
+    batches_and_bases = {"Compose", "CutMix", "MixUp", "Transform"}
+    assert {type(transform).__name__ for transform in EVERY.values()} == set(T.__all__) - batches_and_bases
+
+
+@every
+def test_parameters_are_a_row_for_each_image(name):
+    transform = EVERY[name]
+    rows = drawn(transform, SIZE, 5)
+    assert rows.shape == (5, transform.width)
+    assert rows.dtype == np.float64
+    assert drawn(transform, SIZE, 0).shape == (0, transform.width)
+
+
+@every
+def test_a_batch_is_what_its_images_are(name):
+    transform = EVERY[name]
+    images = np.stack([image_for(name, seed) for seed in range(7)])
+    rows = drawn(transform, SIZE, 7)
+    expected = np.stack(
+        [transform.apply(image, row) for image, row in zip(images, rows.tolist(), strict=True)]
+    )
+    result = transform.apply_batch(images.copy(), rows)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@every
+def test_a_batch_of_one_image_is_that_image(name):
+    transform, image = EVERY[name], image_for(name)
+    rows = drawn(transform, SIZE, 1)
+    expected = transform.apply(image, rows[0].tolist())
+    np.testing.assert_array_equal(transform.apply_batch(image[None].copy(), rows)[0], expected)
+
+
+@every
+def test_a_batch_is_written_where_it_is_to_lie(name):
+    transform = EVERY[name]
+    images = np.stack([image_for(name, seed) for seed in range(4)])
+    rows = drawn(transform, SIZE, 4)
+    expected = transform.apply_batch(images.copy(), rows)
+    out = np.full(expected.shape, 99, expected.dtype)
+    transform.apply_batch_into(images.copy(), rows, out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@every
+def test_the_image_given_stays_as_it_is(name):
+    transform, image = EVERY[name], image_for(name)
+    before = image.copy()
+    image.flags.writeable = False
+    for row in drawn(transform, SIZE, 12).tolist():
+        transform.apply(image, row)
+    np.testing.assert_array_equal(image, before)
+
+
+@every
+def test_strides_make_no_difference(name):
+    transform, image = EVERY[name], image_for(name)
+    planar = np.moveaxis(np.ascontiguousarray(np.moveaxis(image, 2, 0)), 0, 2)
+    part = np.pad(image, ((2, 3), (5, 1), (0, 0)))[2:-3, 5:-1]
+    mirrored = np.ascontiguousarray(image[::-1, ::-1])[::-1, ::-1]
+    for row in drawn(transform, SIZE, 6).tolist():
+        expected = transform.apply(image, row)
+        for view in (planar, part, mirrored):
+            np.testing.assert_array_equal(transform.apply(view, row), expected)
+
+
+@every
+def test_sizes_and_channels_are_as_foretold(name):
+    transform, image = EVERY[name], image_for(name)
+    rows = drawn(transform, SIZE, 6)
+    sizes = transform.sizes_after(np.tile(np.array([SIZE]), (6, 1)), rows)
+    for row, size in zip(rows.tolist(), sizes.tolist(), strict=True):
+        assert transform.apply(image, row).shape == (*size, transform.channels_after(3))
+
+
+@every
+def test_kinds_of_images_come_as_they_went(name):
+    transform, pixels = EVERY[name], image_for(name)
+    expected = torch_seeded(transform, pixels)
+    assert isinstance(expected, np.ndarray)
+    tensor = torch_seeded(transform, to_tensor(pixels))
+    assert isinstance(tensor, torch.Tensor)
+    np.testing.assert_array_equal(to_array(tensor), expected)
+    if name in BYTES and expected.dtype == np.uint8:
+        image = torch_seeded(transform, Image.fromarray(pixels))
+        assert isinstance(image, Image.Image)
+        np.testing.assert_array_equal(to_pixels(image), expected)
+
+
+@pytest.mark.gpu
+@every
+def test_tensors_of_a_device_stay_there(name):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    transform, tensor = EVERY[name], to_tensor(image_for(name))
+    result = torch_seeded(transform, tensor.cuda())
+    assert result.is_cuda
+    np.testing.assert_array_equal(result.cpu(), torch_seeded(transform, tensor))
+
+
+@every
+def test_one_channel_is_taken_where_torchvision_takes_it(name):
+    if name == "Normalize":
+        pytest.skip("has three means")
+    transform, pixels = EVERY[name], picture(SIZE, "one")
+    flat = torch_seeded(transform, pixels[:, :, 0])
+    assert flat.ndim == (3 if transform.channels_after(1) == 3 else 2)
+    np.testing.assert_array_equal(flat.reshape(*flat.shape[:2], -1), torch_seeded(transform, pixels))
+
+
+@every
+def test_a_batch_called_has_parameters_for_each_image(name):
+    transform = EVERY[name]
+    images = np.stack([image_for(name)] * 3)
+    torch.manual_seed(4)
+    results = transform(images)
+    torch.manual_seed(4)
+    tensors = transform(to_tensor(images))
+    np.testing.assert_array_equal(to_array(tensors), results)
+    assert len(results) == 3
+
+
+def parameters(transform, seed, indices, place):
+    with epoch_seed(seed):
+        draws = draws_for(indices).at(place)
+    return transform.draw(draws, np.tile(np.array([SIZE]), (len(indices), 1)))
+
+
+RANDOM = [
+    name for name, transform in EVERY.items() if name.startswith(("Random", "Rand", "Color", "Gauss", "Triv"))
+]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_draws_do_not_depend_on_the_batch(name):
+    transform = EVERY[name]
+    together = parameters(transform, 3, range(30), 1)
+    np.testing.assert_array_equal(parameters(transform, 3, [4, 29, 11], 1), together[[4, 29, 11]])
+    np.testing.assert_array_equal(parameters(transform, 3, [17], 1), together[[17]])
+
+
+@pytest.mark.parametrize("name", [name for name in RANDOM if name != "RandomRotation, expanded"])
+def test_other_epochs_and_places_draw_other_parameters(name):
+    transform = EVERY[name]
+    one = parameters(transform, 3, range(30), 1)
+    assert not np.array_equal(parameters(transform, 4, range(30), 1), one)
+    assert not np.array_equal(parameters(transform, 3, range(30), 2), one)
+    assert not np.array_equal(parameters(transform, 3, range(30, 60), 1), one)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_outside_of_an_epoch_torchs_seed_decides(name):
+    transform, pixels = EVERY[name], image_for(name)
+    state = np.random.get_state()[1].copy()
+    np.testing.assert_array_equal(torch_seeded(transform, pixels), torch_seeded(transform, pixels))
+    np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+@every
+def test_a_pickle_draws_and_does_the_same(name):
+    transform, image = EVERY[name], image_for(name)
+    rows = drawn(transform, SIZE, 4)
+    for twin in (pickle.loads(pickle.dumps(transform)), copy.deepcopy(transform)):
+        np.testing.assert_array_equal(drawn(twin, SIZE, 4), rows)
+        for row in rows.tolist():
+            np.testing.assert_array_equal(twin.apply(image, row), transform.apply(image, row))
+        assert repr(twin) == repr(transform)
+
+
+@every
+def test_the_repr_is_the_call_that_makes_it(name):
+    transform = EVERY[name]
+    again = eval(repr(transform), {**vars(T), "torch": torch})
+    assert repr(again) == repr(transform)
+    np.testing.assert_array_equal(drawn(again, SIZE, 4), drawn(transform, SIZE, 4))
+
+
+@pytest.mark.parametrize("name", [name for name, each in BYTES.items() if not each.takes_any_dtype])
+def test_other_types_than_bytes_are_refused_in_one_sentence(name):
+    with pytest.raises(OptionError, match="takes uint8 pixels, got float32: put it before"):
+        EVERY[name](picture(SIZE).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", [name for name, each in EVERY.items() if each.takes_any_dtype])
+def test_floats_are_taken_where_it_is_said(name):
+    image = picture(SIZE).astype(np.float32)
+    assert EVERY[name](image).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "image", [None, "photo.jpg", [[1, 2], [3, 4]], np.zeros(4, np.uint8), torch.zeros(4)]
+)
+def test_what_is_no_image_is_refused(image):
+    with pytest.raises(OptionError, match="an image must be"):
+        T.RandomHorizontalFlip()(image)
+
+
+def test_images_without_pixels_are_refused():
+    with pytest.raises(OptionError, match=r"not empty, got ndarray of shape \(0, 4, 3\)"):
+        T.Pad(1)(np.zeros((0, 4, 3), np.uint8))
+
+
+def test_parameters_names_and_defaults_are_torchvisions():
+    import inspect
+
+    for name in T.__all__:
+        if name == "Transform":
+            continue
+        ours = inspect.signature(getattr(T, name)).parameters
+        theirs = inspect.signature(getattr(v2, name)).parameters
+        common = {key: value for key, value in theirs.items() if key not in ("labels_getter", "transforms")}
+        if name not in ("Compose",):
+            assert list(ours) == [key for key in theirs if key != "labels_getter"]
+        for key, value in common.items():
+            assert ours[key].default == value.default, f"{name}({key})"
