@@ -28,6 +28,7 @@ __all__ = [
     "SourceError",
     "ToolMissingError",
     "pack",
+    "transforms",
     "unpack",
     "verify",
 ]
@@ -55,6 +56,7 @@ _MODULES = {
 }
 
 if TYPE_CHECKING:
+    from fastload import transforms
     from fastload.dataset import FolderDataset, PackedDataset
     from fastload.errors import (
         DamageError,
@@ -77,6 +79,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "transforms":
+        return importlib.import_module("fastload.transforms")
     if name not in _MODULES:
         raise AttributeError(f"module 'fastload' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"fastload.{_MODULES[name]}"), name)

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from fastload.images.region import Box
 from fastload.images.resize import resize, resize_into
 from fastload.recycling import recycled
-from fastload.transforms.cropping import windows_into
 from fastload.transforms.draws import Draws
 from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.windows import windows_into
 
 Pixels = NDArray[np.uint8]
 

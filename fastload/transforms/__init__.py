@@ -11,10 +11,11 @@ docs/transforms.md says what each one does differently, and what any other libra
 from fastload.transforms.blurring import GaussianBlur
 from fastload.transforms.colour import ColorJitter, Grayscale, RandomGrayscale
 from fastload.transforms.compose import Compose, RandomApply
-from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop, RandomResizedCrop
+from fastload.transforms.cropping import CenterCrop, RandomCrop, RandomResizedCrop
 from fastload.transforms.erasing import RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.mixing import CutMix, MixUp
+from fastload.transforms.padding import Pad
 from fastload.transforms.policies import RandAugment, TrivialAugmentWide
 from fastload.transforms.rescaling import Normalize, ToDtype
 from fastload.transforms.resizing import Resize

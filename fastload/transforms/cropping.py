@@ -1,4 +1,4 @@
-"""Crops: a part of an image at its middle, or anywhere, resized or not; and padding."""
+"""Crops: a part of an image at its middle, or anywhere, resized or not."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.recycling import recycled
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.padding import Pad, crop_padded, pad_batch
 from fastload.transforms.transform import (
     Parameters,
     Pixels,
@@ -24,16 +23,9 @@ from fastload.transforms.transform import (
     to_resampling,
     to_size,
 )
+from fastload.transforms.windows import windows_into, windows_over_black_into
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as torchvision's
-
-# torchvision's padding modes, as OpenCV calls them; `reflect` does not repeat the last row, `symmetric` does.
-_BORDERS = {
-    "constant": cv2.BORDER_CONSTANT,
-    "edge": cv2.BORDER_REPLICATE,
-    "reflect": cv2.BORDER_REFLECT_101,
-    "symmetric": cv2.BORDER_REFLECT,
-}
 
 
 class CenterCrop(Transform):
@@ -227,149 +219,12 @@ class RandomCrop(Transform):
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
         """See `apply_batch`."""
         offsets = parameters[:, :2].astype(np.int64)
+        is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, images.shape[3]))
+        if is_black and windows_over_black_into(images, offsets, out):
+            return
         size = np.array(images.shape[1:3])
         before = np.maximum(-offsets.min(axis=0), 0)
         after = np.maximum(offsets.max(axis=0) + self.size - size, 0)
         (top, left), (bottom, right) = before.tolist(), after.tolist()
         padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
         windows_into(padded, offsets + before, out)
-
-
-class Pad(Transform):
-    """Pads an image.
-
-    Args:
-        padding: Pixels at each side: one number, (left and right, top and bottom) or (left, top, right,
-            bottom).
-        fill: The padding's colour: a number, or one for each channel.
-        padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
-
-    Raises:
-        OptionError: A parameter is none of these.
-    """
-
-    takes_any_dtype = True
-
-    def __init__(
-        self, padding: int | Sequence[int], fill: float | Sequence[float] = 0, padding_mode: str = "constant"
-    ) -> None:
-        if padding_mode not in _BORDERS:
-            raise OptionError(f"padding_mode must be one of {', '.join(_BORDERS)}, got {padding_mode!r}")
-        self.padding = padding
-        self.fill = fill
-        self.padding_mode = padding_mode
-        self.sides = _sides(padding)
-        to_colour(fill)
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The sizes with padding."""
-        left, top, right, bottom = self.sides
-        return sizes + np.array([top + bottom, left + right], np.int64)
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Pads."""
-        left, top, right, bottom = self.sides
-        return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
-
-    def __repr__(self) -> str:
-        return f"Pad(padding={self.padding!r}, fill={self.fill!r}, padding_mode={self.padding_mode!r})"
-
-
-def pad(
-    image: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any = 0, mode: str = "constant"
-) -> Pixels:
-    """Pads an image with rows before and after, and columns."""
-    if not (any(rows) or any(columns)):
-        return image
-    channels = image.shape[2]
-    if mode in ("reflect", "symmetric"):
-        _require_enough(image, rows, columns, mode)
-    padded = cv2.copyMakeBorder(image, *rows, *columns, _BORDERS[mode], value=_levels(fill, image).tolist())
-    return padded.reshape(*padded.shape[:2], channels)
-
-
-def pad_batch(
-    images: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any, mode: str
-) -> Pixels:
-    """Pads images of one size."""
-    if mode != "constant":
-        return np.stack([pad(image, rows, columns, fill, mode) for image in images])
-    count, height, width, channels = images.shape
-    shape = (count, height + sum(rows), width + sum(columns), channels)
-    padded = recycled(shape, images.dtype)
-    bottom, right = rows[0] + height, columns[0] + width
-    # A row at a time: colours of three numbers each would be as many small copies as there are pixels.
-    colours = np.tile(_levels(fill, images)[:channels], shape[2])
-    flat = padded.reshape(count, shape[1], shape[2] * channels)
-    flat[:, : rows[0]] = colours
-    flat[:, bottom:] = colours
-    flat[:, rows[0] : bottom, : columns[0] * channels] = colours[: columns[0] * channels]
-    flat[:, rows[0] : bottom, right * channels :] = colours[right * channels :]
-    padded[:, rows[0] : bottom, columns[0] : right] = images
-    return padded
-
-
-def windows_into(images: Pixels, offsets: NDArray[np.int64], out: Pixels) -> None:
-    """Takes a window out of each image.
-
-    Args:
-        images: (images, height, width, channels), contiguous.
-        offsets: (images, 2): where each window begins, top and left.
-        out: The windows: (images, their height, their width, channels), contiguous.
-    """
-    import torch
-
-    count, height, width, channels = images.shape
-    pixel = channels * images.itemsize
-    # Every run of pixels that could be a window's row is a row of this view: each is copied in one go.
-    row = out.shape[2] * pixel
-    runs = torch.from_numpy(images.reshape(-1).view(np.uint8)).as_strided(
-        (count * height * width - out.shape[2] + 1, row), (pixel, 1)
-    )
-    first = (np.arange(count) * height + offsets[:, 0]) * width + offsets[:, 1]
-    rows = (first[:, None] + np.arange(out.shape[1]) * width).reshape(-1)
-    target = torch.from_numpy(out.reshape(-1).view(np.uint8)).view(len(rows), row)
-    torch.index_select(runs, 0, torch.from_numpy(rows), out=target)
-
-
-def crop_padded(
-    image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
-) -> Pixels:
-    """Crops a box that may leave the image; what lies outside is padding."""
-    rows = max(0, -top), max(0, top + height - image.shape[0])
-    columns = max(0, -left), max(0, left + width - image.shape[1])
-    if mode != "constant":
-        image = pad(image, rows, columns, fill, mode)
-        top, left = top + rows[0], left + columns[0]
-        return image[top : top + height, left : left + width]
-    # Only what is seen is copied.
-    seen = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
-    if seen.size == 0:
-        return np.full((height, width, image.shape[2]), _levels(fill, image)[: image.shape[2]])
-    return pad(seen, rows, columns, fill)
-
-
-def _sides(padding: Any) -> tuple[int, int, int, int]:
-    sides = list(padding) if isinstance(padding, (tuple, list)) else [padding]
-    if len(sides) in (1, 2):
-        sides = [sides[0], sides[-1]] * 2
-    if len(sides) != 4 or not all(isinstance(side, int) and side >= 0 for side in sides):
-        raise OptionError(
-            "padding must be a number of pixels, (left and right, top and bottom) or "
-            f"(left, top, right, bottom), got {padding!r}"
-        )
-    return sides[0], sides[1], sides[2], sides[3]
-
-
-def _levels(fill: Any, image: Pixels) -> NDArray[Any]:
-    """A colour as levels of an image's type, rounded down for uint8, as torchvision does: four."""
-    return np.array(to_colour(fill, image.shape[-1])).astype(image.dtype)
-
-
-def _require_enough(image: Pixels, rows: tuple[int, int], columns: tuple[int, int], mode: str) -> None:
-    lacks = int(mode == "reflect")
-    if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
-        raise OptionError(
-            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to pad an "
-            f"image of {image.shape[0]}x{image.shape[1]} with"
-        )

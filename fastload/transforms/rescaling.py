@@ -6,9 +6,10 @@ batch is to lie, or on the device that it was copied to as bytes: a quarter of t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -109,26 +110,7 @@ class Rescale(Transform):
         Raises:
             OptionError: Normalize is given whole numbers.
         """
-        result = dtype
-        factors, offsets = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-        for step in steps:
-            if isinstance(step, ToDtype):
-                if step.scale and step.dtype.is_floating_point != result.is_floating_point:
-                    if not step.dtype.is_floating_point:
-                        raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
-                    factors = factors / 255
-                result = step.dtype
-            elif isinstance(step, Normalize):
-                if not result.is_floating_point:
-                    raise OptionError(
-                        f"Normalize must be given floating-point pixels, got {result}: "
-                        "put ToDtype(torch.float32, scale=True) before it"
-                    )
-                mean = torch.tensor(step.mean, dtype=torch.float64)
-                std = torch.tensor(step.std, dtype=torch.float64)
-                factors, offsets = factors / std, (offsets - mean) / std
-        channels = max(len(factors), len(offsets))
-        return cls(result, factors.expand(channels), offsets.expand(channels))
+        return _rescale(tuple(_described(step) for step in steps), dtype)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Rescales one image."""
@@ -221,3 +203,47 @@ def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
         out.mul_(factors)
     elif offsets is not None:
         out.add_(offsets)
+
+
+class _Conversion(NamedTuple):
+    """What a ToDtype does."""
+
+    dtype: _Dtype
+    scale: bool
+
+
+class _Normalization(NamedTuple):
+    """What a Normalize does."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def _described(step: Transform) -> _Conversion | _Normalization:
+    if isinstance(step, ToDtype):
+        return _Conversion(step.dtype, step.scale)
+    assert isinstance(step, Normalize)
+    return _Normalization(tuple(step.mean), tuple(step.std))
+
+
+@functools.lru_cache(maxsize=64)  # because making the tensors takes as long as rescaling a small image
+def _rescale(steps: tuple[_Conversion | _Normalization, ...], dtype: _Dtype) -> Rescale:
+    result = dtype
+    factors, offsets = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    for step in steps:
+        if isinstance(step, _Conversion):
+            if step.scale and step.dtype.is_floating_point != result.is_floating_point:
+                if not step.dtype.is_floating_point:
+                    raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
+                factors = factors / 255
+            result = step.dtype
+            continue
+        if not result.is_floating_point:
+            raise OptionError(
+                f"Normalize must be given floating-point pixels, got {result}: "
+                "put ToDtype(torch.float32, scale=True) before it"
+            )
+        mean, std = torch.tensor([step.mean, step.std], dtype=torch.float64)
+        factors, offsets = factors / std, (offsets - mean) / std
+    channels = max(len(factors), len(offsets))
+    return Rescale(result, factors.expand(channels), offsets.expand(channels))

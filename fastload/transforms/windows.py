@@ -1,0 +1,113 @@
+"""Windows: a part of one size out of each image of a batch, all at once."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.recycling import recycled
+from fastload.transforms.transform import Pixels
+
+# Masks of all places that a window can have are kept up to this size, in bytes; for 32x32 pixels and a
+# padding of 4 they take a quarter of a megabyte.
+_MOST_MASK_BYTES = 4 << 20
+
+_WORD = 8
+
+
+def windows_into(images: Pixels, offsets: NDArray[np.int64], out: Pixels) -> None:
+    """Takes a window out of each image.
+
+    Args:
+        images: (images, height, width, channels), contiguous.
+        offsets: (images, 2): where each window begins, top and left; all lie within the images.
+        out: The windows: (images, their height, their width, channels), contiguous.
+    """
+    rows = offsets[:, :1] + np.arange(out.shape[1])
+    _copy_rows(images, rows, offsets[:, 1], out)
+
+
+def windows_over_black_into(images: Pixels, offsets: NDArray[np.int64], out: Pixels) -> bool:
+    """Takes a window out of each image; what lies beyond the image's edges is black.
+
+    Rows are copied as if there were no edges, from whatever lies there; then what is not the image's is
+    masked out. That is twice as fast as padding all images first.
+
+    Args:
+        images: (images, height, width, channels), contiguous.
+        offsets: (images, 2): where each window begins, top and left.
+        out: The windows: (images, their height, their width, channels), contiguous, at least as small.
+
+    Returns:
+        Whether it was done: not where windows have too many places, or are larger than the images.
+    """
+    count, height, width, channels = images.shape
+    first, last = offsets.min(axis=0), offsets.max(axis=0)
+    places = last - first + 1
+    size_bytes = out[0].nbytes
+    fits = out.shape[1] <= height and out.shape[2] <= width
+    if not fits or size_bytes % _WORD or int(places.prod()) * size_bytes > _MOST_MASK_BYTES:
+        return False
+    rows = np.clip(offsets[:, :1] + np.arange(out.shape[1]), 0, height - 1)
+    _copy_rows(images, rows, offsets[:, 1], out)
+    row_bytes = channels * images.itemsize
+    masks = _masks((height, width), out.shape[1:3], tuple(first.tolist()), tuple(last.tolist()), row_bytes)
+    taken = recycled((count, size_bytes))
+    np.take(masks, (offsets - first) @ [places[1], 1], axis=0, out=taken, mode="clip")
+    words = out.reshape(count, -1).view(np.uint8).view(np.uint64)
+    np.bitwise_and(words, taken.view(np.uint64), out=words)
+    # Only before the first image and behind the last one there is nothing that could be copied.
+    for image in (0, count - 1):
+        _copy_seen(images[image], offsets[image], out[image])
+    return True
+
+
+def _copy_rows(images: Pixels, rows: NDArray[np.int64], columns: NDArray[np.int64], out: Pixels) -> None:
+    """Copies runs of pixels, (images, rows) of them, that begin at a row and column of each image.
+
+    A run may begin before its row or end behind it, where its neighbours' pixels are; not beyond the images.
+    """
+    count, height, width, channels = images.shape
+    pixel_bytes = channels * images.itemsize
+    run_bytes = out.shape[2] * pixel_bytes
+    # Every run that could be copied is a row of this view, so each is copied in one go.
+    last = count * height * width - out.shape[2]
+    runs = torch.from_numpy(images.reshape(-1).view(np.uint8)).as_strided(
+        (last + 1, run_bytes), (pixel_bytes, 1)
+    )
+    begins = ((np.arange(count) * height)[:, None] + rows) * width + columns[:, None]
+    np.clip(begins, 0, last, out=begins)
+    target = torch.from_numpy(out.reshape(-1).view(np.uint8)).view(begins.size, run_bytes)
+    torch.index_select(runs, 0, torch.from_numpy(begins.reshape(-1)), out=target)
+
+
+def _copy_seen(image: Pixels, offset: NDArray[np.int64], out: Pixels) -> None:
+    """The plain way, for one image."""
+    top, left = offset.tolist()
+    height, width = out.shape[:2]
+    seen = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
+    out[:] = 0
+    above, before = max(0, -top), max(0, -left)
+    out[above : above + seen.shape[0], before : before + seen.shape[1]] = seen
+
+
+@functools.lru_cache(maxsize=8)
+def _masks(
+    size: tuple[int, int],
+    window: tuple[int, int],
+    first: tuple[int, int],
+    last: tuple[int, int],
+    pixel_bytes: int,
+) -> NDArray[np.uint8]:
+    """For every place of a window, 255 where it lies within the image, else 0: (places, bytes)."""
+    is_seen = []
+    for side in (0, 1):
+        places = np.arange(first[side], last[side] + 1)[:, None] + np.arange(window[side])
+        is_seen.append((places >= 0) & (places < size[side]))
+    rows, columns = is_seen
+    both = rows[:, None, :, None] & np.repeat(columns, pixel_bytes, axis=1)[None, :, None, :]
+    masks: NDArray[np.uint8] = (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
+    return masks
