@@ -25,6 +25,7 @@ __all__ = [
     "PackResult",
     "PackedDataset",
     "RecordIndexError",
+    "SlowTransformWarning",
     "SourceError",
     "ToolMissingError",
     "pack",
@@ -48,6 +49,7 @@ _MODULES = {
     "PackResult": "packing.result",
     "PackedDataset": "dataset",
     "RecordIndexError": "errors",
+    "SlowTransformWarning": "errors",
     "SourceError": "errors",
     "ToolMissingError": "errors",
     "pack": "packing.job",
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         OptionError,
         PackError,
         RecordIndexError,
+        SlowTransformWarning,
         SourceError,
         ToolMissingError,
     )

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from fastload.images.region import Box
 from fastload.images.resize import resize, resize_into
 from fastload.recycling import recycled
+from fastload.transforms.cropping import RandomCrop
 from fastload.transforms.draws import Draws
 from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
-from fastload.transforms.windows import windows_into
+from fastload.transforms.windows import Gathered, windows_into
 
 Pixels = NDArray[np.uint8]
 
@@ -44,8 +45,8 @@ class Pictures(Protocol):
             RGB, (box.height, box.width, 3), or reduced towards the size; possibly a view, and read-only.
         """
 
-    def gathered(self) -> Pixels | None:
-        """All, where that needs no decoding and they have one size: (pictures, height, width, 3), a copy."""
+    def gathered(self) -> Gathered | None:
+        """All, where that needs no decoding and they have one size."""
 
 
 class Memory(Protocol):
@@ -88,9 +89,14 @@ def fill(
     dtype = pipeline.dtype if tail is None else tail.dtype
     batch = out.empty(shape if is_last else (shape[0], drawn.channels, *drawn.size), dtype)
     batch = batch.permute(0, 3, 1, 2) if is_last else batch
-    lies_ready = is_last and dtype == pipeline.dtype == torch.uint8
-    pixels = batch.permute(0, 2, 3, 1).numpy() if lies_ready else None
-    made = _fill_pixels(pictures, pipeline, drawn, shape, pixels)
+    if is_last and dtype == pipeline.dtype == torch.uint8:
+        pixels: Pixels | None = batch.permute(0, 2, 3, 1).numpy()
+        made = _fill_pixels(pictures, drawn, shape, pixels)
+    else:
+        pixels = None
+        made = _fill_pixels(
+            pictures, drawn, shape, recycled(shape) if pipeline.dtype == torch.uint8 else None
+        )
     if tail is not None:
         tail.into(made, batch)
     elif made is not pixels:
@@ -112,18 +118,14 @@ def render(pictures: Pictures, pipeline: Pipeline, drawn: Drawn, view: View, pos
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
 
 
-def _fill_pixels(
-    pictures: Pictures, pipeline: Pipeline, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None
-) -> Pixels:
+def _fill_pixels(pictures: Pictures, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
     """The images before the tail: in `out` where it is given and that takes no further copy."""
     size = drawn.geometry.uniform_size
-    if size is not None and pipeline.works_on_batches(size, _CHANNELS):
+    if size is not None and drawn.works_on_batches:
         gathered = pictures.gathered() if drawn.geometry.is_only_crop else None
-        if gathered is None:
-            gathered = _rendered(pictures, drawn.geometry, size, None if drawn.body else out)
-        else:
-            gathered = _cropped(gathered, drawn.geometry, size, None if drawn.body else out)
-        return _with_body(gathered, drawn, out)
+        if gathered is not None:
+            return _with_body(_cropped(gathered, drawn, size, out), drawn, out)
+        return _with_body(_rendered(pictures, drawn.geometry, size, None if drawn.body else out), drawn, out)
     if not drawn.body:
         assert size is not None
         return _rendered(pictures, drawn.geometry, size, out)
@@ -139,28 +141,43 @@ def _fill_pixels(
     return images
 
 
-def _cropped(images: Pixels, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
-    if size != images.shape[1:3]:
-        shape = len(images), *size, images.shape[3]
-        cropped = recycled(shape, images.dtype) if out is None else out
-        windows_into(images, geometry.boxes[:, :2], cropped)
-        images = cropped
+def _cropped(
+    gathered: Gathered, drawn: Drawn, size: tuple[int, int], out: Pixels | None
+) -> Gathered | Pixels:
+    """Crops and flips what was gathered; where there is neither, nothing is copied yet."""
+    geometry = drawn.geometry
+    flips = geometry.flipped()
+    if size != gathered.shape[1:3]:
+        shape = len(gathered.rows), *size, _CHANNELS
+        images = recycled(shape) if out is None or drawn.body else out
+        windows_into(gathered, geometry.boxes[:, :2], images)
+    elif flips.any() or not drawn.body:
+        images = gathered.taken()
+    else:
+        return gathered
     for axis in (0, 1):
-        flip_batch(images, geometry.flipped()[:, axis], axis)
+        flip_batch(images, flips[:, axis], axis)
     return images
 
 
-def _with_body(images: Pixels, drawn: Drawn, out: Pixels | None) -> Pixels:
+def _with_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
     """Applies the body to a whole batch; its last step that makes new images makes them in `out`."""
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
-        step.require_dtype(images.dtype)
+        step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
         if out is not None and makes_new and place == makes_new[-1]:
-            step.apply_batch_into(images, parameters, out)
+            if isinstance(images, Gathered) and isinstance(step, RandomCrop):
+                step.apply_gathered_into(images, parameters, out)
+            else:
+                step.apply_batch_into(_taken(images), parameters, out)
             images = out
         else:
-            images = step.apply_batch(images, parameters)
-    return images
+            images = step.apply_batch(_taken(images), parameters)
+    return _taken(images)
+
+
+def _taken(images: Pixels | Gathered) -> Pixels:
+    return images.taken() if isinstance(images, Gathered) else images
 
 
 def _rendered(pictures: Pictures, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:

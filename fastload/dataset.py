@@ -24,7 +24,7 @@ from fastload.batch import Memory, Pictures, fill, render
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError, SourceError
 from fastload.images.encodings import encoding_named
 from fastload.images.region import Box
-from fastload.pictures import FilePictures, RecordPictures, UprightPictures
+from fastload.pictures import FileHeaders, FilePictures, RecordPictures, UprightPictures
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
 from fastload.sources.folder import list_folder
@@ -164,13 +164,13 @@ class _ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         pipeline, draws = self._pipeline(), draws_for(positions)
         if pipeline.is_foreign:
             singles = (self._pictures(position) for position in positions[:, None])
-            images = [pipeline.run(_whole(single), draws.image(i)) for i, single in enumerate(singles)]
+            images = (pipeline.run(_whole(single), draws.image(i)) for i, single in enumerate(singles))
         else:
             pictures = self._pictures(positions)
             drawn = pipeline.draw(draws, pictures.sizes)
-            images = [
-                render(pictures, pipeline, drawn, view, i) for i, view in enumerate(drawn.geometry.views())
-            ]
+            views = enumerate(drawn.geometry.views())
+            images = (render(pictures, pipeline, drawn, view, i) for i, view in views)
+        # Sample by sample, an image before its target: the order in which an ImageFolder's transforms draw.
         return list(zip(images, map(self._target_transformed, self._targets(positions)), strict=True))
 
     def _pictures(self, positions: NDArray[np.int64]) -> Pictures:
@@ -381,6 +381,7 @@ class FolderDataset(_ImageDataset):
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]
+        self._headers = FileHeaders(len(self.source))
         self.classes = list(self.source.classes)
 
     def __len__(self) -> int:
@@ -394,6 +395,13 @@ class FolderDataset(_ImageDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._headers = FileHeaders(len(self.source))
+
     def prefetch(self, indices: Sequence[int]) -> None:
         """Tells the system that some files will be read soon, so that it fetches them from the disk now.
 
@@ -403,7 +411,7 @@ class FolderDataset(_ImageDataset):
         self.source.files.prefetch(indices)
 
     def _stored_pictures(self, positions: NDArray[np.int64]) -> FilePictures:
-        return FilePictures(self.source, self.root, positions.tolist(), self.reducing_gap)
+        return FilePictures(self.source, self.root, positions.tolist(), self._headers, self.reducing_gap)
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from typing import Any
 
@@ -11,12 +12,13 @@ from numpy.typing import NDArray
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import read_header, states_its_size
+from fastload.images.header import ImageHeader, read_header, states_its_size
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import is_on_its_side, stored_box, upright
 from fastload.images.region import Box, cropped, reduction_for
 from fastload.shards.records import Record, RecordReader
 from fastload.sources.files import FileSource
+from fastload.transforms.windows import Gathered
 
 Pixels = NDArray[np.uint8]
 
@@ -52,7 +54,7 @@ class RecordPictures(_Reducing):
         sizes: Heights and widths, in pixels: (pictures, 2).
 
     Raises:
-        DamageError: A shard is missing or damaged.
+        DamageError: A record differs from its checksum, or a shard is missing or damaged.
         DecodeError: A record was kept though unreadable.
     """
 
@@ -67,6 +69,8 @@ class RecordPictures(_Reducing):
         self._records = records
         self._encoding = encoding
         self._positions = positions
+        # First of all, because nothing may be made of a damaged record, not even room for its pixels.
+        records.check(positions)
         self._shapes = records.taken("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         if not self._shapes[:, 0].all():
@@ -76,10 +80,9 @@ class RecordPictures(_Reducing):
         """A part of one picture, of which a resize to `size` is wanted.
 
         Raises:
-            DamageError: The record differs from its checksum.
             DecodeError: It cannot be decoded; says which it is.
         """
-        record = self._records.read(int(self._positions[position]))
+        record = self._records.read_checked(int(self._positions[position]))
         try:
             return self._encoding.decode_box(
                 record.stored("image"),
@@ -97,28 +100,23 @@ class RecordPictures(_Reducing):
         """The EXIF orientation of each, 1 where it says none.
 
         Raises:
-            DamageError: A record differs from its checksum.
             DecodeError: A file is truncated.
         """
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
-        records = map(self._records.read, self._positions.tolist())
+        records = map(self._records.read_checked, self._positions.tolist())
         return [_orientation(bytes(record.stored("image"))) for record in records]
 
-    def gathered(self) -> Pixels | None:
-        """All, where they are stored as pixels of one shape: (pictures, height, width, 3), a copy.
-
-        Raises:
-            DamageError: A record differs from its checksum.
-        """
+    def gathered(self) -> Gathered | None:
+        """All, where they are stored as pixels of one shape."""
         if not isinstance(self._encoding, Raw) or (self._shapes != self._shapes[0]).any():
             return None
-        self._records.check(self._positions)
-        stored = self._records.stacked("image", self._positions)
+        stacked = self._records.stacked("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
-        if stored is None or stored.shape[1] != shape[0] * shape[1] * shape[2]:
+        if stacked is None or stacked[0].shape[1] != shape[0] * shape[1] * shape[2]:
             return None
-        return stored.reshape(len(stored), *shape)
+        stored, rows = stacked
+        return Gathered(stored.reshape(len(stored), *shape), rows)
 
 
 def _orientation(data: bytes) -> int:
@@ -137,6 +135,35 @@ def _tiles_of(record: Record, encoding: Encoding) -> TileIndex | None:
     return TileIndex((sof_offset, scan_offset, tile_height, tile_width), lengths)
 
 
+class FileHeaders:
+    """What the headers of files say, read once: by this process, or by one forked from it.
+
+    Args:
+        count: Of the files.
+    """
+
+    def __init__(self, count: int) -> None:
+        # Height, width and orientation of each; zeros until they are known. The kernel gives memory only to
+        # what is touched.
+        memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
+        self._values = np.frombuffer(memory, np.uint32).reshape(-1, 3)
+
+    def size(self, index: int) -> tuple[int, int] | None:
+        """(height, width) of a file's picture; None while it is not known."""
+        height, width, orientation = self._values[index].tolist()
+        return (height, width) if orientation else None
+
+    def orientation(self, index: int) -> int:
+        """The EXIF orientation of a file's picture; 1 where none is known."""
+        return int(self._values[index, 2]) or 1
+
+    def note(self, index: int, header: ImageHeader) -> None:
+        """Notes what a header says."""
+        self._values[index, :2] = header.height, header.width
+        # Last, because it says that the others are there.
+        self._values[index, 2] = header.orientation
+
+
 class FilePictures(_Reducing):
     """Pictures in files.
 
@@ -144,6 +171,7 @@ class FilePictures(_Reducing):
         source: The files.
         root: Their folder.
         positions: Which of them.
+        headers: What is known of all of the files.
         reducing_gap: See `_Reducing`.
 
     Attributes:
@@ -155,16 +183,21 @@ class FilePictures(_Reducing):
     """
 
     def __init__(
-        self, source: FileSource, root: str, positions: list[int], reducing_gap: float | None = None
+        self,
+        source: FileSource,
+        root: str,
+        positions: list[int],
+        headers: FileHeaders,
+        reducing_gap: float | None = None,
     ) -> None:
         super().__init__(reducing_gap)
+        self._headers = headers
         self._source = source
         self._root = root
         self._positions = positions
         self._files: dict[int, bytes] = {}
         self._decoded: dict[int, Pixels] = {}
         self._room = _MOST_HELD_BYTES
-        self._orientations = [1] * len(positions)
         self.sizes: NDArray[np.int64] = np.array(
             [self._size(place) for place in range(len(positions))], np.int64
         )
@@ -189,19 +222,22 @@ class FilePictures(_Reducing):
 
     def orientations(self) -> list[int]:
         """The EXIF orientation of each, 1 where it says none."""
-        return self._orientations
+        return [self._headers.orientation(position) for position in self._positions]
 
     def gathered(self) -> None:
         """None: files have to be decoded."""
 
     def _size(self, position: int) -> tuple[int, int]:
         """The size of one picture; what had to be read or decoded for that is kept while there is room."""
+        known = self._headers.size(self._positions[position])
+        if known is not None:
+            return known
         data = self._read(position)
         try:
             if states_its_size(data):
                 header = read_header(data)
                 self._keep(self._files, position, data, len(data))
-                self._orientations[position] = header.orientation
+                self._headers.note(self._positions[position], header)
                 return header.height, header.width
             pixels = decode(data)
         except DecodeError as error:
@@ -215,12 +251,10 @@ class FilePictures(_Reducing):
             self._room -= size_bytes
 
     def _read(self, position: int) -> bytes:
-        image = self._source.read(self._positions[position]).image
-        assert isinstance(image, bytes)
-        return image
+        return self._source.files.read(self._positions[position])
 
     def _named(self, position: int, error: DecodeError) -> DecodeError:
-        key = self._source.read(self._positions[position]).key
+        key = self._source.key(self._positions[position])
         return DecodeError(f"{os.path.join(self._root, key)}: {error}")
 
 
@@ -234,7 +268,6 @@ class UprightPictures:
         sizes: Heights and widths after turning, in pixels: (pictures, 2).
 
     Raises:
-        DamageError: A record differs from its checksum.
         DecodeError: A file is truncated.
     """
 
@@ -252,7 +285,7 @@ class UprightPictures:
         size = (size[1], size[0]) if is_on_its_side(orientation) else size
         return upright(self._pictures.region(position, box, size), orientation)
 
-    def gathered(self) -> Pixels | None:
+    def gathered(self) -> Gathered | None:
         """All, where none is to be turned: see `RecordPictures`."""
         return (
             None if any(orientation != 1 for orientation in self._orientations) else self._pictures.gathered()

@@ -106,8 +106,15 @@ class ShardReader(Protocol):
     def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Some records' rows of a fixed column, (indices, *row shape), a copy."""
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
-        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ."""
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+        """Some records' stored bytes in a ragged column, where they have one size; None where sizes differ.
+
+        Returns:
+            Bytes of records, (any number, size), possibly mapped, and for each index which row is its own.
+        """
+
+    def is_resident(self, column: str, index: int) -> bool:
+        """Whether one record's bytes of a ragged column can be read without waiting for the disk."""
 
     def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
         """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""

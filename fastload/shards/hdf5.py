@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.recycling import recycled
 from fastload.shards.container import Bytes, Payload, ShardContent
-from fastload.shards.readahead import fetch_ahead
+from fastload.shards.readahead import fetch_ahead, is_resident
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.sparse import SparseFile
 
@@ -237,10 +236,13 @@ class Hdf5Reader:
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
-        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ.
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+        """Some records' stored bytes in a ragged column, where they have one size; None where sizes differ.
 
         It also is None where records before these have another size: then there is no one array to take from.
+
+        Returns:
+            Bytes of records, (any number, size), a view of the mapped file; and the indices.
         """
         data, offsets, row_bytes = self._ragged[column]
         bounds = np.frombuffer(offsets, np.uint64)
@@ -248,13 +250,15 @@ class Hdf5Reader:
         if (bounds[indices] != indices * size).any() or (bounds[indices + 1] != (indices + 1) * size).any():
             return None
         last = int(indices.max(initial=0)) + 1
-        rows: Bytes = recycled((len(indices), size * row_bytes))
-        stored = data[: last * size * row_bytes].reshape(last, size * row_bytes)
-        return np.take(stored, indices, axis=0, out=rows, mode="clip")
+        return data[: last * size * row_bytes].reshape(last, size * row_bytes), indices
+
+    def is_resident(self, column: str, index: int) -> bool:
+        """Whether one record's bytes of a ragged column can be read without waiting for the disk."""
+        return is_resident(self.row(column, index))
 
     def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
         """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
-        fetch_ahead(indices.tolist(), lambda index: self.row(column, index))
+        fetch_ahead(self.row(column, index) for index in indices.tolist())
 
 
 def _map(path: Path) -> mmap.mmap:

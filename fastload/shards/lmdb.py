@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError
 from fastload.shards.container import Bytes, Ragged, ShardContent, write_error
-from fastload.shards.readahead import fetch_ahead
+from fastload.shards.readahead import fetch_ahead, is_resident
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
@@ -247,21 +247,30 @@ class LmdbReader:
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> Bytes | None:
-        """Some records' stored bytes in a ragged column, (indices, size), a copy; None where sizes differ."""
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+        """Some records' stored bytes in a ragged column, where they have one size; None where sizes differ.
+
+        Returns:
+            (indices, size), a copy, and the rows in their order.
+        """
         values = [self.row(column, index) for index in indices.tolist()]
         if len({len(value) for value in values}) != 1:
             return None
-        # A bytearray, because what is stacked is the caller's to write to.
-        return np.frombuffer(bytearray().join(values), np.uint8).reshape(len(values), -1)
+        stored = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), -1)
+        return stored, np.arange(len(values))
+
+    def is_resident(self, column: str, index: int) -> bool:
+        """Whether one record's bytes of a ragged column can be read without waiting for the disk."""
+        return is_resident(self._stretch(column, index))
 
     def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
         """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
+        fetch_ahead(self._stretch(column, index) for index in indices.tolist())
+
+    def _stretch(self, column: str, index: int) -> Bytes:
+        """A row where it lies in the file, not to be kept."""
         environment = self._environment or self._open()
-        fetch_ahead(
-            indices.tolist(),
-            lambda index: np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8),
-        )
+        return np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8)
 
     def leave(self) -> None:
         """Lets go of the file until the next read."""

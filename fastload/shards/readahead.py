@@ -6,7 +6,7 @@ import ctypes
 import functools
 import mmap
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,34 @@ from numpy.typing import NDArray
 _MADV_WILLNEED = 3  # asm-generic/mman-common.h
 
 
-def fetch_ahead(indices: Sequence[int], stretch: Callable[[int], NDArray[np.uint8]]) -> None:
+def fetch_ahead(stretches: Iterable[NDArray[np.uint8]]) -> None:
     """Has the kernel fetch stretches of mapped files into the page cache, and does not wait (madvise(2)).
 
-    Two of them are looked at first (mincore(2)): where both are there already, nothing is done, because a
-    hint costs microseconds and there may be hundreds in a batch. Elsewhere than on Linux nothing is done.
+    Elsewhere than on Linux nothing is done.
 
     Args:
-        indices: Of the stretches.
-        stretch: Gives one by its index, a view of a mapped file.
+        stretches: Views of mapped files.
     """
     libc = _libc()
-    if libc is None or not len(indices):
-        return
-    if all(_is_resident(libc, _pages(stretch(index))) for index in (indices[0], indices[-1])):
-        return
-    for index in indices:
-        libc.madvise(*_pages(stretch(index)), _MADV_WILLNEED)
+    if libc is not None:
+        for stretch in stretches:
+            libc.madvise(*_pages(stretch), _MADV_WILLNEED)
+
+
+def is_resident(stretch: NDArray[np.uint8]) -> bool:
+    """Whether a stretch of a mapped file lies in the page cache (mincore(2)); True where that cannot be told.
+
+    Args:
+        stretch: A view of the mapped file.
+    """
+    libc = _libc()
+    address, size_bytes = _pages(stretch)
+    if libc is None or not size_bytes:
+        return True
+    pages = ctypes.create_string_buffer(-(-size_bytes // mmap.PAGESIZE))
+    if libc.mincore(address, size_bytes, pages):
+        return True
+    return all(page & 1 for page in pages.raw)
 
 
 @functools.cache
@@ -48,12 +59,3 @@ def _pages(stretch: NDArray[np.uint8]) -> tuple[int, int]:
     begin = int(stretch.__array_interface__["data"][0])
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
     return first, begin + stretch.size - first
-
-
-def _is_resident(libc: ctypes.CDLL, place: tuple[int, int]) -> bool:
-    if not place[1]:
-        return True
-    pages = ctypes.create_string_buffer(-(-place[1] // mmap.PAGESIZE))
-    if libc.mincore(*place, pages):
-        return False
-    return all(page & 1 for page in pages.raw)

@@ -162,6 +162,16 @@ class RecordReader:
             self._check(number, shard, row, index)
         return Record(index, shard, row, self._values)
 
+    def read_checked(self, index: int) -> Record:
+        """The record at an index that lies in range and was given to `check` before.
+
+        Raises:
+            DamageError: Its shard is missing or damaged.
+        """
+        number = bisect_right(self._ends, index)
+        shard = self._open.get(number) or self._open_number(number)
+        return Record(index, shard, index - (self._ends[number - 1] if number else 0), self._values)
+
     def taken(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Some records' rows of a fixed column, unchecked: (indices, *row shape), a copy.
 
@@ -181,7 +191,7 @@ class RecordReader:
             values[part.positions] = part.shard.taken(name, part.rows)
         return values
 
-    def stacked(self, name: str, indices: NDArray[np.int64]) -> Bytes | None:
+    def stacked(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
         """Some records' stored bytes in a ragged column, unchecked, where they have one size.
 
         Args:
@@ -189,7 +199,8 @@ class RecordReader:
             indices: 0 … len - 1.
 
         Returns:
-            (indices, size), a copy; None where sizes differ.
+            Bytes of records, (any number, size), possibly mapped and read-only, and which row is whose;
+            None where sizes differ.
 
         Raises:
             DamageError: A shard is missing or damaged.
@@ -199,12 +210,12 @@ class RecordReader:
         if len(stacks) == 1:
             return stacks[0]
         found = [stack for stack in stacks if stack is not None]
-        if len(found) != len(stacks) or len({stack.shape[1] for stack in found}) != 1:
+        if len(found) != len(stacks) or len({stored.shape[1] for stored, _ in found}) != 1:
             return None
-        values = np.empty((len(indices), found[0].shape[1]), np.uint8)
-        for part, stack in zip(parts, found, strict=True):
-            values[part.positions] = stack
-        return values
+        values = np.empty((len(indices), found[0][0].shape[1]), np.uint8)
+        for part, (stored, rows) in zip(parts, found, strict=True):
+            values[part.positions] = stored[rows]
+        return values, np.arange(len(indices))
 
     def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
         """Has the system fetch some records' bytes in a ragged column from the disk, and does not wait.
@@ -217,9 +228,14 @@ class RecordReader:
             DamageError: A shard is missing or damaged.
         """
         # With more shards than can be open at once, hints would open and close them in turn.
-        if len(self._ends) <= _open_shard_limit():
-            for part in self._parts(indices):
-                part.shard.prefetch(name, part.rows)
+        if len(self._ends) > _open_shard_limit():
+            return
+        # Two records tell for all: a hint costs a microsecond, and there may be hundreds in a batch.
+        ends = indices[[0, -1]] if len(indices) else indices
+        if all(part.shard.is_resident(name, int(row)) for part in self._parts(ends) for row in part.rows):
+            return
+        for part in self._parts(indices):
+            part.shard.prefetch(name, part.rows)
 
     def check(self, indices: NDArray[np.int64]) -> None:
         """Checks some records as `verify` says.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,20 @@ class Compose:
 
     def __init__(self, transforms: Sequence[Step]) -> None:
         self.transforms = _callables(transforms)
+        self._warned = mmap.mmap(-1, 1)
+
+    def is_first_to_warn(self) -> bool:
+        """True once, in one of all processes that were forked from the one where this was made."""
+        has_warned = self._warned[0] != 0
+        self._warned[0] = 1
+        return not has_warned
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_warned"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._warned = mmap.mmap(-1, 1)
 
     def __call__(self, image: Any) -> Any:
         """Applies all; between two of them the image is what the first one made of it."""

@@ -23,7 +23,7 @@ from fastload.transforms.transform import (
     to_resampling,
     to_size,
 )
-from fastload.transforms.windows import windows_into, windows_over_black_into
+from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as torchvision's
 
@@ -218,13 +218,18 @@ class RandomCrop(Transform):
 
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
         """See `apply_batch`."""
+        self.apply_gathered_into(Gathered.all_of(images), parameters, out)
+
+    def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
+        """See `apply_batch`: rows of pixels are copied from where they are stored."""
         offsets = parameters[:, :2].astype(np.int64)
-        is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, images.shape[3]))
-        if is_black and windows_over_black_into(images, offsets, out):
+        is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
+        if is_black and windows_over_black_into(gathered, offsets, out):
             return
+        images = gathered.taken()
         size = np.array(images.shape[1:3])
         before = np.maximum(-offsets.min(axis=0), 0)
         after = np.maximum(offsets.max(axis=0) + self.size - size, 0)
         (top, left), (bottom, right) = before.tolist(), after.tolist()
         padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
-        windows_into(padded, offsets + before, out)
+        windows_into(Gathered.all_of(padded), offsets + before, out)

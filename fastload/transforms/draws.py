@@ -11,7 +11,7 @@ as torchvision's do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 import numpy as np
@@ -29,29 +29,39 @@ class Draws:
     """Random numbers for the images of a batch, each image's own.
 
     Args:
-        keys: uint64, one for each image.
+        keys: uint64, one for each image; or makes them. It is called when a number is asked for, because what
+            draws nothing must leave torch's generator alone.
+        count: How many images.
     """
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_count", "_keys")
 
-    def __init__(self, keys: NDArray[np.uint64]) -> None:
+    def __init__(self, keys: NDArray[np.uint64] | Callable[[], NDArray[np.uint64]], count: int) -> None:
         self._keys = keys
+        self._count = count
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return self._count
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """One for each image."""
+        if callable(self._keys):
+            self._keys = self._keys()
+        return self._keys
 
     def at(self, place: int) -> Draws:
         """The numbers of one place in the pipeline, independent of every other place's."""
-        return Draws(_mixed(self._keys + _GOLDEN * np.array([place + 1], np.uint64)))
+        return Draws(lambda: _mixed(self.keys + _GOLDEN * np.array([place + 1], np.uint64)), self._count)
 
     def image(self, position: int) -> Draws:
         """The numbers of one image of the batch."""
-        return Draws(self._keys[position : position + 1])
+        return Draws(lambda: self.keys[position : position + 1], 1)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Numbers in [0, 1): (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-        bits = _mixed(self._keys[:, None] ^ _mixed(counters))
+        bits = _mixed(self.keys[:, None] ^ _mixed(counters))
         numbers: NDArray[np.float64] = (bits >> _UNUSED_BITS) * (1.0 / (1 << 53))
         return numbers
 
@@ -85,14 +95,20 @@ def draws_for(indices: Sequence[int] | NDArray[np.int64]) -> Draws:
     if seed is None:
         return fresh_draws(len(indices))
     first = _mixed(np.array([seed], np.uint64) + _GOLDEN)
-    return Draws(_mixed(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN))
+    keys = _mixed(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
+    return Draws(keys, len(keys))
 
 
 def fresh_draws(count: int) -> Draws:
     """Numbers for images of which no index is known, from torch's global generator."""
+    return Draws(lambda: _torchs(count), count)
+
+
+def _torchs(count: int) -> NDArray[np.uint64]:
     import torch
 
-    return Draws(torch.randint(1 << 62, (count,)).numpy().view(np.uint64))
+    keys: NDArray[np.uint64] = torch.randint(1 << 62, (count,)).numpy().view(np.uint64)
+    return keys
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -42,12 +42,20 @@ class Drawn(NamedTuple):
         body: Transforms and their parameters.
         size: Of every result, (height, width); None where they differ.
         channels: Of the results.
+        is_uniform: Whether images have one size after each step of the body, too.
     """
 
     geometry: Geometry
     body: list[tuple[Transform, Parameters]]
     size: tuple[int, int] | None
     channels: int
+    is_uniform: bool
+
+    @property
+    def works_on_batches(self) -> bool:
+        """Whether the body is to be applied to the whole batch: images are tiny, and always of one size."""
+        size = self.geometry.uniform_size
+        return self.is_uniform and size is not None and size[0] * size[1] * 3 <= _WHOLE_BATCH_BYTES
 
     def applied(self, image: Pixels, position: int) -> Pixels:
         """The body applied to one image of the batch."""
@@ -80,26 +88,22 @@ class Pipeline:
         self.dtype = dtypes[-1] if dtypes else torch.uint8
         self.tail = Rescale.of(tail, self.dtype) if tail and not self.is_foreign else None
         # A foreign transform by itself is what it ever was; in a Compose of ours it is what to look at.
-        self._clock = _Clock() if self.is_foreign and type(transform) is Compose else None
+        self._clock = _Clock(transform) if self.is_foreign and type(transform) is Compose else None
 
     def draw(self, draws: Draws, sizes: Sizes) -> Drawn:
         """Draws all parameters for images of these sizes; of a pipeline that is not foreign."""
         geometry = Geometry(sizes)
         body: list[tuple[Transform, Parameters]] = []
-        channels = 3
+        channels, is_uniform = 3, True
         for place, step in enumerate(self._counted):
             parameters = step.draw(draws.at(place), sizes)
             if body or not step.fold(geometry, parameters):
                 body.append((step, parameters))
             sizes = step.sizes_after(sizes, parameters)
             channels = step.channels_after(channels)
-        is_uniform = not (sizes != sizes[0]).any()
-        size = (int(sizes[0, 0]), int(sizes[0, 1])) if is_uniform else None
-        return Drawn(geometry, body, size, channels)
-
-    def works_on_batches(self, size: tuple[int, int], channels: int = 3) -> bool:
-        """Whether the body is faster on whole batches of images of this size."""
-        return size[0] * size[1] * channels <= _WHOLE_BATCH_BYTES
+            is_uniform = is_uniform and (not body or _is_uniform(sizes))
+        size = (int(sizes[0, 0]), int(sizes[0, 1])) if _is_uniform(sizes) else None
+        return Drawn(geometry, body, size, channels, is_uniform)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
         """Runs all steps on one image: the plain path, and the only one for foreign callables.
@@ -145,7 +149,8 @@ class Pipeline:
 class _Clock:
     """Measures foreign transforms, and says once what they cost."""
 
-    def __init__(self) -> None:
+    def __init__(self, compose: Compose) -> None:
+        self._compose = compose
         self._images = 0
         self._whole_s = 0.0
         self._foreign_s: dict[str, float] = {}
@@ -160,8 +165,7 @@ class _Clock:
         if self._images > _IMAGES_TO_MEASURE:
             return
         self._whole_s += seconds
-        worker = torch.utils.data.get_worker_info()
-        if self._images == _IMAGES_TO_MEASURE and (worker is None or worker.id == 0):
+        if self._images == _IMAGES_TO_MEASURE and self._compose.is_first_to_warn():
             per_image = 1e6 / self._images
             costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
             warnings.warn(
@@ -170,6 +174,10 @@ class _Clock:
                 SlowTransformWarning,
                 stacklevel=2,
             )
+
+
+def _is_uniform(sizes: Sizes) -> bool:
+    return not (sizes != sizes[0]).any()
 
 
 def _is_of(package: str, step: Any) -> bool:

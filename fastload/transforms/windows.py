@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,33 +20,61 @@ _MOST_MASK_BYTES = 4 << 20
 _WORD = 8
 
 
-def windows_into(images: Pixels, offsets: NDArray[np.int64], out: Pixels) -> None:
+class Gathered(NamedTuple):
+    """Images of one size, of which a batch takes some.
+
+    Attributes:
+        images: (count, height, width, channels), contiguous, possibly mapped and read-only.
+        rows: Which of them, for each image of the batch.
+    """
+
+    images: Pixels
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def all_of(cls, images: Pixels) -> Gathered:
+        """All images of a batch."""
+        return cls(images, np.arange(len(images)))
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(images of the batch, height, width, channels)."""
+        _, height, width, channels = self.images.shape
+        return len(self.rows), height, width, channels
+
+    def taken(self) -> Pixels:
+        """The batch's images, a copy."""
+        out = recycled(self.shape, self.images.dtype)
+        return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
+
+
+def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> None:
     """Takes a window out of each image.
 
     Args:
-        images: (images, height, width, channels), contiguous.
+        gathered: The images.
         offsets: (images, 2): where each window begins, top and left; all lie within the images.
         out: The windows: (images, their height, their width, channels), contiguous.
     """
     rows = offsets[:, :1] + np.arange(out.shape[1])
-    _copy_rows(images, rows, offsets[:, 1], out)
+    _copy_rows(gathered, rows, offsets[:, 1], out)
 
 
-def windows_over_black_into(images: Pixels, offsets: NDArray[np.int64], out: Pixels) -> bool:
+def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> bool:
     """Takes a window out of each image; what lies beyond the image's edges is black.
 
     Rows are copied as if there were no edges, from whatever lies there; then what is not the image's is
     masked out. That is twice as fast as padding all images first.
 
     Args:
-        images: (images, height, width, channels), contiguous.
+        gathered: The images.
         offsets: (images, 2): where each window begins, top and left.
-        out: The windows: (images, their height, their width, channels), contiguous, at least as small.
+        out: The windows: (images, their height, their width, channels), contiguous.
 
     Returns:
         Whether it was done: not where windows have too many places, or are larger than the images.
     """
-    count, height, width, channels = images.shape
+    count, height, width, channels = gathered.shape
     first, last = offsets.min(axis=0), offsets.max(axis=0)
     places = last - first + 1
     size_bytes = out[0].nbytes
@@ -52,36 +82,51 @@ def windows_over_black_into(images: Pixels, offsets: NDArray[np.int64], out: Pix
     if not fits or size_bytes % _WORD or int(places.prod()) * size_bytes > _MOST_MASK_BYTES:
         return False
     rows = np.clip(offsets[:, :1] + np.arange(out.shape[1]), 0, height - 1)
-    _copy_rows(images, rows, offsets[:, 1], out)
-    row_bytes = channels * images.itemsize
-    masks = _masks((height, width), out.shape[1:3], tuple(first.tolist()), tuple(last.tolist()), row_bytes)
+    misplaced = _copy_rows(gathered, rows, offsets[:, 1], out)
+    pixel_bytes = channels * out.itemsize
+    masks = _masks((height, width), out.shape[1:3], tuple(first.tolist()), tuple(last.tolist()), pixel_bytes)
     taken = recycled((count, size_bytes))
     np.take(masks, (offsets - first) @ [places[1], 1], axis=0, out=taken, mode="clip")
     words = out.reshape(count, -1).view(np.uint8).view(np.uint64)
     np.bitwise_and(words, taken.view(np.uint64), out=words)
-    # Only before the first image and behind the last one there is nothing that could be copied.
-    for image in (0, count - 1):
-        _copy_seen(images[image], offsets[image], out[image])
+    for image in misplaced.tolist():
+        _copy_seen(gathered.images[gathered.rows[image]], offsets[image], out[image])
     return True
 
 
-def _copy_rows(images: Pixels, rows: NDArray[np.int64], columns: NDArray[np.int64], out: Pixels) -> None:
+def _copy_rows(
+    gathered: Gathered, rows: NDArray[np.int64], columns: NDArray[np.int64], out: Pixels
+) -> NDArray[np.int64]:
     """Copies runs of pixels, (images, rows) of them, that begin at a row and column of each image.
 
-    A run may begin before its row or end behind it, where its neighbours' pixels are; not beyond the images.
+    A run may begin before its row or end behind it, where its neighbours' pixels are.
+
+    Returns:
+        The images of which a run would have begun before the first image of all, or ended behind the last:
+        there it is another one.
     """
-    count, height, width, channels = images.shape
-    pixel_bytes = channels * images.itemsize
+    total, height, width, channels = gathered.images.shape
+    pixel_bytes = channels * out.itemsize
     run_bytes = out.shape[2] * pixel_bytes
     # Every run that could be copied is a row of this view, so each is copied in one go.
-    last = count * height * width - out.shape[2]
-    runs = torch.from_numpy(images.reshape(-1).view(np.uint8)).as_strided(
-        (last + 1, run_bytes), (pixel_bytes, 1)
-    )
-    begins = ((np.arange(count) * height)[:, None] + rows) * width + columns[:, None]
-    np.clip(begins, 0, last, out=begins)
+    last = total * height * width - out.shape[2]
+    runs = _borrowed(gathered.images).as_strided((last + 1, run_bytes), (pixel_bytes, 1))
+    begins = ((gathered.rows * height)[:, None] + rows) * width + columns[:, None]
+    within = np.clip(begins, 0, last)
     target = torch.from_numpy(out.reshape(-1).view(np.uint8)).view(begins.size, run_bytes)
-    torch.index_select(runs, 0, torch.from_numpy(begins.reshape(-1)), out=target)
+    torch.index_select(runs, 0, torch.from_numpy(within.reshape(-1)), out=target)
+    return np.flatnonzero((within[:, [0, -1]] != begins[:, [0, -1]]).any(axis=1))
+
+
+def _borrowed(images: Pixels) -> torch.Tensor:
+    """The bytes of an array, only to be read, and only while the array lives.
+
+    torch has no read-only tensors, and warns of arrays that are.
+    """
+    if images.flags.writeable:
+        return torch.from_numpy(images.reshape(-1).view(np.uint8))
+    address = images.__array_interface__["data"][0]
+    return torch.frombuffer((ctypes.c_uint8 * images.nbytes).from_address(address), dtype=torch.uint8)
 
 
 def _copy_seen(image: Pixels, offset: NDArray[np.int64], out: Pixels) -> None:

@@ -155,10 +155,18 @@ def fills_batches(dataset: Any) -> bool:
 
 def draws_by_seed(dataset: Any) -> bool:
     """Whether a dataset, or one that it is made of, has transforms that draw from the epoch's seed."""
-    inner = [getattr(dataset, "dataset", None), *_as_list(getattr(dataset, "datasets", None))]
-    return hasattr(type(dataset), "fetch_into") or any(
-        isinstance(part, Dataset) and draws_by_seed(part) for part in inner
-    )
+    seen: set[int] = set()
+    parts = [dataset]
+    while parts:
+        part = parts.pop()
+        if hasattr(type(part), "fetch_into"):
+            return True
+        seen.add(id(part))
+        # Looked up where plain attributes are: what a dataset of yours computes is not to be run for this.
+        attributes = getattr(part, "__dict__", {})
+        inner = [attributes.get("dataset"), *_as_list(attributes.get("datasets"))]
+        parts += [part for part in inner if isinstance(part, Dataset) and id(part) not in seen]
+    return False
 
 
 def innermost(dataset: Any, name: str) -> Callable[[Any], Any] | None:

@@ -3,9 +3,13 @@
 import functools
 import itertools
 import multiprocessing
+import os
 import pickle
+import shutil
+import warnings
 
 import cv2
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -70,6 +74,7 @@ PIPELINES = {
 }
 TINY_PIPELINES = {
     "cifar": T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip()]),
+    "turned and resized": T.Compose([T.RandomRotation(40, expand=True), T.Resize((32, 32))]),
     "cifar, mirrored edges": T.Compose([T.RandomCrop(32, padding=4, padding_mode="reflect")]),
     "cifar, coloured edges": T.Compose([T.RandomCrop(32, padding=(1, 2, 3, 4), fill=(9, 8, 7))]),
     "crop alone": T.Compose([T.RandomCrop(24), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]),
@@ -251,6 +256,15 @@ class TestCountedRandomness:
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
         assert_same_epochs(epochs(dataset), epochs(dataset, num_workers=2, multiprocessing_context=method))
 
+    @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}], ids=str)
+    def test_epochs_differ_without_a_seed_and_follow_torchs(self, packed, options):
+        dataset = PackedDataset(packed("photos", "raw"), PIPELINES["train"])
+        torch.manual_seed(0)
+        first, second = epochs(dataset, shuffle=False, seed=None, **options)
+        torch.manual_seed(0)
+        assert_same_epochs([first, second], epochs(dataset, shuffle=False, seed=None, **options))
+        assert not torch.equal(first[0][0], second[0][0])
+
     def test_epochs_differ_and_so_do_seeds(self, packed):
         dataset = PackedDataset(packed("photos", "raw"), PIPELINES["train"])
         first, second = epochs(dataset, shuffle=False)
@@ -313,6 +327,12 @@ class TestCountedRandomness:
         assert not torch.equal(first, second)
 
 
+def _with_warnings_shown(worker):
+    warnings.simplefilter("always")
+    # pytest keeps warnings to itself, in a worker too.
+    warnings.showwarning = lambda message, category, *_: os.write(2, f"{category.__name__}: \n".encode())
+
+
 def _stacked(samples):
     images, labels = zip(*samples, strict=True)
     return torch.stack(images), torch.tensor(labels)
@@ -351,12 +371,45 @@ class TestForeignTransforms:
             assert len([*loader, *loader]) == 2 * len(loader)
         assert len(caught) == 1
 
+    def test_forked_workers_say_it_once_for_all_epochs(self, packed, capfd):
+        dataset = PackedDataset(packed("thumbnails", "raw"), T.Compose([T.RandomHorizontalFlip(), np.copy]))
+        for _ in range(2):
+            options = {
+                "num_workers": 2,
+                "worker_init_fn": _with_warnings_shown,
+                "multiprocessing_context": "fork",
+            }
+            for _ in fastload.DataLoader(dataset, batch_size=20, sampler=[*range(40)] * 2, **options):
+                pass
+        assert capfd.readouterr().err.count("SlowTransformWarning: ") == 1
+
     def test_ours_may_stand_among_torchvisions(self, photos):
         from torchvision import datasets, transforms
 
         pipeline = transforms.Compose([T.RandomResizedCrop(20), transforms.ToTensor()])
         image, _ = datasets.ImageFolder(str(photos), pipeline)[0]
         assert image.shape == (3, 20, 20)
+
+    def test_torchvisions_draw_what_they_draw_for_an_imagefolder(self, tmp_path, thumbnails, packed):
+        from torchvision import datasets
+        from torchvision.transforms import v2
+
+        def drawn(dataset, loader):
+            torch.manual_seed(5)
+            return [images.clone() for images, _ in loader(dataset, batch_size=8, shuffle=True)]
+
+        pipeline = v2.Compose([v2.RandomCrop(20), v2.RandomHorizontalFlip(), v2.PILToTensor()])
+        reference = drawn(datasets.ImageFolder(str(thumbnails), pipeline), torch.utils.data.DataLoader)
+        dataset = PackedDataset(packed("thumbnails", "raw"), pipeline)
+        for loader in (torch.utils.data.DataLoader, fastload.DataLoader):
+            for ours, theirs in zip(drawn(dataset, loader), reference, strict=True):
+                assert torch.equal(ours, theirs)
+
+    def test_what_draws_nothing_leaves_torchs_generator_alone(self, packed):
+        for transform in (None, T.Compose([T.Resize((20, 20)), T.CenterCrop(16)])):
+            before = torch.get_rng_state()
+            PackedDataset(packed("photos", "raw"), transform)[3]
+            assert torch.equal(torch.get_rng_state(), before)
 
 
 class TestTargets:
@@ -394,10 +447,8 @@ class TestErrors:
 
     def test_another_sample_stands_in_for_one_that_cannot_be_read(self, packed, tmp_path):
         damaged = tmp_path / "damaged.fl"
-        import shutil
-
         shutil.copytree(packed("photos", "raw"), damaged)
-        shard = next(damaged.glob("*.h5"))
+        shard = min(damaged.glob("*.h5"))
         content = bytearray(shard.read_bytes())
         content[20_000] ^= 1
         shard.write_bytes(content)
@@ -409,6 +460,16 @@ class TestErrors:
         dataset = PackedDataset(damaged, transform, on_error=lambda index, error: stand_in)
         labels = torch.cat([labels for _, labels in fastload.DataLoader(dataset, batch_size=4)])
         assert labels.tolist().count(-7) == 1
+
+    def test_a_damaged_shape_is_damage_and_never_room_for_its_pixels(self, packed, tmp_path):
+        damaged = tmp_path / "damaged.fl"
+        shutil.copytree(packed("photos", "raw"), damaged)
+        shard = min(damaged.glob("*.h5"))
+        with h5py.File(shard, "r+") as file:
+            file["image/shape"][0] = (3_000_000_000, 3_000_000_000, 3)
+        for transform in (None, T.Compose([T.RandomCrop(8, padding=2)])):
+            with pytest.raises(fastload.DamageError, match="record 0"):
+                PackedDataset(damaged, transform)[0]
 
     def test_pixels_of_another_type_are_refused_with_the_way_out(self, packed):
         dataset = PackedDataset(packed("photos", "raw"), T.Compose([T.Normalize(MEAN, STD)]))

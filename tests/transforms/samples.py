@@ -41,7 +41,7 @@ def to_array(image: torch.Tensor) -> np.ndarray:
 
 def keys(count: int, seed: int = 0) -> Draws:
     """Numbers for so many images."""
-    return Draws(np.random.default_rng(seed).integers(0, 1 << 63, count, np.uint64))
+    return Draws(np.random.default_rng(seed).integers(0, 1 << 63, count, np.uint64), count)
 
 
 def drawn(transform: Any, size: tuple[int, int], count: int = 20_000, seed: int = 0) -> np.ndarray:
