@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.util
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from fastload.bench.sides.side import Side, Way
 
 def make(size: int) -> Side:
     """Makes torchvision's ways, with crops and resizes of `size` × `size` pixels."""
+    _declare_operators()
     io_ = importlib.import_module("torchvision.io")
     f = importlib.import_module("torchvision.transforms.v2.functional")
     mode = f.InterpolationMode
@@ -105,3 +109,29 @@ def _decode_pil(data: bytes) -> Any:
     from PIL import Image
 
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+_declared: list[Any] = []  # what keeps operators declared
+
+
+def _declare_operators() -> None:
+    """Lets torchvision be imported beside a torch that its compiled library was not built for.
+
+    It is built for CUDA where torch may not be; then it cannot be loaded, and `import torchvision` fails on
+    the first operator that its Python code registers something for. Its transforms need none of them.
+    """
+    ops: Any = torch.ops
+    library_of: Any = torch.library.Library
+    found = importlib.util.find_spec("torchvision")
+    if _declared or found is None or not found.submodule_search_locations:
+        return
+    for library in Path(next(iter(found.submodule_search_locations))).glob("_C*.so"):
+        with contextlib.suppress(OSError):
+            ops.load_library(str(library))
+            return
+    if hasattr(ops.torchvision, "nms"):
+        return
+    operators = library_of("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _declared.append(operators)
