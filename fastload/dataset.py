@@ -161,6 +161,8 @@ class _ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """The samples at indices that lie in range."""
+        if not len(positions):
+            return []
         pipeline, draws = self._pipeline(), draws_for(positions)
         if pipeline.is_foreign:
             singles = (self._pictures(position) for position in positions[:, None])
@@ -209,7 +211,7 @@ class _ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return np.where(positions < 0, positions + length, positions)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name != "targets"}
+        state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}
         return {**state, "_compiled": None}
 
 
@@ -389,6 +391,17 @@ class FolderDataset(_ImageDataset):
 
     def __repr__(self) -> str:
         return f"FolderDataset({self.root!r}, {len(self)} files)"
+
+    @functools.cached_property
+    def samples(self) -> list[tuple[str, int]]:
+        """(path, label) of all files, as ImageFolder has them; `imgs` is the same."""
+        files = self.source.files
+        return [(files.path(index), label) for index, label in enumerate(self.targets)]
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """See `samples`."""
+        return self.samples
 
     @functools.cached_property
     def targets(self) -> list[int]:

@@ -60,6 +60,9 @@ class Picture:
     box: Box
 
 
+_SMALLEST_SIDE = 8  # in pixels: below, crops and blurs have nothing to do
+
+
 def make_files(folder: Path, count: int, scale: float = 1.0) -> None:
     """Writes pictures as `folder/<number>.jpg`, the same ones each time.
 
@@ -145,6 +148,9 @@ def read_pictures(folder: Path, available: int | None) -> tuple[list[Picture], P
         pixels = _pixels(data)
         if pixels is None:
             notes.append(f"{path.suffix} file {number + 1} is left out: PIL or OpenCV cannot decode it")
+        elif min(pixels.shape[:2]) < _SMALLEST_SIDE:
+            small = f"a side is below {_SMALLEST_SIDE} pixels"
+            notes.append(f"{path.suffix} file {number + 1} is left out: {small}")
         elif pictures and pixels.nbytes > room:
             notes.append("fewer images were taken, because they are large")
             _remove(paths[number:])
@@ -157,7 +163,8 @@ def read_pictures(folder: Path, available: int | None) -> tuple[list[Picture], P
         _remove([path])
     if not pictures:
         raise SourceError(
-            f"{len(paths)} images were tried, of which PIL and OpenCV must be able to decode one"
+            f"{len(paths)} images were tried, of which PIL and OpenCV must be able to decode one, of at "
+            f"least {_SMALLEST_SIDE} pixels a side"
         )
     kept = _large_enough(pictures)
     if len(kept) < len(pictures):
@@ -187,7 +194,7 @@ def _pixels(data: bytes) -> NDArray[np.uint8] | None:
         read_header(data)
     except (DecodeError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
-    return pixels if min(pixels.shape[:2]) >= 8 else None
+    return pixels
 
 
 def _remove(paths: Sequence[Path]) -> None:

@@ -30,9 +30,9 @@ _REDUCED = {
 def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.uint8]:
     """Decodes a whole image.
 
-    Grey becomes three equal channels, alpha is dropped, 16 bits are cut to their upper 8. The EXIF
-    orientation is not applied, as torchvision's ImageFolder does not. (TIFF alone comes upright:
-    OpenCV and PIL both turn it while they read.)
+    Grey becomes three equal channels, alpha is dropped (of TIFF, OpenCV multiplies by it first), 16 bits are
+    cut to their upper 8. The EXIF orientation is not applied, as torchvision's ImageFolder does not. (TIFF
+    alone comes upright: OpenCV and PIL both turn it while they read.)
 
     Args:
         data: An encoded file: bytes, or a flat uint8 array such as a view of mapped memory.
@@ -44,6 +44,8 @@ def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.ui
     Raises:
         DecodeError: The bytes are not an image that OpenCV reads, or a JPEG without its end.
     """
+    if not len(data):
+        raise DecodeError("an image must have bytes, got none: the file is empty")
     require_end(data)
     return imdecode(data, _RGB | _REDUCED[reduction])
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
+import torch
 
 from fastload.errors import OptionError
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_probability
+from fastload.transforms.transform import Parameters, Pixels, Transform, to_pixels, to_probability
 
 Step = Callable[[Any], Any]
 
@@ -51,7 +54,7 @@ class Compose:
     def __call__(self, image: Any) -> Any:
         """Applies all; between two of them the image is what the first one made of it."""
         for transform in self.transforms:
-            image = transform(image)
+            image = call_foreign(transform, image)
         return image
 
     def __repr__(self) -> str:
@@ -138,11 +141,44 @@ def flattened(transforms: Sequence[Step]) -> list[Step]:
     return steps
 
 
+def call_foreign(step: Step, image: Any) -> Any:
+    """Calls a transform; those of albumentations by name, and with an array.
+
+    Args:
+        step: Anybody's.
+        image: What it is given.
+    """
+    if home_of(step) != "albumentations":
+        return step(image)
+    pixels = np.ascontiguousarray(to_pixels(image))
+    result: Any = step(image=pixels)  # type: ignore[call-arg]
+    return result["image"]
+
+
+def home_of(step: Any) -> str:
+    """The package that a callable, or one of its classes, comes from, if it is one that is treated apart."""
+    if isinstance(step, torch.nn.Sequential) and len(step):
+        step = step[0]
+    while isinstance(step, functools.partial):
+        step = step.func
+    if isinstance(step, FunctionType):
+        modules = [step.__module__]
+    else:
+        modules = [kind.__module__ for kind in type(step).__mro__]
+    packages = [module.partition(".")[0] for module in modules]
+    known = [package for package in packages if package in ("torchvision", "albumentations")]
+    return known[0] if known else packages[0]
+
+
 def _callables(transforms: Any) -> list[Step]:
     if not isinstance(transforms, (list, tuple)) and not hasattr(transforms, "__iter__"):
         raise OptionError(f"transforms must be a list of callables, got {transforms!r}")
     steps = list(transforms)
     for step in steps:
+        if isinstance(step, type):
+            raise OptionError(
+                f"a transform must be made before it is used, got the class {step.__name__} itself"
+            )
         if not callable(step):
             raise OptionError(f"a transform must be callable, got {step!r}")
     return steps

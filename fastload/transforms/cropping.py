@@ -14,6 +14,7 @@ from fastload.recycling import recycled
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.padding import Pad, crop_padded, pad_batch
+from fastload.transforms.resizing import require_resizable
 from fastload.transforms.transform import (
     Parameters,
     Pixels,
@@ -82,6 +83,7 @@ class RandomResizedCrop(Transform):
     """
 
     width = 4
+    takes_any_dtype = True
 
     def __init__(
         self,
@@ -101,6 +103,14 @@ class RandomResizedCrop(Transform):
         self.interpolation = interpolation
         self.antialias = antialias
         self._resampling = to_resampling(interpolation, antialias)
+
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        """Requires pixels of a type that can be resized.
+
+        Raises:
+            OptionError: They are not.
+        """
+        require_resizable(dtype, "RandomResizedCrop")
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""

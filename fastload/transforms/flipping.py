@@ -44,6 +44,8 @@ class _RandomFlip(Transform):
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Flips."""
+        if image.shape[self._axis] == 1:
+            return image  # a view of it would have a stride that torch refuses
         if not parameters[0]:
             return image
         if self._axis == 1 and image.flags.c_contiguous and _is_opencvs(image):

@@ -9,21 +9,19 @@ A pipeline with a foreign callable in it has no such parts: it runs image by ima
 
 from __future__ import annotations
 
-import functools
 import time
 import warnings
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
-from fastload.transforms.compose import Compose, flattened
+from fastload.transforms.compose import Compose, call_foreign, flattened, home_of
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
+from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform, to_pil, to_pixels, to_tensor
 
 # After so many images it is said what foreign transforms cost.
@@ -72,7 +70,6 @@ class Pipeline:
 
     Attributes:
         dtype: Of pixels before the tail.
-        tail: What is done once for a batch; None for nothing.
         is_foreign: Whether a callable of others is among the steps.
     """
 
@@ -82,13 +79,17 @@ class Pipeline:
         last = len(self._steps)
         while last and isinstance(self._steps[last - 1], (ToDtype, Normalize)):
             last -= 1
-        tail = [step for step in self._steps[last:] if isinstance(step, Transform)]
+        self._tail_steps = [step for step in self._steps[last:] if isinstance(step, Transform)]
         self._counted = [step for step in self._steps[:last] if isinstance(step, Transform)]
         dtypes = [step.dtype for step in self._counted if isinstance(step, ToDtype)]
         self.dtype = dtypes[-1] if dtypes else torch.uint8
-        self.tail = Rescale.of(tail, self.dtype) if tail and not self.is_foreign else None
         # A foreign transform by itself is what it ever was; in a Compose of ours it is what to look at.
         self._clock = _Clock(transform) if self.is_foreign and type(transform) is Compose else None
+
+    @property
+    def tail(self) -> Rescale | None:
+        """What is done once for a batch; None for nothing, or where a foreign callable comes before it."""
+        return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Drawn:
         """Draws all parameters for images of these sizes; of a pipeline that is not foreign."""
@@ -118,29 +119,28 @@ class Pipeline:
         image: Any = pixels
         is_ours = True
         began = time.perf_counter()
-        for place, step in enumerate(self._steps if self.is_foreign else self._counted):
+        for place, step in enumerate(self._steps[: len(self._steps) - len(self._tail_steps)]):
             is_ours = isinstance(step, Transform)
             if isinstance(step, Transform):
                 array = to_pixels(image)
                 sizes = np.array([array.shape[:2]], np.int64)
-                image = step.apply_checked(array, step.draw(draws.at(place), sizes)[0].tolist())
+                result = step.apply_checked(array, step.draw(draws.at(place), sizes)[0].tolist())
+                # What somebody has made a tensor stays one: torchvision does other things to tensors.
+                image = to_tensor(result) if isinstance(image, torch.Tensor) else result
             else:
                 image = self._foreign(step, image)
         if self._clock is not None:
             self._clock.add_image(time.perf_counter() - began)
-        if self.tail is not None:
-            return self.tail.of_image(image)
-        return to_tensor(image) if is_ours else image
+        if self._tail_steps:
+            return rescaled(image, self._tail_steps)
+        return to_tensor(image) if is_ours and isinstance(image, np.ndarray) else image
 
     def _foreign(self, step: Any, image: Any) -> Any:
         began = time.perf_counter()
-        if _is_of("albumentations", step):
-            image = step(image=np.ascontiguousarray(to_pixels(image)))["image"]
-        else:
-            if isinstance(image, np.ndarray):
-                is_pil_wanted = image.dtype == np.uint8 and _is_of("torchvision", step)
-                image = to_pil(image) if is_pil_wanted else np.ascontiguousarray(image)
-            image = step(image)
+        if isinstance(image, np.ndarray):
+            is_pil_wanted = image.dtype == np.uint8 and home_of(step) == "torchvision"
+            image = to_pil(image) if is_pil_wanted else np.ascontiguousarray(image)
+        image = call_foreign(step, image)
         if self._clock is not None:
             self._clock.add_step(step, time.perf_counter() - began)
         return image
@@ -157,7 +157,7 @@ class _Clock:
 
     def add_step(self, step: Any, seconds: float) -> None:
         if self._images < _IMAGES_TO_MEASURE:
-            name = f"{_home(step)}.{getattr(step, '__name__', type(step).__name__)}"
+            name = f"{home_of(step)}.{getattr(step, '__name__', type(step).__name__)}"
             self._foreign_s[name] = self._foreign_s.get(name, 0.0) + seconds
 
     def add_image(self, seconds: float) -> None:
@@ -178,22 +178,3 @@ class _Clock:
 
 def _is_uniform(sizes: Sizes) -> bool:
     return not (sizes != sizes[0]).any()
-
-
-def _is_of(package: str, step: Any) -> bool:
-    return _home(step) == package
-
-
-def _home(step: Any) -> str:
-    """The package that a callable, or one of its classes, comes from, if it is one that is treated apart."""
-    if isinstance(step, torch.nn.Sequential) and len(step):
-        step = step[0]
-    while isinstance(step, functools.partial):
-        step = step.func
-    if isinstance(step, FunctionType):
-        modules = [step.__module__]
-    else:
-        modules = [kind.__module__ for kind in type(step).__mro__]
-    packages = [module.partition(".")[0] for module in modules]
-    known = [package for package in packages if package in ("torchvision", "albumentations")]
-    return known[0] if known else packages[0]

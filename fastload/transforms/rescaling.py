@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Transform, to_pixels
 
 _Dtype: TypeAlias = torch.dtype
 _Numbers: TypeAlias = "tuple[torch.Tensor | None, torch.Tensor | None]"
@@ -45,6 +45,10 @@ class ToDtype(Transform):
         self.dtype = dtype
         self.scale = scale
 
+    def __call__(self, image: Any) -> Any:
+        """See `Transform`; of a PIL image, a tensor is made."""
+        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
+
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Converts."""
         return Rescale.of([self], _torch_dtype(image)).apply(image, parameters)
@@ -72,6 +76,10 @@ class Normalize(Transform):
             raise OptionError(
                 f"mean and std must have a number for each channel, std none of 0, got {mean} and {std}"
             )
+
+    def __call__(self, image: Any) -> Any:
+        """See `Transform`; of a PIL image, a tensor is made."""
+        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Normalises."""
@@ -147,6 +155,11 @@ class Rescale(Transform):
             OptionError: There are more, or fewer, factors than channels.
         """
         self._require_channels(images.shape[3])
+        if self._rounds:
+            scratch = torch.empty(images.shape, dtype=torch.float32).permute(0, 3, 1, 2)
+            replace(self, dtype=torch.float32).into(images, scratch)
+            out.copy_(scratch)
+            return
         batch = torch.from_numpy(np.require(images, requirements=("C", "W")))
         height, width, channels = batch.shape[1:]
         last = out.permute(0, 2, 3, 1)
@@ -173,9 +186,17 @@ class Rescale(Transform):
             Of the same shape, memory format and device.
         """
         self._require_channels(images.shape[1])
+        if self._rounds:
+            return replace(self, dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
         _scale(out, self._numbers(out, 2, 1))
         return out
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether fractions come up on the way to whole numbers."""
+        is_neutral = bool((self.factors == 1).all()) and not bool(self.offsets.any())
+        return not self.dtype.is_floating_point and not is_neutral
 
     def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:
         """Factors and offsets, shaped to multiply and to be added; None where they change nothing."""
@@ -203,6 +224,20 @@ def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
         out.mul_(factors)
     elif offsets is not None:
         out.add_(offsets)
+
+
+def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
+    """What ToDtype and Normalize make of one image, a tensor.
+
+    Args:
+        image: A tensor (channels, height, width) of any type, or another image, as transforms take them.
+        steps: Such transforms.
+    """
+    if isinstance(image, torch.Tensor) and image.ndim >= 3:
+        batch = image.reshape(-1, *image.shape[-3:])
+        return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
+    pixels = to_pixels(image)
+    return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
 
 
 class _Conversion(NamedTuple):

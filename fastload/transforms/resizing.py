@@ -57,6 +57,14 @@ class Resize(Transform):
         self._sides = sides
         self._resampling = to_resampling(interpolation, antialias)
 
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        """Requires pixels of a type that can be resized.
+
+        Raises:
+            OptionError: They are not.
+        """
+        require_resizable(dtype, "Resize")
+
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """The sizes that images get."""
         if len(self._sides) == 2:
@@ -89,3 +97,15 @@ class Resize(Transform):
         """Resizes."""
         height, width = map(int, parameters)
         return image if image.shape[:2] == (height, width) else resize(image, height, width, self._resampling)
+
+
+def require_resizable(dtype: np.dtype[Any], name: str) -> None:
+    """Requires a type that PyTorch and OpenCV both resize.
+
+    Raises:
+        OptionError: It is another.
+    """
+    if dtype not in (np.uint8, np.float32, np.float64):
+        raise OptionError(
+            f"{name} takes pixels of uint8, float32 or float64, got {dtype}: convert them after it"
+        )

@@ -9,6 +9,7 @@ Called like a function, a transform takes what torchvision's take, and returns t
 
 from __future__ import annotations
 
+import numbers
 import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -161,7 +162,11 @@ def to_pixels(image: Any) -> Pixels:
     """
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
+        # NumPy takes sides of one pixel for contiguous whatever their stride, torch does not.
+        if 1 in pixels.shape and min(pixels.strides) < 0:
+            pixels = pixels.copy()
     elif _is_tensor(image):
+        _require_numpy_dtype(image)
         pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
     elif _is_pil(image):
         pixels = np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
@@ -174,6 +179,11 @@ def to_pixels(image: Any) -> Pixels:
             f"PIL image, and not empty, got {type(image).__name__} of shape {tuple(image.shape)}"
         )
     return pixels
+
+
+def _require_numpy_dtype(image: Any) -> None:
+    if str(image.dtype) == "torch.bfloat16":
+        raise OptionError("an image must be of a type that NumPy has, got bfloat16: make it that at the end")
 
 
 def like(image: Any, pixels: Pixels) -> Any:
@@ -255,9 +265,14 @@ def to_size(size: Any, name: str = "size") -> tuple[int, int]:
         OptionError: It is neither, or not positive.
     """
     sides = list(size) if isinstance(size, (tuple, list)) else [size]
-    if len(sides) not in (1, 2) or not all(isinstance(side, int) and side >= 1 for side in sides):
+    if len(sides) not in (1, 2) or not all(is_whole(side) and side >= 1 for side in sides):
         raise OptionError(f"{name} must be a whole number of pixels, or (height, width), got {size!r}")
-    return sides[0], sides[-1]
+    return int(sides[0]), int(sides[-1])
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, Python's or NumPy's; True and False are none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def to_probability(p: Any) -> float:

@@ -383,6 +383,23 @@ class TestForeignTransforms:
                 pass
         assert capfd.readouterr().err.count("SlowTransformWarning: ") == 1
 
+    def test_what_was_made_a_tensor_stays_one(self, packed):
+        from torchvision.transforms import v2
+
+        steps = [v2.ToImage(), T.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32, scale=True)]
+        image, _ = PackedDataset(packed("thumbnails", "raw"), T.Compose(steps))[0]
+        expected = PackedDataset(packed("thumbnails", "raw"))[0][0].flip(2) / 255
+        assert torch.allclose(image, expected)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_numbers_at_the_end_may_be_of_any_floating_type(self, packed, dtype):
+        import torchvision.transforms
+
+        transform = T.Compose([torchvision.transforms.ToTensor(), T.Normalize(MEAN, STD), T.ToDtype(dtype)])
+        image, _ = PackedDataset(packed("thumbnails", "raw"), transform)[0]
+        assert image.dtype == dtype
+        assert image.shape == (3, 32, 32)
+
     def test_ours_may_stand_among_torchvisions(self, photos):
         from torchvision import datasets, transforms
 
@@ -424,6 +441,41 @@ class TestTargets:
         assert filled(dataset, [0, 1]) is NotImplemented
         with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
             next(iter(fastload.DataLoader(dataset, batch_size=2)))
+
+
+class TestEdges:
+    @pytest.mark.parametrize("size", [(1, 8), (8, 1), (1, 1)])
+    def test_a_side_of_one_pixel_may_be_flipped(self, tmp_path, size):
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "a.png").write_bytes(file_of(photo(*size), "PNG"))
+        flips = [T.RandomVerticalFlip(1.0), T.RandomHorizontalFlip(1.0)]
+        for steps in (
+            [T.Grayscale(3), *flips, T.Resize((4, 4))],
+            [T.Grayscale(3), *flips, T.ToDtype(torch.float32, scale=True)],
+            [T.CenterCrop(size), T.Grayscale(3), *flips, torch.from_numpy],
+        ):
+            transform = T.Compose(steps)
+            dataset = FolderDataset(tmp_path / "photos", transform)
+            assert torch.equal(torch.as_tensor(dataset[0][0]), torch.as_tensor(plain(dataset, transform, 0)))
+
+    @pytest.mark.parametrize("loader", [fastload.DataLoader, torch.utils.data.DataLoader])
+    def test_an_empty_batch_is_left_to_the_collate_function(self, packed, loader):
+        dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
+        assert list(loader(dataset, batch_sampler=[[], [1]], collate_fn=len)) == [0, 1]
+
+    def test_numbers_are_made_whole_only_at_the_end(self, packed):
+        steps = [T.ToDtype(torch.float32), T.Normalize((0,) * 3, (2,) * 3), T.ToDtype(torch.uint8)]
+        halved, _ = filled(PackedDataset(packed("thumbnails", "raw"), T.Compose(steps)), [1, 2])
+        whole, _ = filled(PackedDataset(packed("thumbnails", "raw")), [1, 2])
+        assert torch.equal(halved, whole // 2)
+
+    def test_a_parameter_that_is_changed_is_obeyed(self, packed):
+        normalize = T.Normalize(MEAN, STD)
+        transform = T.Compose([T.ToDtype(torch.float32, scale=True), normalize])
+        dataset = PackedDataset(packed("thumbnails", "raw"), transform)
+        before, _ = filled(dataset, [1])
+        normalize.mean = [0.0, 0.0, 0.0]
+        assert not torch.equal(filled(dataset, [1])[0], before)
 
 
 class TestErrors:

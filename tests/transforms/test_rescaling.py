@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import fastload.transforms as T
 from fastload.errors import OptionError
@@ -77,3 +78,19 @@ def test_bytes_are_not_normalised():
 def test_channels_and_means_are_as_many():
     with pytest.raises(OptionError, match="a mean and std for each of 3 channels, got 2"):
         T.Normalize([0.1, 0.2], [1.0, 1.0])(picture((4, 4)).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_tensors_of_any_floating_type_are_made_and_taken(dtype):
+    image = torch.randint(0, 256, (3, 5, 7), dtype=torch.uint8)
+    made = T.ToDtype(dtype, scale=True)(image)
+    assert made.dtype == dtype
+    assert torch.allclose(made.float(), image / 255, atol=0.01)
+    assert T.Normalize((0.5,) * 3, (0.5,) * 3)(made).dtype == dtype
+
+
+def test_of_a_pil_image_numbers_make_a_tensor():
+    image = Image.new("RGB", (7, 5), (255, 0, 0))
+    made = T.ToDtype(torch.float32, scale=True)(image)
+    assert made.shape == (3, 5, 7)
+    assert made[0].eq(1).all()

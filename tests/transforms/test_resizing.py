@@ -26,6 +26,10 @@ FILTERS = {
     "nearest": ({"interpolation": "nearest"}, "resize, nearest"),
     "nearest-exact": ({"interpolation": "nearest-exact"}, "resize, nearest"),
     "without antialias": ({"antialias": False}, "resize, not antialiased"),
+    "bicubic without antialias": (
+        {"antialias": False, "interpolation": "bicubic"},
+        "resize, bicubic, not antialiased",
+    ),
 }
 
 
