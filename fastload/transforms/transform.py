@@ -190,8 +190,8 @@ def like(image: Any, pixels: Pixels) -> Any:
     """Pixels as the kind of image that another one is; numbers that PIL cannot hold as a tensor."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
-    if _is_pil(image) and pixels.dtype == np.uint8:
-        return to_pil(pixels)
+    if _is_pil(image):
+        return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
     return to_tensor(pixels).to(image.device)
 
 
