@@ -49,8 +49,14 @@ class Pictures(Protocol):
         """All, where that needs no decoding and they have one size."""
 
 
-class Memory(Protocol):
-    """Where a batch's tensors are made."""
+class BatchMemory(Protocol):
+    """Where a batch's tensors are made.
+
+    Attributes:
+        finishes_on_device: Whether the pipeline's tail will be done where the batch is moved to.
+    """
+
+    finishes_on_device: bool
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised, contiguous tensor on the CPU."""
@@ -60,9 +66,8 @@ def fill(
     pictures: Pictures,
     pipeline: Pipeline,
     draws: Draws,
-    out: Memory,
+    out: BatchMemory,
     memory_format: torch.memory_format,
-    leaves_tail: bool = False,
 ) -> torch.Tensor | None:
     """Makes a batch of images.
 
@@ -72,7 +77,6 @@ def fill(
         draws: The numbers of each.
         out: Where the batch is to lie.
         memory_format: `torch.channels_last` or `torch.contiguous_format`.
-        leaves_tail: Whether the pipeline's tail is left to be done elsewhere, if it is given uint8.
 
     Returns:
         (pictures, channels, height, width); None where the images would not have one size.
@@ -83,7 +87,8 @@ def fill(
     drawn = pipeline.draw(draws, pictures.sizes)
     if drawn.size is None:
         return None
-    tail = None if leaves_tail and pipeline.dtype == torch.uint8 else pipeline.tail
+    # Bytes are a quarter of what is to be copied to a device; what is no longer bytes is finished here.
+    tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(draws), *drawn.size, drawn.channels)
     is_last = memory_format == torch.channels_last
     dtype = pipeline.dtype if tail is None else tail.dtype

@@ -12,7 +12,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.batch import Memory, Pictures, fill, render
+from fastload.batch import BatchMemory, Pictures, fill, render
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError, SourceError
 from fastload.images.encodings import encoding_named
 from fastload.images.region import Box
@@ -33,16 +33,6 @@ from fastload.transforms.draws import draws_for
 from fastload.transforms.pipeline import Pipeline
 
 Transform = Callable[[Any], Any]
-
-
-class BatchMemory(Memory, Protocol):
-    """Where a batch's tensors are made.
-
-    Attributes:
-        finishes_on_device: Whether `finish` will be called with the images on their device.
-    """
-
-    finishes_on_device: bool
 
 
 class _ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
@@ -120,10 +110,9 @@ class _ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if pipeline.is_foreign or len(indices) == 0:
             return NotImplemented
         positions = self._positions(indices)
-        leaves_tail = out.finishes_on_device and pipeline.tail is not None
         try:
             pictures = self._pictures(positions)
-            images = fill(pictures, pipeline, draws_for(positions), out, self.memory_format, leaves_tail)
+            images = fill(pictures, pipeline, draws_for(positions), out, self.memory_format)
             targets = None if images is None else self._batch_of_targets(positions, out)
         except (DamageError, DecodeError):
             if self._substitutes_samples:

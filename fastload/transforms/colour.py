@@ -114,6 +114,7 @@ class RandomGrayscale(Transform):
     """
 
     width = 1
+    works_in_place = True
 
     def __init__(self, p: float = 0.1) -> None:
         self.p = to_probability(p)

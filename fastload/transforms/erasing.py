@@ -36,6 +36,7 @@ class RandomErasing(Transform):
 
     width = 5
     takes_any_dtype = True
+    works_in_place = True
 
     def __init__(
         self,

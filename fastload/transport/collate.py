@@ -6,16 +6,19 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
-from fastload.transport.filling import BatchMaker, BatchMemory, OrdinaryMemory, SeededDataset
+from fastload.transport.filling import BatchMaker, OrdinaryMemory, SeededDataset
 from fastload.transport.memory import Arena
 from fastload.transport.parcel import Packer, is_plain
 from fastload.transport.stateful import Stamped, StatefulIterable
+
+if TYPE_CHECKING:
+    from fastload.batch import BatchMemory
 
 # Half of what a pipe holds before it has to be emptied.
 _SHORT_TEXT = 32768

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch.utils.data import Dataset, Subset
@@ -24,28 +24,18 @@ from torch.utils.data import Dataset, Subset
 from fastload.recycling import recycled_tensor
 from fastload.transforms.draws import epoch_seed
 
-
-class BatchMemory(Protocol):
-    """Where a batch's tensors are made.
-
-    Attributes:
-        finishes_on_device: Whether the dataset's `finish` will be called with the batch on its device.
-    """
-
-    finishes_on_device: bool
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised, contiguous tensor on the CPU."""
+if TYPE_CHECKING:
+    from fastload.batch import BatchMemory
 
 
-Fill = Callable[[Sequence[int], BatchMemory], Any]
+Fill: TypeAlias = "Callable[[Sequence[int], BatchMemory], Any]"
 
 
 class OrdinaryMemory:
     """Memory of the process itself.
 
     Args:
-        finishes_on_device: See `BatchMemory`.
+        finishes_on_device: See `fastload.batch.BatchMemory`.
     """
 
     def __init__(self, finishes_on_device: bool = False) -> None:
@@ -121,7 +111,7 @@ class BatchMaker:
         collate_fn: Collates samples.
         dataset: A dataset for which `fills_batches` holds, and of which indices are fetched; None:
             samples are fetched.
-        finishes_on_device: See `BatchMemory`.
+        finishes_on_device: See `fastload.batch.BatchMemory`.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Packer:
     Args:
         arena: The memory that it shares with the training process.
         section: The worker's number.
-        finishes_on_device: See `transport.filling.BatchMemory`.
+        finishes_on_device: See `fastload.batch.BatchMemory`.
     """
 
     def __init__(self, arena: Arena, section: int, finishes_on_device: bool = False) -> None:
