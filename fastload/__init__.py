@@ -41,13 +41,13 @@ _MODULES = {
     "DestinationError": "errors",
     "FastloadError": "errors",
     "Field": "shards.schema",
-    "FolderDataset": "dataset",
+    "FolderDataset": "dataset.folder",
     "FormatError": "errors",
     "OptionError": "errors",
     "PackError": "errors",
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
-    "PackedDataset": "dataset",
+    "PackedDataset": "dataset.packed",
     "RecordIndexError": "errors",
     "SlowTransformWarning": "errors",
     "SourceError": "errors",
@@ -59,7 +59,8 @@ _MODULES = {
 
 if TYPE_CHECKING:
     from fastload import transforms
-    from fastload.dataset import FolderDataset, PackedDataset
+    from fastload.dataset.folder import FolderDataset
+    from fastload.dataset.packed import PackedDataset
     from fastload.errors import (
         DamageError,
         DecodeError,

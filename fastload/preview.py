@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.dataset import PackedDataset
+from fastload.dataset.packed import PackedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.decode import encode
 from fastload.images.resize import SizeLimit, resize

@@ -446,7 +446,7 @@ def _write_pixels(path, count, shard_records):
 
 OPEN_AND_READ = """
 import random, sys
-import numpy, torch, h5py, fastload.dataset
+import numpy, torch, h5py, fastload.dataset.packed
 def own():  # without what is mapped from files, which the kernel takes back when it needs it
     [line] = [line for line in open("/proc/self/status") if line.startswith("RssAnon")]
     return int(line.split()[1]) * 1024

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset, Subset, TensorDataset
 
-from fastload.dataset import FolderDataset, PackedDataset
+from fastload import FolderDataset, PackedDataset
 from fastload.errors import OptionError, SourceError
 from fastload.packing.job import pack
 from fastload.shards.schema import Field
