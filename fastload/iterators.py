@@ -10,14 +10,16 @@ import contextlib
 import functools
 import itertools
 import os
+import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterableDataset, IterDataPipe
+from torch.utils.data import IterableDataset, IterDataPipe, _utils
 from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import (
     _DatasetKind,
@@ -25,8 +27,10 @@ from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
 
+from fastload.clock import StepClock
 from fastload.device import Arrival, CopiesAhead, moved_to
 from fastload.resume import TRANSFORMS, Mark, Progress, SkippingSampler, mixed, start_state
+from fastload.timing import LoadTimes
 from fastload.transport.collate import WorkerCollate, WorkerInit
 from fastload.transport.filling import (
     BatchMaker,
@@ -38,8 +42,25 @@ from fastload.transport.filling import (
     innermost,
     prefetcher,
 )
+from fastload.transport.ledger import FIELDS, Ledger, SendingSampler, Sent, samples_in, times_of
 from fastload.transport.memory import Arena
 from fastload.transport.stateful import Stamped, StatefulIterable
+
+
+class Setting(NamedTuple):
+    """How batches are loaded: the parameters of torch's DataLoader that change speed alone.
+
+    Attributes:
+        num_workers: Worker processes; 0: the training process loads.
+        prefetch_factor: Batches asked of each worker in advance; None without workers.
+        pin_memory: Whether batches are copied to page-locked memory.
+        persistent_workers: Whether workers live on from epoch to epoch.
+    """
+
+    num_workers: int
+    prefetch_factor: int | None
+    pin_memory: bool = False
+    persistent_workers: bool = False
 
 
 class Start(NamedTuple):
@@ -49,11 +70,17 @@ class Start(NamedTuple):
         progress: Where in the epoch; kept up to date.
         device: Where batches are moved to, if anywhere.
         seeds: What the workers' seeds are drawn from, where it is not the loader's generator.
+        clock: Stops the time of waits and steps.
+        setting: How batches are loaded.
+        order: The rest of the epoch's order, where another iterator has begun it.
     """
 
     progress: Progress
     device: torch.device | None
     seeds: torch.Generator | None
+    clock: StepClock
+    setting: Setting
+    order: Iterator[Any] | None = None
 
 
 class SingleProcessIterator(_SingleProcessDataLoaderIter):
@@ -70,10 +97,12 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         view = _View(loader, start, self)
         self._stateful = view.stateful
         self._finish = view.finish
-        if view.make.fills:
-            view.collate_fn = functools.partial(
-                view.make, memory=OrdinaryMemory(view.make.finishes_on_device)
-            )
+        sums = np.zeros((1, FIELDS))
+        self._ledger = Ledger(sums[0])
+        self._loading = functools.partial(times_of, sums)
+        self._clock = start.clock
+        self._clock.begin(0, None, self._loading)
+        view.collate_fn = _NotedCollate(view.make, self._ledger)
         super().__init__(view)
         transform_seed(self)
         self._dataset = loader.dataset
@@ -89,10 +118,17 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
     def _next_data(self) -> Any:
+        self._clock.ask()
+        batch = self._next_batch()
+        self._clock.hand(batch)
+        return batch
+
+    def _next_batch(self) -> Any:
         if self._loader_to_draw is not None:
             # Only now is the order drawn, and others may have drawn since the epoch began.
             self._progress.note_draw(start_state(self._loader_to_draw))
             self._loader_to_draw = None
+        self._ledger.begin()
         try:
             batch = super()._next_data()
         except StopIteration:
@@ -101,12 +137,11 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         except Exception:
             self._progress.done += 1
             raise
+        self._ledger.end()
         self._progress.done += 1
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
-        if self._device is not None:
-            return _finished(moved_to(batch, self._device), self._finish)
-        return batch
+        return batch if self._device is None else _arrived(batch, self._device, self._finish, self._clock)
 
 
 class WorkersIterator(_MultiProcessingDataLoaderIter):
@@ -119,18 +154,22 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     def __init__(self, loader: Any, start: Start) -> None:
         self._process = os.getpid()
+        # Tasks to have outstanding, once `steer` has said how many.
+        self._target: int | None = None
         self._begin(start.progress)
         device = start.device
         copies_ahead = device is not None and device.type == "cuda"
-        arena = Arena.create(loader.num_workers, keeps_pages=copies_ahead)
+        arena = Arena.create(start.setting.num_workers, keeps_pages=copies_ahead)
         view = _View(loader, start, self)
         self._finish = view.finish
         view.collate_fn = WorkerCollate(view.make, arena, view.stateful)
-        view.worker_init_fn = WorkerInit(loader.worker_init_fn)
+        view.worker_init_fn = WorkerInit(loader.worker_init_fn, arena)
         # Parcels find it by its token for as long as this iterator lives.
         self._arena = arena
         self._device = device
         self._copies: CopiesAhead | None = None
+        self._prefetch_factor = start.setting.prefetch_factor
+        self._begin_clock(start.clock, start.setting.num_workers)
         try:
             super().__init__(view)
         finally:
@@ -156,19 +195,67 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         if getpid() == self._process:
             super().__del__()
 
-    def begin_epoch(self, progress: Progress) -> None:
+    def begin_epoch(self, progress: Progress, clock: StepClock) -> None:
         """Tells a persistent iterator, before its reset, what the next epoch's progress is kept in."""
         if self._copies is not None:
             self._copies.restart()
+        self._clock.settle()
+        self._begin_clock(clock, self._num_workers)
         self._begin(progress)
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the beginning: prefetching has done so."""
 
+    def steer(self, num_workers: int, prefetch_factor: int) -> None:
+        """Goes on with the first few of the workers alone, and another number of batches in advance.
+
+        Args:
+            num_workers: How many of the workers get batches to make, at most all. The others rest.
+            prefetch_factor: Batches asked of each of them in advance.
+        """
+        self._worker_queue_idx_cycle = itertools.cycle(range(num_workers))
+        self._prefetch_factor = prefetch_factor
+        self._target = num_workers * prefetch_factor
+        self._clock.num_workers, self._clock.prefetch_factor = num_workers, prefetch_factor
+        self._try_put_index()
+
+    def go_on_with(self, order: Iterator[Any]) -> None:
+        """Takes what comes next from an order that others have begun.
+
+        Args:
+            order: The rest of it.
+        """
+        self._sampler_iter = map(Sent, order)
+
+    def end_soon(self) -> None:
+        """Asks the workers for nothing more: what they have been asked for is the rest of this iteration."""
+        self._sampler_iter = iter(())
+
     def _begin(self, progress: Progress) -> None:
         self._progress = progress
         self._batches = 0
         self._turns_to_skip = progress.next_worker
+
+    def _begin_clock(self, clock: StepClock, num_workers: int) -> None:
+        self._clock = clock
+        arena = self._arena
+        if arena is None:
+            clock.begin(num_workers, self._prefetch_factor, None)
+            return
+        # The clock outlives this iterator, and must not keep the slots.
+        reference, before = weakref.ref(arena), arena.ledgers.copy()
+
+        def loading() -> tuple[LoadTimes, ...]:
+            arena = reference()
+            return () if arena is None else times_of(arena.ledgers - before)
+
+        clock.begin(num_workers, self._prefetch_factor, loading)
+
+    def _shutdown_workers(self) -> None:
+        # While Python shuts down nobody will ask any more, and what would be called may be gone.
+        if _utils is not None and _utils.python_exit_status is False:
+            self._clock.settle()
+        super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
         if self._turns_to_skip:
@@ -176,9 +263,22 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             for _ in range(self._turns_to_skip):
                 next(self._worker_queue_idx_cycle)
             self._turns_to_skip = 0
-        super()._try_put_index()
+        if self._target is None:
+            super()._try_put_index()
+            return
+        while self._tasks_outstanding < self._target:
+            sent = self._send_idx
+            super()._try_put_index()
+            if self._send_idx == sent:
+                return
 
     def _next_data(self) -> Any:
+        self._clock.ask()
+        batch = self._next_batch()
+        self._clock.hand(batch)
+        return batch
+
+    def _next_batch(self) -> Any:
         if self._copies is not None:
             return _finished(self._next_copy(self._copies), self._finish)
         try:
@@ -194,9 +294,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         else:
             self._progress.note(self._mark(batch))
             batch = batch.batch if type(batch) is Stamped else batch
-        if self._device is not None:
-            return _finished(moved_to(batch, self._device), self._finish)
-        return batch
+        return batch if self._device is None else _arrived(batch, self._device, self._finish, self._clock)
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()
@@ -265,31 +363,70 @@ class _View:
         self._loader = loader
         self._iterator = weakref.ref(iterator)
         progress = start.progress
+        # In the place of the loader's own.
+        self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers = start.setting
         self.make = _maker(loader, start.device)
         self.finish = innermost(loader.dataset, "finish") if self.make.finishes_on_device else None
         self.stateful = _stateful(loader, progress)
         self._is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
         sampler = loader._index_sampler
+        self._is_sent = start.setting.num_workers > 0
         if self.stateful is not None:
             self.dataset: Any = self.stateful
         elif self._is_seeded:
             self.dataset = SeededDataset(loader.dataset, self.make.fills)
-        if self.stateful is None and (progress.first or progress.skipped):
-            sampler = SkippingSampler(sampler, progress)
-        self._index_sampler = self.sampler_of(sampler)
+        if start.order is not None:
+            # Whoever goes on with an order that others have begun counts batches in it.
+            self.in_order = True
+            self._index_sampler = self._sent(_Rest(start.order))
+        else:
+            if self.stateful is None and (progress.first or progress.skipped):
+                sampler = SkippingSampler(sampler, progress)
+            self._index_sampler = self.sampler_of(sampler)
         if start.seeds is not None:
             self.generator = start.seeds
 
     def sampler_of(self, sampler: Any) -> Any:
         """An index sampler that also says what transforms draw from, where the dataset's do."""
         if not self._is_seeded:
-            return sampler
+            return self._sent(sampler)
         iterator = self._iterator
         prefetch = prefetcher(self._loader.dataset) if self._loader._auto_collation else None
-        return SeededSampler(sampler, lambda: transform_seed(iterator()), prefetch)
+        return self._sent(SeededSampler(sampler, lambda: transform_seed(iterator()), prefetch))
+
+    def _sent(self, sampler: Any) -> Any:
+        return SendingSampler(sampler) if self._is_sent else sampler
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
+
+
+class _Rest:
+    """The rest of an order that others draw from too: iterating it goes on, and does not begin anew."""
+
+    def __init__(self, order: Iterator[Any]) -> None:
+        self._order = order
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._order
+
+
+class _NotedCollate:
+    """A `collate_fn` of the training process, which notes when it is called, and with how much.
+
+    Args:
+        make: Makes a batch of what was fetched.
+        ledger: Where that is noted.
+    """
+
+    def __init__(self, make: BatchMaker, ledger: Ledger) -> None:
+        self._make = make
+        self._ledger = ledger
+        self._memory = OrdinaryMemory(make.finishes_on_device)
+
+    def __call__(self, fetched: Any) -> Any:
+        self._ledger.fetched(samples_in(fetched))
+        return self._make(fetched, self._memory)
 
 
 def transform_seed(iterator: Any) -> int:
@@ -299,6 +436,14 @@ def transform_seed(iterator: Any) -> int:
         progress.transform_seed = mixed(iterator._base_seed, progress.epoch, TRANSFORMS)
     seed: int = progress.transform_seed
     return seed
+
+
+def _arrived(batch: Any, device: torch.device, finish: Callable[[Any], Any] | None, clock: StepClock) -> Any:
+    """A batch on its device, finished there."""
+    begun = time.perf_counter()
+    batch = moved_to(batch, device)
+    clock.copying_s += time.perf_counter() - begun
+    return _finished(batch, finish)
 
 
 def _finished(batch: Any, finish: Callable[[Any], Any] | None) -> Any:

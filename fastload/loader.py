@@ -12,9 +12,15 @@ import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from fastload import resume
+from fastload.clock import StepClock
 from fastload.device import resolve_device
 from fastload.errors import OptionError
-from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
+from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
+from fastload.timing import EpochTimes
+from fastload.tuning.epoch import TunedIterator
+from fastload.tuning.plan import Plan
+from fastload.tuning.tuner import Tuner
+from fastload.tuning.unsaid import UNSAID, Unsaid, said
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -34,10 +40,13 @@ class DataLoader(_Base[_T_co]):
 
     Import it in place of torch's. Batches come from the workers through shared memory, without being
     pickled or copied; they can be moved to a GPU ahead of their use; and an epoch can be resumed where it
-    was left. Every difference from torch's class is listed in docs/compatibility.md.
+    was left. Of `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers`, what is not said is
+    decided by measuring the first epoch's own batches: see `plan`. Every difference from torch's class is
+    listed in docs/compatibility.md.
 
     Args:
-        dataset: As all parameters down to `in_order`, this is torch's, with torch's default.
+        dataset: As all parameters down to `in_order`, this is torch's; torch's defaults hold too, but for
+            the four that are decided.
         batch_size: See `dataset`.
         shuffle: See `dataset`.
         sampler: See `dataset`.
@@ -77,9 +86,9 @@ class DataLoader(_Base[_T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int = UNSAID,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = False,
+        pin_memory: bool = UNSAID,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -87,7 +96,7 @@ class DataLoader(_Base[_T_co]):
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
+        persistent_workers: bool = UNSAID,
         pin_memory_device: str = "",
         in_order: bool = True,
         device: torch.device | str | int | None = None,
@@ -101,6 +110,17 @@ class DataLoader(_Base[_T_co]):
         self.seed = seed
         self._order_generator = _generator(seed, generator)
         self._device = resolve_device(device)
+        self._said = said(
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            pin_memory=pin_memory,
+            persistent_workers=persistent_workers,
+            device=device,
+            cache=cache,
+        )
+        self._is_tuned = "num_workers" not in self._said
+        self._tuner: Tuner | None = None
+        self._clock = StepClock()
         self._epochs = 0
         self._is_beginning = False
         self._progress: resume.Progress | None = None
@@ -114,7 +134,8 @@ class DataLoader(_Base[_T_co]):
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            # torch would refuse what is said of workers (a context, a prefetch_factor) where none are.
+            1 if self._is_tuned else num_workers,
             collate_fn,
             pin_memory,
             drop_last,
@@ -128,6 +149,8 @@ class DataLoader(_Base[_T_co]):
             in_order=in_order,
         )
         self.generator = generator
+        if self._is_tuned:
+            self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
 
     if not TYPE_CHECKING:
 
@@ -179,9 +202,40 @@ class DataLoader(_Base[_T_co]):
             seed = operator.index(self.seed)
             self._order_generator.manual_seed(resume.mixed(seed, progress.epoch, resume.ORDER))
             progress.transform_seed = resume.mixed(seed, progress.epoch, resume.TRANSFORMS)
+        self._clock = StepClock()
         if isinstance(self._iterator, WorkersIterator):
-            self._iterator.begin_epoch(progress)
+            self._iterator.begin_epoch(progress, self._clock)
         return progress
+
+    @property
+    def plan(self) -> Plan:
+        """How batches are loaded: what you said, what was decided, and the measurement behind each choice.
+
+        Printed, it is a table. Before the first epoch it says that nothing has been measured.
+
+        Example:
+            >>> print(loader.plan)  # doctest: +SKIP
+        """
+        return self._tuned_by().plan
+
+    @property
+    def last_epoch(self) -> EpochTimes | None:
+        """What the steps of the latest epoch took, so far if it goes on; None before its first batch."""
+        return self._clock.times()
+
+    def obey(self, plan: Plan) -> None:
+        """Shows in the attributes what a plan says, as far as it was not said by the user.
+
+        Args:
+            plan: The plan.
+        """
+        if self._is_tuned:
+            self.num_workers = Unsaid(plan.num_workers.value)
+            if "prefetch_factor" not in self._said:
+                prefetch = plan.prefetch_factor.value
+                self.prefetch_factor = None if prefetch is None else Unsaid(prefetch)
+        if "pin_memory" not in self._said:
+            self.pin_memory = Unsaid(plan.pin_memory.value)  # type: ignore[assignment]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: what `load_state_dict` needs to go on with the next batch.
@@ -224,9 +278,26 @@ class DataLoader(_Base[_T_co]):
 
     def _make_iterator(self) -> Any:
         assert self._progress is not None
+        setting = Setting(self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers)
+        seeds = self._worker_seeds(self._progress)
+        start = Start(self._progress, self._device, seeds, self._clock, setting)
+        if self._is_tuned:
+            tuner = self._tuned_by()
+            tuner.open(self)
+            if tuner.is_settled:
+                self.obey(tuner.plan)
+            # Workers that live on are torch's business, once it is settled how many they are.
+            if not (tuner.is_settled and self.persistent_workers and self.num_workers):
+                return TunedIterator(self, start._replace(setting=tuner.setting()), tuner)
+        else:
+            self.check_worker_number_rationality()
         kind = WorkersIterator if self.num_workers else SingleProcessIterator
-        self.check_worker_number_rationality()
-        return kind(self, Start(self._progress, self._device, self._worker_seeds(self._progress)))
+        return kind(self, start)
+
+    def _tuned_by(self) -> Tuner:
+        if self._tuner is None:
+            self._tuner = Tuner(self, self._said)
+        return self._tuner
 
     def _settings(self) -> resume.State:
         """What a loader that goes on from this one's state must have in common with it."""

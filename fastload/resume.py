@@ -92,6 +92,16 @@ class Progress:
         if mark.state is not None:
             self.workers[mark.worker] = mark.state
 
+    def rebase(self, position: int, done: int) -> None:
+        """Counts an iterator's tasks from another one on: others have handed out batches in between.
+
+        Args:
+            position: How many batches of the epoch have been handed out, all up to there.
+            done: How many tasks of the iterator have been.
+        """
+        self.skipped = tuple(number for number in self.skipped if number >= position)
+        self.first, self.done, self.beyond = position - done, done, ()
+
     def note_draw(self, start: State) -> None:
         """Takes note that the order is drawn now, the workers' seeds having been drawn before."""
         self.start = start

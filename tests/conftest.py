@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-# Where each program comes from.
-TOOLS = {
-    "jpegtran": "libjpeg-turbo-progs on Debian, jpeg-turbo in Homebrew, libjpeg-turbo in conda",
-    "h5dump": "hdf5-tools on Debian, hdf5 in Homebrew and conda",
-    "fusermount3": "fuse3 on Debian",
-}
-
+from tests import tools
 
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests of
 # interruptions would wait for what never comes.
@@ -28,21 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture
 def require_tool() -> Callable[[str], str]:
-    """Gives `require_tool(name)`: the program's path; skips the test where it is not installed.
-
-    With FASTLOAD_REQUIRE_TOOLS set, as in CI, the test fails instead.
-    """
-
-    def path_of(name: str) -> str:
-        path = shutil.which(name)
-        if path is not None:
-            return path
-        reason = f"needs {name} ({TOOLS[name]})"
-        if os.environ.get("FASTLOAD_REQUIRE_TOOLS"):
-            pytest.fail(f"{reason}; FASTLOAD_REQUIRE_TOOLS forbids to skip", pytrace=False)
-        pytest.skip(reason)
-
-    return path_of
+    """Gives `require_tool(name)`: the program's path; skips the test where it is not installed."""
+    return tools.require_tool
 
 
 def _declare_torchvision_operators() -> "torch.library.Library | None":

@@ -13,6 +13,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 from fastload.transport.filling import BatchMaker, OrdinaryMemory, SeededDataset
+from fastload.transport.ledger import Ledger, keep, kept, samples_in
 from fastload.transport.memory import Arena
 from fastload.transport.parcel import Packer, is_plain
 from fastload.transport.stateful import Stamped, StatefulIterable
@@ -49,12 +50,16 @@ class WorkerCollate:
         if self._arena is None:
             return self._batch(fetched, OrdinaryMemory(self._make.finishes_on_device))
         packer = self._packer or self._first_packer(self._arena)
+        ledger = kept()
+        ledger.fetched(samples_in(fetched))
         packer.begin()
         try:
             batch = self._make(fetched, packer) if self._stateful is None else self._batch(fetched, packer)
-            return batch if _is_short_text(batch) else packer.pack(batch)
+            sent = batch if _is_short_text(batch) else packer.pack(batch)
         finally:
             packer.end()
+        ledger.end()
+        return sent
 
     def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
         batch = self._make(fetched, memory)
@@ -81,16 +86,20 @@ class WorkerInit:
 
     Args:
         init_fn: The user's.
+        arena: The memory shared with the training process, if any.
     """
 
-    def __init__(self, init_fn: Callable[[int], None] | None) -> None:
+    def __init__(self, init_fn: Callable[[int], None] | None, arena: Arena | None) -> None:
         self._init_fn = init_fn
+        self._arena = arena
 
     def __call__(self, worker_id: int) -> None:
         """Prepares the worker that calls it."""
         _limit_opencv_to_one_thread()
         worker = get_worker_info()
         assert worker is not None
+        if self._arena is not None:
+            keep(Ledger(self._arena.ledgers[worker.id]))
         # The dataset's stand-ins are nobody's business; the class forbids plain assignment.
         if isinstance(worker.dataset, SeededDataset | StatefulIterable):
             object.__setattr__(worker, "dataset", worker.dataset.dataset)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.transport import forks
+from fastload.transport.ledger import FIELDS
 
 # Address space for each worker. 64 GiB leave room for 2 000 workers in x86-64's 128 TiB, and hold
 # 400 float32 batches of 256 images of 224x224; where a limit forbids so much (ulimit -v), less is taken.
@@ -48,7 +49,8 @@ class Arena:
         keeps_pages: Whether pages stay in memory once they have been used, because a device knows them.
 
     Attributes:
-        memory: The whole of it. The section of worker `i` begins at `i * section_bytes`.
+        memory: The whole of it. The section of worker `i` begins at `i * section_bytes`; after the last
+            section come the workers' ledgers.
         section_bytes: The size of each section.
         token: What a worker names it by.
     """
@@ -62,7 +64,7 @@ class Arena:
         self._held: set[int] = set()
         self._descriptor = descriptor
         try:
-            self.memory = _mapped(descriptor, sections * section_bytes)
+            self.memory = _mapped(descriptor, sections * section_bytes + _ledger_bytes(sections))
         except (OSError, ValueError):
             os.close(descriptor)
             raise
@@ -96,6 +98,12 @@ class Arena:
     def close_descriptor(self) -> None:
         """Gives back the descriptor, once every worker has been started."""
         os.close(self._descriptor)
+
+    @property
+    def ledgers(self) -> NDArray[np.float64]:
+        """What the workers' batches cost: (workers, FIELDS), see `Ledger`."""
+        count, start = self.sections * FIELDS, self.sections * self.section_bytes
+        return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, FIELDS)
 
     def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
         """The bytes of a taken slot, which is freed when the last view of them dies.
@@ -163,6 +171,11 @@ def _address_space_left() -> int | None:
     with open("/proc/self/statm") as statm:
         taken = int(statm.read().split()[0]) * mmap.PAGESIZE
     return max(0, limit - taken)
+
+
+def _ledger_bytes(sections: int) -> int:
+    needed = sections * FIELDS * np.dtype(np.float64).itemsize
+    return -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from fastload import storage
 from fastload.errors import DestinationError
+from fastload.storage import folders as storage
 
 
 def make_folder(path, word):

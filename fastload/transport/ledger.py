@@ -1,0 +1,156 @@
+"""What making batches costs each process: sums that a worker keeps where the training process can read them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.timing import LoadTimes
+
+# batches, samples, busy, CPU, delayed, collating: the fields of LoadTimes.
+FIELDS = 6
+
+# A batch that takes less than this is not asked how long it waited for a CPU: asking takes 3 µs.
+_WORTH_ASKING_S = 0.0005
+
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+
+
+class Ledger:
+    """Sums up what batches cost the process that makes them.
+
+    Args:
+        sums: Where: (FIELDS,), float64, written by this process alone.
+    """
+
+    def __init__(self, sums: NDArray[np.float64]) -> None:
+        self._sums = sums
+        self._delays = _Delays()
+        self._is_long = False
+        self._samples = 0
+        self._began = self._began_cpu = self._began_delay = self._fetched = 0.0
+
+    def begin(self) -> None:
+        """Starts a batch."""
+        self._began_delay = self._delays.seconds() if self._is_long else 0.0
+        self._began_cpu = time.process_time()
+        self._began = self._fetched = time.perf_counter()
+
+    def fetched(self, samples: int) -> None:
+        """Notes that the samples are there, and will now be made a batch.
+
+        Args:
+            samples: How many there are.
+        """
+        self._samples = samples
+        self._fetched = time.perf_counter()
+
+    def end(self) -> None:
+        """Ends a batch."""
+        now = time.perf_counter()
+        busy = now - self._began
+        cpu = time.process_time() - self._began_cpu
+        delayed = self._delays.seconds() - self._began_delay if self._is_long else 0.0
+        self._is_long = busy > _WORTH_ASKING_S
+        self._sums += (1, self._samples, busy, cpu, delayed, now - self._fetched)
+
+
+class Sent:
+    """Indices on their way to a worker, whose ledger begins a batch when they arrive.
+
+    Args:
+        index: What the worker's fetcher is to get.
+    """
+
+    __slots__ = ("_index",)
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+
+    def __reduce__(self) -> Any:
+        return _received, (self._index,)
+
+
+class SendingSampler:
+    """An index sampler whose indices begin a batch in the ledger of the worker that gets them.
+
+    Args:
+        sampler: The sampler of an epoch's batches.
+    """
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[Sent]:
+        return map(Sent, self._sampler)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+
+def keep(ledger: Ledger) -> None:
+    """Makes a ledger this process's own: arriving indices begin a batch in it."""
+    global _own
+    _own = ledger
+
+
+def kept() -> Ledger:
+    """This process's own ledger; where nobody has made one, one that nobody reads."""
+    if _own is None:
+        keep(Ledger(np.zeros(FIELDS)))
+    assert _own is not None
+    return _own
+
+
+def times_of(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
+    """What ledgers say: (processes, FIELDS)."""
+    return tuple(LoadTimes(int(row[0]), int(row[1]), *row[2:]) for row in sums.tolist())
+
+
+def samples_in(fetched: Any) -> int:
+    """The number of samples that a fetcher has fetched, or was asked for; 1 without batching."""
+    indices = getattr(fetched, "indices", fetched)
+    return len(indices) if isinstance(indices, (list, tuple)) else 1
+
+
+_own: Ledger | None = None
+
+
+def _received(index: Any) -> Any:
+    if _own is not None:
+        _own.begin()
+    return index
+
+
+class _Delays:
+    """How long the calling thread has been ready to run while no CPU was free."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        self._process = -1
+
+    def seconds(self) -> float:
+        """The sum so far; 0 where the system does not tell."""
+        if self._process != os.getpid():
+            # A descriptor opened before a fork would go on telling of the parent.
+            self._process = os.getpid()
+            self._descriptor = None
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+        if self._descriptor is None:
+            return 0.0
+        try:
+            return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def __del__(self) -> None:
+        if self._descriptor is not None and self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)

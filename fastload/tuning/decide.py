@@ -1,0 +1,114 @@
+"""From measurements to a plan: pure, so that any situation can be replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastload.tuning.plan import Choice, Measurements, Plan
+from fastload.tuning.search import (
+    DEFAULT_PREFETCH,
+    Candidate,
+    batch_s,
+    best_candidate,
+    most_workers,
+    next_candidate,
+    why_alone,
+)
+
+_SAID = "as you said"
+
+# Page-locking a batch is another copy of it, which faster transfers have to make up for.
+_WORTH_PINNING = 1.2
+
+
+def decide(measured: Measurements, origin: str = "measured in this run") -> Plan:
+    """Decides how to load.
+
+    Args:
+        measured: What is known.
+        origin: Where it comes from, as a sentence.
+    """
+    best = best_candidate(measured)
+    workers = _num_workers(measured, best)
+    is_measuring = measured.alone is None and "num_workers" not in measured.said
+    return Plan(
+        num_workers=workers,
+        prefetch_factor=_prefetch_factor(measured, best, int(workers.value)),
+        pin_memory=_pin_memory(measured),
+        persistent_workers=_persistent_workers(measured, int(workers.value)),
+        cache=_cache(measured),
+        measured=measured,
+        is_settled=not is_measuring and ("num_workers" in measured.said or next_candidate(measured) is None),
+        origin=origin,
+    )
+
+
+def _num_workers(measured: Measurements, best: Candidate) -> Choice:
+    if "num_workers" in measured.said:
+        return Choice(measured.said["num_workers"], _SAID)
+    if measured.only_alone:
+        return Choice(0, measured.only_alone)
+    alone = measured.alone
+    if alone is None:
+        return Choice(0, "nothing has been measured yet: iterate the loader")
+    if not measured.trials:
+        return Choice(0, why_alone(measured) or "workers are about to be tried")
+    rate = f"{alone.batch_size / _seconds(measured, best):,.0f} samples/s"
+    if not best.num_workers:
+        others = [t for t in measured.trials if t.num_workers]
+        fastest = min((trial.batch_s for trial in others), default=0.0)
+        if not fastest:
+            return Choice(0, f"{rate} without workers")
+        return Choice(0, f"{rate}; with workers {alone.batch_size / fastest:,.0f} at the most")
+    gain = alone.batch_s / _seconds(measured, best)
+    reason = f"{rate}, {gain:.2g} times what the training process loads alone"
+    at_limit = best.num_workers == most_workers(measured)
+    return Choice(best.num_workers, f"{reason}; {measured.limits.reason}" if at_limit else reason)
+
+
+def _prefetch_factor(measured: Measurements, best: Candidate, workers: int) -> Choice:
+    said = measured.said.get("prefetch_factor")
+    if said is not None:
+        return Choice(said, _SAID)
+    if not workers:
+        return Choice(None, "there are no workers")
+    if best.prefetch_factor > DEFAULT_PREFETCH:
+        return Choice(best.prefetch_factor, "measured: fewer batches in advance leave the training waiting")
+    return Choice(DEFAULT_PREFETCH, "torch's default: more batches in advance were not faster, or not needed")
+
+
+def _pin_memory(measured: Measurements) -> Choice:
+    if "pin_memory" in measured.said:
+        return Choice(measured.said["pin_memory"], _SAID)
+    if measured.said.get("device") is not None:
+        return Choice(False, "batches go to the device from the memory that workers wrote, locked once")
+    if not measured.has_cuda:
+        return Choice(False, "this process uses no CUDA device")
+    gain = measured.pinning_gain
+    if gain is None:
+        return Choice(False, "copies to the device have not been measured yet")
+    reason = f"copies of a batch to the device are {gain:.2g} times as fast from page-locked memory"
+    return Choice(gain >= _WORTH_PINNING, reason)
+
+
+def _persistent_workers(measured: Measurements, workers: int) -> Choice:
+    if "persistent_workers" in measured.said:
+        return Choice(measured.said["persistent_workers"], _SAID)
+    if not workers:
+        return Choice(False, "there are no workers")
+    starting = workers * measured.limits.start_s
+    reason = f"starting {workers} workers takes {starting:.2g} s an epoch, and shows them your latest dataset"
+    return Choice(False, reason)
+
+
+def _cache(measured: Measurements) -> Choice:
+    said: Any = measured.said.get("cache")
+    return Choice(None, "none was asked for") if said is None else Choice(said, _SAID)
+
+
+def _seconds(measured: Measurements, candidate: Candidate) -> float:
+    trials = [t for t in measured.trials if (t.num_workers, t.prefetch_factor) == candidate]
+    if trials:
+        return batch_s(trials)
+    assert measured.alone is not None
+    return measured.alone.batch_s

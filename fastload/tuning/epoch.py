@@ -1,0 +1,307 @@
+"""An epoch whose way of loading may change between two of its batches.
+
+It begins in the training process, as torch's loader does. Where workers promise more they are started, get
+the next indices of the same order, and are measured on the batches that the training asks for anyway:
+none is loaded twice, wasted or moved. Whatever goes wrong with workers, the batches that they owe are
+loaded by the training process, and workers are not tried again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
+from fastload.tuning.footprint import Footprint
+from fastload.tuning.search import Candidate
+from fastload.tuning.tuner import Tuner
+from fastload.tuning.window import Window
+
+# A settled plan is compared with what happens so many batches, and seconds, at a time.
+_WATCHED_BATCHES = 64
+_WATCHED_S = 5.0
+
+# So often in a row it has to have drifted.
+_DRIFTS = 2
+
+
+class TunedIterator(SingleProcessIterator):
+    """Loads an epoch of a map-style dataset, and finds out how to do that best.
+
+    Args:
+        loader: The DataLoader.
+        start: What it begins with.
+        tuner: Of the loader.
+    """
+
+    def __init__(self, loader: Any, start: Start, tuner: Tuner) -> None:
+        self._tuner = tuner
+        self._start = start
+        self._loader = loader
+        self._current: WorkersIterator | None = None
+        self._leaving: WorkersIterator | None = None
+        self._started = 0
+        self._setting = Candidate(0, 0)
+        # Whether the next batch is to show what loading does to the dataset.
+        self._is_checking = False
+        self._drifts = 0
+        super().__init__(loader, start._replace(setting=start.setting._replace(num_workers=0)))
+        self._order = _Order(self._sampler_iter)
+        self._is_measuring = tuner.begins_to_measure(self)
+        # What an earlier epoch has measured says already where to go on.
+        self._is_to_go_on = tuner.is_alone_known and not start.setting.num_workers
+        self._window = Window(start.clock, 1)
+        # The number of batches after which something is to be decided.
+        self._due = 1 if self._is_measuring else _WATCHED_BATCHES
+        if start.setting.num_workers:
+            self._go_to(Candidate(start.setting.num_workers, start.setting.prefetch_factor or 0))
+            if not self._is_measuring:
+                self._begin_to_watch()
+
+    def draw_first(self) -> None:
+        """Makes the sampler draw what it draws at the epoch's beginning."""
+        if self._loader_to_draw is not None:
+            self._loader_to_draw = None
+            self._order.draw_first()
+
+    def _next_index(self) -> Any:
+        return next(self._order.rest)
+
+    def _next_batch(self) -> Any:
+        if self._clock.batches >= self._due:
+            self._decide()
+        while True:
+            source = self._leaving or self._current
+            try:
+                return self._next_alone() if source is None else self._next_of(source)
+            except StopIteration:
+                if source is None or source is not self._leaving:
+                    self._end()
+                    raise
+            self._leave()
+
+    def _next_alone(self) -> Any:
+        """The next batch, made by the training process."""
+        if not self._is_checking:
+            return super()._next_batch()
+        self._is_checking = False
+        before = Footprint(self._loader.dataset)
+        batch = super()._next_batch()
+        self._tuner.note_check(before.change())
+        return batch
+
+    def _next_of(self, workers: WorkersIterator) -> Any:
+        """The next batch of some workers; of the training process, where they cannot make it."""
+        position = self._progress.position
+        failure = None
+        try:
+            batch = workers._next_batch()
+        except StopIteration:
+            raise
+        except Exception as error:
+            failure = error
+        if failure is not None:
+            return self._instead_of(workers, failure, position)
+        self._order.sent.popleft()
+        if not self._loader.timeout:
+            workers._timeout = 0  # a batch has come: these workers are not stuck
+        return batch
+
+    def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
+        """The batch that workers failed to make; where the training process can, they are not asked again."""
+        is_theirs = self._progress.position == position
+        self._order.take_back_first()
+        self._progress.rebase(position, 0)
+        try:
+            batch = super()._next_batch()
+        except Exception:
+            if is_theirs:
+                self._give_up(error)
+            else:
+                # A sample that cannot be made anywhere: as without workers, the epoch goes on behind it.
+                self._progress.rebase(position + 1, workers._rcvd_idx)
+            raise
+        self._give_up(error)
+        return batch
+
+    def _give_up(self, error: Exception) -> None:
+        """Goes on without workers; what they still owe is loaded by the training process."""
+        self._tuner.note_check(f"workers failed where the training process does not: {_line_of(error)}")
+        for workers in (self._leaving, self._current):
+            if workers is not None:
+                workers._shutdown_workers()
+        self._leaving = self._current = None
+        self._order.take_back()
+        self._settle()
+
+    def _decide(self) -> None:
+        """Looks at what was measured, and goes over to what is to be tried next."""
+        if self._leaving is not None:
+            self._due += 1
+        elif not self._is_measuring:
+            self._watch()
+        elif self._is_to_go_on:
+            self._is_to_go_on = False
+            self._go_on()
+        elif self._window.is_over(self._setting.num_workers):
+            self._note()
+            self._go_on()
+        else:
+            self._due = self._window.due(self._setting.num_workers)
+
+    def _note(self) -> None:
+        """Tells the tuner what the window showed."""
+        if self._tuner.is_alone_known:
+            self._tuner.note_trial(self._window.trial(self._setting))
+        else:
+            self._tuner.note_alone(self._loader, self._window.alone())
+
+    def _go_on(self) -> None:
+        """Goes over to the next candidate, or to the best if none is left."""
+        candidate = self._tuner.next()
+        if candidate is None:
+            self._settle()
+        elif candidate.num_workers and not self._tuner.is_checked:
+            # One more batch without workers, to see what loading it does to the dataset.
+            self._is_checking = self._is_to_go_on = True
+            self._due = self._clock.batches + 1
+        else:
+            self._go_to(candidate)
+
+    def _settle(self) -> None:
+        """Ends the search, and goes on with what was best."""
+        self._tuner.settle()
+        self._is_measuring = False
+        self._loader.obey(self._tuner.plan)
+        self._go_to(self._tuner.best())
+        self._begin_to_watch()
+
+    def _begin_to_watch(self) -> None:
+        self._window = Window(self._clock, self._clock.batches)
+        self._due = self._clock.batches + _WATCHED_BATCHES
+
+    def _watch(self) -> None:
+        """Begins the search anew where batches take much longer than they did when the plan was made."""
+        seconds = self._window.seconds()
+        if seconds < _WATCHED_S:
+            self._due += _WATCHED_BATCHES
+            return
+        has_drifted = self._tuner.has_drifted(self._window.trial(self._setting))
+        self._drifts = self._drifts + 1 if has_drifted else 0
+        self._begin_to_watch()
+        if self._drifts == _DRIFTS and self._tuner.reopen(self):
+            self._drifts = 0
+            self._is_measuring = True
+            self._go_to(Candidate(0, 0))
+
+    def _end(self) -> None:
+        """Notes, at the epoch's end, what has been measured of it."""
+        if not self._is_measuring:
+            return
+        self._is_measuring = False
+        if self._clock.batches and not self._is_to_go_on and self._window.tells(self._setting.num_workers):
+            self._note()
+        self._tuner.stop_measuring()
+        if self._tuner.may_settle():
+            self._tuner.settle()
+            self._loader.obey(self._tuner.plan)
+
+    def _go_to(self, candidate: Candidate) -> None:
+        """Loads what comes next in another way."""
+        workers, prefetch = candidate
+        if not workers:
+            if self._current is not None:
+                self._current.end_soon()
+                self._leaving, self._current = self._current, None
+        elif self._current is not None and workers <= self._started:
+            self._current.steer(workers, prefetch)
+        elif not self._has_started(candidate):
+            self._settle()
+            return
+        self._setting = candidate
+        # What is in flight was asked for before; then each worker has its first batch to make.
+        first = self._clock.batches + len(self._order.sent) + max(1, workers)
+        self._window = Window(self._clock, first)
+        self._due = self._window.due(workers)
+
+    def _has_started(self, candidate: Candidate) -> bool:
+        """Starts workers for a candidate, which take over from others; says whether that went well."""
+        if self._current is not None:
+            self._current.end_soon()
+            self._leaving, self._current = self._current, None
+        number = self._tuner.to_start(candidate.num_workers)
+        setting = self._start.setting._replace(
+            num_workers=number, prefetch_factor=candidate.prefetch_factor, persistent_workers=False
+        )
+        seeds = torch.Generator().manual_seed(int(self._base_seed))
+        # They are told what to make when they are steered; before, each of them would be given some.
+        start = self._start._replace(setting=setting, seeds=seeds, order=iter(()))
+        try:
+            with warnings.catch_warnings():
+                # That forking a process with threads is dangerous: the first batch is watched for that.
+                warnings.simplefilter("ignore")
+                workers = WorkersIterator(self._loader, start)
+        except Exception as error:
+            self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
+            return False
+        if self._leaving is None:
+            self._progress.rebase(self._progress.position, 0)
+        self._loader_to_draw = None
+        if not workers._timeout:
+            workers._timeout = self._tuner.stuck_s()
+        self._current, self._started = workers, number
+        workers.go_on_with(self._order)
+        workers.steer(*candidate)
+        return True
+
+    def _leave(self) -> None:
+        """Goes over from workers that have handed out all that they had been asked for."""
+        self._leaving = None
+        self._progress.is_finished = False
+        self._progress.rebase(self._progress.position, 0)
+        if self._current is None:
+            self._clock.begin(0, None, self._loading)
+
+
+class _Order:
+    """The rest of an epoch's order, with those indices that workers have been sent and still owe.
+
+    Args:
+        rest: What nobody has drawn yet.
+    """
+
+    def __init__(self, rest: Iterator[Any]) -> None:
+        self.rest = rest
+        self.sent: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        index = next(self.rest)
+        self.sent.append(index)
+        return index
+
+    def draw_first(self) -> None:
+        """Draws what the sampler draws at the epoch's beginning."""
+        self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
+
+    def take_back_first(self) -> None:
+        """Makes the first indices that are owed the next ones to be drawn."""
+        self.rest = itertools.chain([self.sent.popleft()], self.rest)
+
+    def take_back(self) -> None:
+        """Makes all indices that are owed the next ones to be drawn."""
+        self.rest = itertools.chain(list(self.sent), self.rest)
+        self.sent.clear()
+
+
+def _line_of(error: Exception) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)

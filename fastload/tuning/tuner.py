@@ -1,0 +1,277 @@
+"""The tuner of one loader: what has been measured so far, what to try next, and the plan that follows.
+
+It lives as long as the loader. Epochs tell it what they measured; it changes nothing by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from typing import Any
+
+import torch
+from torch.utils.data.dataloader import _DatasetKind
+
+from fastload.iterators import Setting
+from fastload.machine import identity, read_machine
+from fastload.tuning import kept
+from fastload.tuning.decide import decide
+from fastload.tuning.limits import limits_of
+from fastload.tuning.plan import Alone, Limits, Measurements, Plan, Trial
+from fastload.tuning.search import Candidate, batch_s, best_candidate, next_candidate, untried_candidate
+
+_NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
+
+# A plan is worth keeping, and finding again, where measuring it anew would take time that somebody notices.
+_WORTH_KEEPING_S = 1.0
+
+# A plan no longer fits if a batch takes so many times what it did, and that share of it is waited for; it is
+# measured anew so often at the most.
+_DRIFT = 1.4
+_WAITS = 0.1
+_MOST_REOPENINGS = 3
+
+# Where starting a worker takes no longer than this, more are started than are tried first: the rest wait for
+# their trial.
+_CHEAP_START_S = 0.2
+_SPARE = 2
+
+# Workers that have not sent their first batch after so long, and so many times what the training process
+# needs for one, are taken to be stuck (by a lock that was held when they were forked).
+_STUCK_S = 60.0
+_STUCK_LOADS = 30
+
+
+class Tuner:
+    """Decides what a user left unsaid of one loader.
+
+    Args:
+        loader: The DataLoader.
+        said: What the user has set, by parameter.
+    """
+
+    def __init__(self, loader: Any, said: dict[str, Any]) -> None:
+        self._said = said
+        self._measured = Measurements(said, _NOT_YET, batches=_length(loader))
+        self._origin = "measured in this run"
+        self._key: str | None = None
+        self._is_settled = "num_workers" in said
+        self._reopenings = 0
+        self._trials_s = 0.0
+        #: Whether it is known what loading does to the dataset.
+        self.is_checked = False
+        self._measuring: weakref.ref[Any] | None = None
+        if loader._dataset_kind != _DatasetKind.Map:
+            self.note_check(
+                "each worker would get all samples of an iterable dataset, unless that shares them out"
+            )
+            self._is_settled = True
+        self._mode = kept.mode()
+        if self._mode == "off" and not self._is_settled:
+            self._is_settled = True
+            self.note_check("FASTLOAD_PLAN=off: nothing is tried")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be measured."""
+        return self._is_settled
+
+    @property
+    def is_alone_known(self) -> bool:
+        """Whether it has been measured what a batch takes without workers."""
+        return self._measured.alone is not None
+
+    @property
+    def plan(self) -> Plan:
+        """What follows from what has been measured so far."""
+        plan = decide(self._measured, self._origin)
+        return dataclasses.replace(plan, is_settled=self._is_settled)
+
+    def setting(self) -> Setting:
+        """How the next epoch is to begin."""
+        chosen = self.best()
+        if not self._is_settled and self.is_checked:
+            chosen = self.next() or chosen
+        return self._setting_of(chosen)
+
+    def open(self, loader: Any) -> None:
+        """Looks, before the first epoch, for the plan that an earlier run has kept."""
+        if self._key is not None or self._is_settled:
+            return
+        self._key = kept.key_of(_parts(loader, self._said))
+        plan = None if self._mode == "fresh" else kept.read_plan(self._key)
+        if plan is None or plan.measured.batches != self._measured.batches:
+            return
+        limits = limits_of(loader, plan.measured.alone.batch_bytes if plan.measured.alone else 0)
+        if limits.most_workers < int(plan.num_workers.value):
+            return
+        measured = dataclasses.replace(plan.measured, said=self._said, limits=limits)
+        self._measured = measured
+        self._origin = "measured in an earlier run, and kept"
+        self._is_settled = self.is_checked = True
+
+    def note_alone(self, loader: Any, alone: Alone) -> None:
+        """Takes note of what a batch takes without workers."""
+        self._measured = dataclasses.replace(
+            self._measured,
+            alone=alone,
+            limits=limits_of(loader, alone.batch_bytes),
+            has_cuda=_uses_cuda(),
+            pinning_gain=_pinning_gain(alone.batch_bytes) if self._may_pin() else None,
+        )
+
+    def note_trial(self, trial: Trial) -> None:
+        """Takes note of what was tried."""
+        self._measured = dataclasses.replace(self._measured, trials=(*self._measured.trials, trial))
+        self._trials_s += trial.seconds
+
+    def note_check(self, reason: str) -> None:
+        """Takes note of whether workers may load, which has been looked into.
+
+        Args:
+            reason: Why they must not, as a sentence; "" if they may.
+        """
+        self.is_checked = True
+        if reason:
+            self._measured = dataclasses.replace(self._measured, only_alone=reason)
+
+    def next(self) -> Candidate | None:
+        """What to try next; None if everything has been."""
+        return None if self._is_settled else next_candidate(self._measured)
+
+    def may_settle(self) -> bool:
+        """Whether, at an epoch's end, what is left would only confirm what is known."""
+        measured = self._measured
+        if measured.alone is None:
+            return False
+        return self.next() is None or (bool(measured.trials) and untried_candidate(measured) is None)
+
+    def best(self) -> Candidate:
+        """The best of what was tried."""
+        return best_candidate(self._measured)
+
+    def to_start(self, num_workers: int) -> int:
+        """How many workers to start where so many are to load: while more may be tried, some to spare.
+
+        Args:
+            num_workers: How many are to load.
+        """
+        limits = self._measured.limits
+        if self._is_settled or limits.start_s > _CHEAP_START_S:
+            return num_workers
+        return max(num_workers, min(_SPARE * num_workers, limits.most_workers))
+
+    def stuck_s(self) -> float:
+        """After how many seconds without a first batch workers are taken to be stuck."""
+        alone = self._measured.alone
+        return _STUCK_S + (_STUCK_LOADS * alone.load_s if alone is not None else 0.0)
+
+    def begins_to_measure(self, epoch: Any) -> bool:
+        """Whether an epoch is the one that measures: others that go on at the same time only load.
+
+        Args:
+            epoch: Its iterator.
+        """
+        if self._is_settled or (self._measuring is not None and self._measuring() is not None):
+            return False
+        self._measuring = weakref.ref(epoch)
+        return True
+
+    def stop_measuring(self) -> None:
+        """Lets another epoch measure."""
+        self._measuring = None
+
+    def settle(self) -> None:
+        """Ends the search, and keeps its plan for later runs."""
+        self.stop_measuring()
+        if self._is_settled:
+            return
+        self._is_settled = True
+        if self._key is not None and self._trials_s >= _WORTH_KEEPING_S and not self._measured.only_alone:
+            kept.write_plan(self._key, self.plan)
+
+    def has_drifted(self, lately: Trial) -> bool:
+        """Whether the training waits for batches that take longer than the plan was made for.
+
+        Args:
+            lately: The latest batches.
+        """
+        alone = self._measured.alone
+        if alone is None or self._measured.only_alone or self._reopenings >= _MOST_REOPENINGS:
+            return False
+        best = self.best()
+        trials = [t for t in self._measured.trials if (t.num_workers, t.prefetch_factor) == best]
+        expected = batch_s(trials) if trials else alone.batch_s
+        waited = min((trial.waiting_s / trial.batches for trial in trials), default=alone.load_s)
+        waits = lately.waiting_s / lately.batches
+        return lately.batch_s > expected * _DRIFT and waits > max(waited * _DRIFT, lately.batch_s * _WAITS)
+
+    def reopen(self, epoch: Any) -> bool:
+        """Begins the search anew, because a plan no longer fits; says whether this epoch may measure.
+
+        Args:
+            epoch: The iterator of the epoch that saw it.
+        """
+        self._is_settled = False
+        if not self.begins_to_measure(epoch):
+            return False
+        self._reopenings += 1
+        self._origin = "measured again in this run, because batches took longer than they had"
+        self._measured = dataclasses.replace(self._measured, alone=None, trials=())
+        if self._key is not None:
+            kept.forget_plan(self._key)
+        return True
+
+    def _setting_of(self, chosen: Candidate) -> Setting:
+        return Setting(
+            chosen.num_workers,
+            chosen.prefetch_factor or None,
+            bool(self.plan.pin_memory.value),
+            bool(self._said.get("persistent_workers", False)),
+        )
+
+    def _may_pin(self) -> bool:
+        said = self._said
+        return "pin_memory" not in said and said.get("device") is None and _uses_cuda()
+
+
+def _uses_cuda() -> bool:
+    # Asked so that it does not begin to: a process that has not may still fork workers that do.
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _length(loader: Any) -> int | None:
+    with contextlib.suppress(Exception):
+        return len(loader)
+    return None
+
+
+def _parts(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """All that a plan depends on."""
+    return {
+        "machine": identity(read_machine()),
+        "dataset": kept.described(loader.dataset),
+        "collate_fn": kept.described(loader.collate_fn),
+        "batch_size": loader.batch_size,
+        "said": {name: kept.described(value) for name, value in said.items()},
+        "context": kept.described(loader.multiprocessing_context),
+    }
+
+
+def _pinning_gain(batch_bytes: int) -> float:
+    """By what factor a copy to the CUDA device is faster from page-locked memory."""
+    size = min(max(batch_bytes, 1 << 20), 64 << 20)
+    ordinary = torch.ones(size, dtype=torch.uint8)
+    seconds = []
+    for memory in (ordinary, ordinary.pin_memory()):
+        times = []
+        for _ in range(4):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin.record()
+            memory.to("cuda", non_blocking=True)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        seconds.append(min(times[1:]))
+    return float(seconds[0] / max(seconds[1], 1e-9))

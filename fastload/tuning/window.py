@@ -1,0 +1,121 @@
+"""A window: some consecutive batches of an epoch, on which one way of loading is measured."""
+
+from __future__ import annotations
+
+import statistics
+
+from fastload.clock import StepClock
+from fastload.timing import LoadTimes
+from fastload.tuning.plan import Alone, Trial
+from fastload.tuning.search import Candidate
+
+# A window lasts that long, in seconds, and so many batches of each worker: they come in turns.
+_WINDOW_S = 0.25
+_BATCHES_A_WORKER = 2
+_LEAST_BATCHES = 4
+
+# Without workers, one batch that takes as long as this is enough: more of them would be time lost.
+_LONG_BATCH_S = 0.4
+
+# More are not looked at one by one.
+_MOST_BATCHES = 2000
+
+# A step that takes so many times the usual one (a validation, a checkpoint) counts as that much.
+_UNUSUAL = 5.0
+
+_NOTHING = LoadTimes(0, 0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Window:
+    """What the latest batches took.
+
+    Args:
+        clock: The epoch's.
+        first: The number of batches handed out before the window begins. What was in flight when the way
+            of loading changed is none of its business.
+    """
+
+    def __init__(self, clock: StepClock, first: int) -> None:
+        self._clock = clock
+        self._first = first
+        self._begun_s = clock.seconds() if clock.batches >= first else None
+        self._loaded: tuple[LoadTimes, ...] = ()
+
+    def due(self, workers: int) -> int:
+        """The number of batches at which to look again whether it is over.
+
+        Args:
+            workers: How many load.
+        """
+        done = self._done
+        if done < 0:
+            return self._first
+        if self._begun_s is None:
+            self._begun_s = self._clock.seconds()
+            self._loaded = self._clock.loading() if not workers else ()
+        least = self._least(workers)
+        if not workers and done < least:
+            return self._clock.batches + 1
+        if done < least:
+            return self._first + least
+        left = (_WINDOW_S / max(self.seconds(), 1e-9) - 1) * done
+        return self._clock.batches + max(1, min(done, int(left)))
+
+    def is_over(self, workers: int) -> bool:
+        """Whether it has lasted long enough to tell.
+
+        Args:
+            workers: How many load.
+        """
+        done = self._done
+        is_long = self._clock.latest_wait_s >= _LONG_BATCH_S
+        if not workers and is_long and (done > 0 or self._clock.batches == 1):
+            return True
+        return done >= self._least(workers) and (done >= _MOST_BATCHES or self.seconds() >= _WINDOW_S)
+
+    def tells(self, workers: int) -> bool:
+        """Whether it tells something, though it may not have lasted long enough.
+
+        Args:
+            workers: How many load.
+        """
+        return self._done >= max(2, workers) if workers else self._clock.batches > 0
+
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return 0.0 if self._begun_s is None else self._clock.seconds() - self._begun_s
+
+    @property
+    def _done(self) -> int:
+        return self._clock.batches - self._first
+
+    def trial(self, setting: Candidate) -> Trial:
+        """What it shows of a way of loading."""
+        waits, steps = self._taken()
+        return Trial(*setting, len(waits), sum(waits) + sum(steps), sum(waits))
+
+    def alone(self) -> Alone:
+        """What it shows of loading without workers."""
+        _, steps = self._taken()
+        loads = self._clock.loading()[0]
+        before = self._loaded[0] if self._loaded else _NOTHING
+        if before.batches == loads.batches:
+            before = _NOTHING
+        count = max(1, loads.batches - before.batches)
+        return Alone(
+            batch_size=self._clock.batch_size,
+            batch_bytes=self._clock.batch_bytes,
+            load_s=(loads.busy_s - before.busy_s) / count,
+            load_cpu_s=(loads.cpu_s - before.cpu_s) / count,
+            step_s=sum(steps) / max(1, len(steps)),
+        )
+
+    def _taken(self) -> tuple[list[float], list[float]]:
+        """The waits and the steps in it, as many of each, unusual steps cut down."""
+        count = max(1, self._done)
+        waits, steps = list(self._clock.waits_s)[-count:], list(self._clock.steps_s)[-count:]
+        usual = statistics.median(steps) if steps else 0.0
+        return waits, [min(step, usual * _UNUSUAL) if usual else step for step in steps]
+
+    def _least(self, workers: int) -> int:
+        return max(_LEAST_BATCHES, _BATCHES_A_WORKER * workers)

@@ -1,0 +1,132 @@
+"""Datasets that behave in the ways in which users' datasets do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+# Numbers in a record that a file's buffer does not hold with its neighbours.
+_PAGE = 2048
+
+
+def busy(seconds: float) -> None:
+    """Keeps a CPU busy."""
+    begun = time.process_time()
+    while time.process_time() - begun < seconds:
+        pass
+
+
+class Slow(Dataset[Any]):
+    """Samples that take CPU time, and note in a file which of them were read."""
+
+    def __init__(self, length: int = 800, cpu_s: float = 0.003, log: Path | None = None) -> None:
+        self.length = length
+        self.cpu_s = cpu_s
+        self.log = log
+        self.process = os.getpid()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self.length:
+            raise IndexError(index)
+        if self.log is not None:
+            descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.write(descriptor, f"{index}\n".encode())
+            os.close(descriptor)
+        busy(self.cpu_s)
+        return torch.tensor(index)
+
+
+class Counting(Slow):
+    """Counts its reads."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+class Remembering(Slow):
+    """Keeps what it has read, in a list made in advance."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.kept: list[torch.Tensor | None] = [None] * self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        kept = self.kept[index]
+        if kept is None:
+            kept = self.kept[index] = super().__getitem__(index)
+        return kept
+
+
+class Drawing(Slow):
+    """Draws from a generator of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.random = np.random.default_rng(7)
+        self.drawn = 0.0
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.random.random()
+        return super().__getitem__(index)
+
+
+class HoldingAFile(Slow):
+    """Reads through a file that it has opened once."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        super().__init__(**options)
+        path.write_bytes(np.arange(self.length).repeat(_PAGE).tobytes())
+        self.file = path.open("rb")
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.file.seek(8 * _PAGE * index)
+        time.sleep(0)
+        value = int(np.frombuffer(self.file.read(8), np.int64)[0])
+        assert value == index, "another process has moved the file's position"
+        return super().__getitem__(index)
+
+
+class AtHomeAlone(Slow):
+    """Works in the process that made it alone, as what holds tensors of a GPU does."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if os.getpid() != self.process:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        return super().__getitem__(index)
+
+
+class Deadly(Slow):
+    """Kills every other process that reads it."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if os.getpid() != self.process and index % 40 == 7:
+            os._exit(3)
+        return super().__getitem__(index)
+
+
+class Lacking(Slow):
+    """Has a sample that cannot be made."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 500:
+            raise KeyError("five hundred is missing")
+        return super().__getitem__(index)
+
+
+class Unpicklable(Slow):
+    """Cannot be sent to another process."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this dataset cannot be pickled")
