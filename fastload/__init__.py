@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "DamageError",
     "DataLoader",
     "DecodeError",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Cache": "cache.options",
     "DamageError": "errors",
     "DataLoader": "loader",
     "DecodeError": "errors",
@@ -59,6 +61,7 @@ _MODULES = {
 
 if TYPE_CHECKING:
     from fastload import transforms
+    from fastload.cache.options import Cache
     from fastload.dataset.folder import FolderDataset
     from fastload.dataset.packed import PackedDataset
     from fastload.errors import (

@@ -90,6 +90,11 @@ class StepClock:
         self.batches += 1
         self._samples += self.batch_size
 
+    @property
+    def waited_s(self) -> float:
+        """What all waits took so far, the first included."""
+        return self._first_wait_s + self._waiting_s
+
     def seconds(self) -> float:
         """What all waits and steps took so far, without the first wait."""
         return self._waiting_s + self._stepping_s

@@ -7,7 +7,6 @@ timeouts, pinning. They are given a view of the loader in which a few settings a
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import time
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch._utils import ExceptionWrapper
 from torch.utils.data import IterableDataset, IterDataPipe, _utils
 from torch.utils.data._utils.collate import default_collate
@@ -42,7 +42,15 @@ from fastload.transport.filling import (
     innermost,
     prefetcher,
 )
-from fastload.transport.ledger import FIELDS, Ledger, SendingSampler, Sent, samples_in, times_of
+from fastload.transport.ledger import (
+    FIELDS,
+    WORTH_ASKING_S,
+    Ledger,
+    SendingSampler,
+    Sent,
+    samples_in,
+    times_of,
+)
 from fastload.transport.memory import Arena
 from fastload.transport.stateful import Stamped, StatefulIterable
 
@@ -97,14 +105,15 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         view = _View(loader, start, self)
         self._stateful = view.stateful
         self._finish = view.finish
-        sums = np.zeros((1, FIELDS))
-        self._ledger = Ledger(sums[0])
-        self._loading = functools.partial(times_of, sums)
+        sums = np.zeros(FIELDS)
+        self._ledger = Ledger(sums)
         self._clock = start.clock
+        self._loading = _LoadingAlone(start.clock, sums)
         self._clock.begin(0, None, self._loading)
         view.collate_fn = _NotedCollate(view.make, self._ledger)
         super().__init__(view)
-        transform_seed(self)
+        if view.is_seeded:
+            transform_seed(self)
         self._dataset = loader.dataset
         self._loader_to_draw: Any = loader
         self._profile_name = _profile_name(_SingleProcessDataLoaderIter)
@@ -124,11 +133,19 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         return batch
 
     def _next_batch(self) -> Any:
+        if 0.0 < self._clock.latest_wait_s < WORTH_ASKING_S:
+            return self._made()
+        ledger = self._ledger
+        ledger.begin()
+        batch = self._made()
+        ledger.end()
+        return batch
+
+    def _made(self) -> Any:
         if self._loader_to_draw is not None:
             # Only now is the order drawn, and others may have drawn since the epoch began.
             self._progress.note_draw(start_state(self._loader_to_draw))
             self._loader_to_draw = None
-        self._ledger.begin()
         try:
             batch = super()._next_data()
         except StopIteration:
@@ -137,7 +154,6 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         except Exception:
             self._progress.done += 1
             raise
-        self._ledger.end()
         self._progress.done += 1
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
@@ -354,6 +370,7 @@ class _View:
         make: What makes a batch of what is fetched.
         stateful: What stands for an iterable dataset, None for another one.
         finish: What is done to a batch on its device, if anything.
+        is_seeded: Whether the dataset's transforms draw from the epoch's seed.
     """
 
     collate_fn: Any
@@ -368,12 +385,12 @@ class _View:
         self.make = _maker(loader, start.device)
         self.finish = innermost(loader.dataset, "finish") if self.make.finishes_on_device else None
         self.stateful = _stateful(loader, progress)
-        self._is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
+        self.is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
         sampler = loader._index_sampler
         self._is_sent = start.setting.num_workers > 0
         if self.stateful is not None:
             self.dataset: Any = self.stateful
-        elif self._is_seeded:
+        elif self.is_seeded:
             self.dataset = SeededDataset(loader.dataset, self.make.fills)
         if start.order is not None:
             # Whoever goes on with an order that others have begun counts batches in it.
@@ -388,7 +405,7 @@ class _View:
 
     def sampler_of(self, sampler: Any) -> Any:
         """An index sampler that also says what transforms draw from, where the dataset's do."""
-        if not self._is_seeded:
+        if not self.is_seeded:
             return self._sent(sampler)
         iterator = self._iterator
         prefetch = prefetcher(self._loader.dataset) if self._loader._auto_collation else None
@@ -399,6 +416,33 @@ class _View:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
+
+
+class _LoadingAlone:
+    """What making batches takes the training process: all that it waits for them.
+
+    Args:
+        clock: The epoch's.
+        sums: A ledger of those batches that took long; of the others, all counts as CPU time.
+    """
+
+    def __init__(self, clock: StepClock, sums: NDArray[np.float64]) -> None:
+        self._clock = clock
+        self._sums = sums
+        self.begin()
+
+    def begin(self) -> None:
+        """Leaves out what has been waited for until now: others made it."""
+        self._batches, self._waited_s = self._clock.batches, self._clock.waited_s
+        self._sums[:] = 0
+
+    def __call__(self) -> tuple[LoadTimes, ...]:
+        [long] = times_of(self._sums[None])
+        batches = self._clock.batches - self._batches
+        waited_s = self._clock.waited_s - self._waited_s
+        cpu_s = max(0.0, waited_s - long.busy_s) + long.cpu_s
+        samples = batches * self._clock.batch_size
+        return (LoadTimes(batches, samples, waited_s, cpu_s, long.delayed_s, long.collate_s),)
 
 
 class _Rest:

@@ -11,14 +11,20 @@ import torch
 import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from fastload import resume
+from fastload import diagnosis, resume
+from fastload.cache.options import Cache
+from fastload.cache.resident import Resident
 from fastload.clock import StepClock
 from fastload.device import resolve_device
+from fastload.diagnosis import Diagnosis
 from fastload.errors import OptionError
 from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
+from fastload.machine import cpu_quota, usable_cpus
 from fastload.timing import EpochTimes
+from fastload.tuning.caching import LoaderCache
 from fastload.tuning.epoch import TunedIterator
-from fastload.tuning.plan import Plan
+from fastload.tuning.plan import Alone, Plan
+from fastload.tuning.resident import ResidentIterator
 from fastload.tuning.tuner import Tuner
 from fastload.tuning.unsaid import UNSAID, Unsaid, said
 
@@ -65,7 +71,9 @@ class DataLoader(_Base[_T_co]):
         in_order: See `dataset`.
         device: Where batches are handed out, such as `"cuda"`. They are copied there ahead of their use, on
             a stream of their own. None, or a device that this machine lacks: in the CPU's memory.
-        cache: None, the only value so far.
+        cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"auto"` measures and decides;
+            `"ram"`, `"tmpfs"`, `"page"` and `"device"` are obeyed; see `fastload.Cache`. None: as the dataset
+            itself says.
         seed: Makes the order that `shuffle` gives epoch `n`, and the workers' seeds, a function of
             (seed, n) alone, whatever else draws random numbers. None: they are drawn as torch's are. It
             excludes `generator`. A sampler that is passed draws as it ever did.
@@ -100,11 +108,9 @@ class DataLoader(_Base[_T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         device: torch.device | str | int | None = None,
-        cache: None = None,
+        cache: str | Cache | None = None,
         seed: int | None = None,
     ) -> None:
-        if cache is not None:
-            raise OptionError(f"cache must be None, got {cache!r}")
         self.device = device
         self.cache = cache
         self.seed = seed
@@ -120,7 +126,10 @@ class DataLoader(_Base[_T_co]):
         )
         self._is_tuned = "num_workers" not in self._said
         self._tuner: Tuner | None = None
+        self._obeyed: Plan | None = None
         self._clock = StepClock()
+        place = self._device if self._device is not None or device is None else torch.device("cpu")
+        self._kept = None if cache is None else LoaderCache(cache, place)
         self._epochs = 0
         self._is_beginning = False
         self._progress: resume.Progress | None = None
@@ -223,12 +232,40 @@ class DataLoader(_Base[_T_co]):
         """What the steps of the latest epoch took, so far if it goes on; None before its first batch."""
         return self._clock.times()
 
+    def report(self) -> Diagnosis:
+        """Where the latest epoch's time went, what holds the training back, and what would help.
+
+        It rests on what every epoch notes by the way. `fastload doctor train.py` looks closer: at decoding
+        and transforms apart, at the disk, at what the main thread does between two batches.
+
+        Returns:
+            A diagnosis, whose text is a report.
+
+        Raises:
+            OptionError: No batch has been handed out yet.
+        """
+        times = self.last_epoch
+        if times is None:
+            raise OptionError("there is nothing to report yet: iterate the loader first")
+        quota = cpu_quota()
+        cpus = usable_cpus()
+        setting = diagnosis.Setting(
+            usable_cpus=cpus if quota is None else min(quota, cpus),
+            cpus=cpus,
+            pin_memory=bool(self.pin_memory),
+            persistent_workers=bool(self.persistent_workers),
+            device="cpu" if self._device is None else self._device.type,
+            dataset=type(self.dataset).__name__,
+        )
+        return diagnosis.of_epoch(times, setting)
+
     def obey(self, plan: Plan) -> None:
         """Shows in the attributes what a plan says, as far as it was not said by the user.
 
         Args:
             plan: The plan.
         """
+        self._obeyed = plan
         if self._is_tuned:
             self.num_workers = Unsaid(plan.num_workers.value)
             if "prefetch_factor" not in self._said:
@@ -282,9 +319,13 @@ class DataLoader(_Base[_T_co]):
         seeds = self._worker_seeds(self._progress)
         start = Start(self._progress, self._device, seeds, self._clock, setting)
         if self._is_tuned:
+            self._tuned_by().open(self)
+        resident = self._opened_cache()
+        if resident is not None:
+            return ResidentIterator(self, start._replace(setting=Setting(0, None)), resident)
+        if self._is_tuned:
             tuner = self._tuned_by()
-            tuner.open(self)
-            if tuner.is_settled:
+            if tuner.is_settled and self._obeyed is not tuner.plan:
                 self.obey(tuner.plan)
             # Workers that live on are torch's business, once it is settled how many they are.
             if not (tuner.is_settled and self.persistent_workers and self.num_workers):
@@ -293,6 +334,27 @@ class DataLoader(_Base[_T_co]):
             self.check_worker_number_rationality()
         kind = WorkersIterator if self.num_workers else SingleProcessIterator
         return kind(self, start)
+
+    def note_alone(self, alone: Alone | None) -> None:
+        """Decides what `cache="auto"` has left open, once it is known what loading and training take.
+
+        Args:
+            alone: What a batch takes without workers; None: that will not be known.
+        """
+        if self._kept is not None and self._kept.waits_for_measurements:
+            self._kept.decide(self.dataset, alone)
+            self._tuned_by().note_cache(self._kept.choice)
+
+    def _opened_cache(self) -> Resident | None:
+        """The dataset on the device, if it lies there, with every cache opened that can be by now."""
+        if self._kept is None:
+            return None
+        tuner = self._tuned_by()
+        self._kept.open(self.dataset)
+        tuner.note_cache(self._kept.choice)
+        if tuner.is_settled:
+            self.note_alone(tuner.plan.measured.alone)
+        return self._kept.resident
 
     def _tuned_by(self) -> Tuner:
         if self._tuner is None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.cache.files import KeptFiles
+from fastload.cache.records import KeptRecord, KeptRecords, stated_orientation
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import ImageHeader, read_header, states_its_size
+from fastload.images.header import read_header, states_its_size
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import is_on_its_side, stored_box, upright
 from fastload.images.region import Box, cropped, reduction_for
@@ -24,6 +26,9 @@ Pixels = NDArray[np.uint8]
 
 # What a batch of files may hold in memory at once, in bytes: beyond that files are read a second time.
 _MOST_HELD_BYTES = 64 << 20
+
+# What a cache keeps of decoded pictures.
+_PIXELS = Raw()
 
 
 class _Reducing:
@@ -45,8 +50,8 @@ class RecordPictures(_Reducing):
     """Pictures of a packed dataset.
 
     Args:
-        records: Of the dataset.
-        encoding: Of its images.
+        records: Of the dataset, by the shards or through a cache.
+        encoding: Of its images in the shards.
         positions: Which of them.
         reducing_gap: See `_Reducing`.
 
@@ -60,7 +65,7 @@ class RecordPictures(_Reducing):
 
     def __init__(
         self,
-        records: RecordReader,
+        records: RecordReader | KeptRecords,
         encoding: Encoding,
         positions: NDArray[np.int64],
         reducing_gap: float | None = None,
@@ -83,12 +88,13 @@ class RecordPictures(_Reducing):
             DecodeError: It cannot be decoded; says which it is.
         """
         record = self._records.read_checked(int(self._positions[position]))
+        encoding = _PIXELS if _is_decoded(record) else self._encoding
         try:
-            return self._encoding.decode_box(
+            return encoding.decode_box(
                 record.stored("image"),
                 record.image_shape(),
                 box,
-                _tiles_of(record, self._encoding),
+                _tiles_of(record, encoding),
                 self._reduction(box, size),
             )
         except DecodeError as error:
@@ -105,11 +111,14 @@ class RecordPictures(_Reducing):
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
         records = map(self._records.read_checked, self._positions.tolist())
-        return [_orientation(bytes(record.stored("image"))) for record in records]
+        return [_orientation(record) for record in records]
 
     def gathered(self) -> Gathered | None:
         """All, where they are stored as pixels of one shape."""
-        if not isinstance(self._encoding, Raw) or (self._shapes != self._shapes[0]).any():
+        is_pixels = isinstance(self._encoding, Raw) or (
+            isinstance(self._records, KeptRecords) and self._records.holds_pixels
+        )
+        if not is_pixels or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stacked("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
@@ -119,11 +128,17 @@ class RecordPictures(_Reducing):
         return Gathered(stored.reshape(len(stored), *shape), rows)
 
 
-def _orientation(data: bytes) -> int:
-    return read_header(data).orientation if states_its_size(data) else 1
+def _is_decoded(record: Record | KeptRecord) -> bool:
+    return isinstance(record, KeptRecord) and record.is_decoded
 
 
-def _tiles_of(record: Record, encoding: Encoding) -> TileIndex | None:
+def _orientation(record: Record | KeptRecord) -> int:
+    if isinstance(record, KeptRecord) and record.is_decoded:
+        return record.orientation
+    return stated_orientation(bytes(record.stored("image")))
+
+
+def _tiles_of(record: Record | KeptRecord, encoding: Encoding) -> TileIndex | None:
     if encoding.name not in ("tiled", "jpeg"):
         return None
     lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
@@ -157,11 +172,11 @@ class FileHeaders:
         """The EXIF orientation of a file's picture; 1 where none is known."""
         return int(self._values[index, 2]) or 1
 
-    def note(self, index: int, header: ImageHeader) -> None:
-        """Notes what a header says."""
-        self._values[index, :2] = header.height, header.width
+    def note(self, index: int, size: tuple[int, int], orientation: int) -> None:
+        """Notes what a header says, its size as (height, width)."""
+        self._values[index, :2] = size
         # Last, because it says that the others are there.
-        self._values[index, 2] = header.orientation
+        self._values[index, 2] = orientation
 
 
 class FilePictures(_Reducing):
@@ -173,6 +188,7 @@ class FilePictures(_Reducing):
         positions: Which of them.
         headers: What is known of all of the files.
         reducing_gap: See `_Reducing`.
+        kept: The files through a cache; None without one.
 
     Attributes:
         sizes: Heights and widths, in pixels: (pictures, 2).
@@ -189,9 +205,11 @@ class FilePictures(_Reducing):
         positions: list[int],
         headers: FileHeaders,
         reducing_gap: float | None = None,
+        kept: KeptFiles | None = None,
     ) -> None:
         super().__init__(reducing_gap)
         self._headers = headers
+        self._kept = kept
         self._source = source
         self._root = root
         self._positions = positions
@@ -211,11 +229,16 @@ class FilePictures(_Reducing):
         """
         reduction = 1
         pixels = self._decoded.get(position)
+        if pixels is None and self._kept is not None:
+            pixels = self._kept.pixels(self._positions[position])
         try:
             if pixels is None:
                 data = self._files.get(position) or self._read(position)
                 reduction = self._reduction(box, size) if is_reducible(data) else 1
                 pixels = decode(data, reduction)
+                if self._kept is not None and reduction == 1:
+                    index = self._positions[position]
+                    self._kept.keep_pixels(index, pixels, self._headers.orientation(index))
             return cropped(pixels, tuple(self.sizes[position].tolist()), box, reduction)
         except DecodeError as error:
             raise self._named(position, error) from error
@@ -224,22 +247,33 @@ class FilePictures(_Reducing):
         """The EXIF orientation of each, 1 where it says none."""
         return [self._headers.orientation(position) for position in self._positions]
 
-    def gathered(self) -> None:
-        """None: files have to be decoded."""
+    def gathered(self) -> Gathered | None:
+        """All, where their pixels are kept and they have one size."""
+        stacked = None if self._kept is None else self._kept.stacked(np.array(self._positions, np.int64))
+        return None if stacked is None else Gathered(*stacked)
 
     def _size(self, position: int) -> tuple[int, int]:
         """The size of one picture; what had to be read or decoded for that is kept while there is room."""
         known = self._headers.size(self._positions[position])
         if known is not None:
             return known
+        index = self._positions[position]
+        kept = None if self._kept is None else self._kept.pixels(index)
+        if self._kept is not None and kept is not None:
+            size = kept.shape[0], kept.shape[1]
+            self._headers.note(index, size, self._kept.orientation(index))
+            self._decoded[position] = kept
+            return size
         data = self._read(position)
         try:
             if states_its_size(data):
                 header = read_header(data)
                 self._keep(self._files, position, data, len(data))
-                self._headers.note(self._positions[position], header)
+                self._headers.note(index, (header.height, header.width), header.orientation)
                 return header.height, header.width
             pixels = decode(data)
+            if self._kept is not None:
+                self._kept.keep_pixels(index, pixels, 1)
         except DecodeError as error:
             raise self._named(position, error) from error
         self._keep(self._decoded, position, pixels, pixels.nbytes)
@@ -251,7 +285,8 @@ class FilePictures(_Reducing):
             self._room -= size_bytes
 
     def _read(self, position: int) -> bytes:
-        return self._source.files.read(self._positions[position])
+        files = self._source.files if self._kept is None else self._kept
+        return files.read(self._positions[position])
 
     def _named(self, position: int, error: DecodeError) -> DecodeError:
         key = self._source.key(self._positions[position])

@@ -12,10 +12,21 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
+from fastload.cache.attaching import Extent
+from fastload.cache.choose import Form
+from fastload.cache.files import FIXED_BYTES, KeptFiles
+from fastload.cache.opening import Opening
+from fastload.cache.options import Cache
 from fastload.dataset.images import ImageDataset, Transform
-from fastload.errors import SourceError
+from fastload.errors import DecodeError, SourceError
+from fastload.images.header import read_header
 from fastload.pictures import FileHeaders, FilePictures
 from fastload.sources.folder import list_folder
+
+# How many pictures tell how large the pixels of all are, and how much more is set aside: memory that is not
+# written to is not taken.
+_SAMPLED = 32
+_PIXELS_RESERVE = 1.25
 
 
 class FolderDataset(ImageDataset):
@@ -31,6 +42,7 @@ class FolderDataset(ImageDataset):
         memory_format: As for `PackedDataset`.
         reducing_gap: As for `PackedDataset`.
         apply_orientation: As for `PackedDataset`.
+        cache: As for `PackedDataset`.
 
     Attributes:
         root: The folder, as it was given.
@@ -49,6 +61,7 @@ class FolderDataset(ImageDataset):
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,
         apply_orientation: bool = False,
+        cache: str | Cache | None = None,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
         self.root = os.fspath(path)
@@ -58,6 +71,7 @@ class FolderDataset(ImageDataset):
         self.source = sources[""]
         self._headers = FileHeaders(len(self.source))
         self.classes = list(self.source.classes)
+        self.use_cache(cache)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -94,10 +108,48 @@ class FolderDataset(ImageDataset):
         Args:
             indices: Of the files; all in range.
         """
-        self.source.files.prefetch(indices)
+        self.fill_cache()
+        kept = self._kept_files
+        self.source.files.prefetch(
+            indices if kept is None else kept.missing(np.asarray(indices, np.int64)).tolist()
+        )
 
     def _stored_pictures(self, positions: NDArray[np.int64]) -> FilePictures:
-        return FilePictures(self.source, self.root, positions.tolist(), self._headers, self.reducing_gap)
+        return FilePictures(
+            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._kept_files
+        )
+
+    @property
+    def _kept_files(self) -> KeptFiles | None:
+        kept = self._kept
+        assert kept is None or isinstance(kept, KeptFiles)
+        return kept
+
+    def _keep(self, form: Form, opening: Opening) -> KeptFiles:
+        return KeptFiles(self.source.files, form, opening)
+
+    def _extent(self, wants_pixels: bool) -> Extent:
+        files, count = self.source.files, len(self)
+        decoded_bytes = 0.0
+        if wants_pixels:
+            sizes = [self._pixels_bytes(index) for index in self.source.sample(_SAMPLED)]
+            decoded_bytes = float(np.mean(sizes)) * count * (1 if len(set(sizes)) == 1 else _PIXELS_RESERVE)
+        return Extent(
+            identity=f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}",
+            samples=count,
+            stored_bytes=self.source.size_bytes(),
+            decoded_bytes=int(decoded_bytes),
+            other_bytes=0,
+            fixed_bytes=FIXED_BYTES,
+            paths=tuple(map(files.path, range(count))),
+        )
+
+    def _pixels_bytes(self, index: int) -> int:
+        try:
+            height, width, _ = read_header(self.source.files.read(index)).shape
+        except (SourceError, DecodeError):
+            return 0  # training will say so
+        return height * width * 3
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]

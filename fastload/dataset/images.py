@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.batch import BatchMemory, Pictures, fill, render
+from fastload.dataset.caching import CachedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.pictures import FilePictures, RecordPictures, UprightPictures
@@ -29,7 +30,7 @@ from fastload.transforms.pipeline import Pipeline
 Transform = Callable[[Any], Any]
 
 
-class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
+class ImageDataset(CachedDataset):
     """What both datasets share: indices, transforms, classes.
 
     Attributes:
@@ -159,6 +160,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return list(zip(images, map(self._target_transformed, self._targets(positions)), strict=True))
 
     def _pictures(self, positions: NDArray[np.int64]) -> Pictures:
+        self.fill_cache()
         stored = self._stored_pictures(positions)
         return UprightPictures(stored) if self.apply_orientation else stored
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -13,12 +14,25 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
+from fastload.cache.attaching import Extent
+from fastload.cache.choose import Form
+from fastload.cache.opening import Opening
+from fastload.cache.options import Cache
+from fastload.cache.records import KeptRecords, RecordLayout
 from fastload.dataset.images import ImageDataset, Transform
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.pictures import RecordPictures
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
+
+# How many shapes tell how large the pixels of all are, and how much more is set aside: memory that is not
+# written to is not taken.
+_SAMPLED = 64
+_PIXELS_RESERVE = 1.25
+
+# Paths in a source's folder; what is longer on average costs a part of the last images their place.
+_KEY_BYTES = 64
 
 
 class PackedDataset(ImageDataset):
@@ -51,6 +65,8 @@ class PackedDataset(ImageDataset):
             with a gap of 2, levels differ by 1 of 255 on average, and at edges by up to 16.
         apply_orientation: Whether images are turned as the EXIF orientation of their JPEG or PNG says. False,
             as torchvision's ImageFolder. (`yuv420` and `raw` keep none.)
+        cache: Where the dataset's bytes should live: `"auto"`, `"ram"`, `"tmpfs"`, `"page"`, `"device"` or a
+            `fastload.Cache`; None: where they are. See docs/cache.md.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -72,6 +88,7 @@ class PackedDataset(ImageDataset):
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,
         apply_orientation: bool = False,
+        cache: str | Cache | None = None,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
         if on_error != "raise" and not callable(on_error):
@@ -83,6 +100,7 @@ class PackedDataset(ImageDataset):
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields: tuple[Field, ...] = manifest.fields[1:]
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
+        self.use_cache(cache)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -121,7 +139,11 @@ class PackedDataset(ImageDataset):
         Args:
             indices: Of the records; all in range.
         """
-        self._records.prefetch("image", np.asarray(indices, np.int64))
+        self.fill_cache()
+        positions = np.asarray(indices, np.int64)
+        positions = positions if self._kept is None else self._kept.missing(positions)
+        if len(positions):
+            self._records.prefetch("image", positions)
 
     @property
     def _substitutes_samples(self) -> bool:  # type: ignore[override]
@@ -139,13 +161,49 @@ class PackedDataset(ImageDataset):
         return samples
 
     def _stored_pictures(self, positions: NDArray[np.int64]) -> RecordPictures:
-        return RecordPictures(self._records, self._encoding, positions, self.reducing_gap)
+        return RecordPictures(self._stored, self._encoding, positions, self.reducing_gap)
+
+    @property
+    def _stored(self) -> RecordReader | KeptRecords:
+        """The records: of the shards, or through the cache."""
+        kept = self._kept
+        assert kept is None or isinstance(kept, KeptRecords)
+        return self._records if kept is None else kept
+
+    def _keep(self, form: Form, opening: Opening) -> KeptRecords:
+        return KeptRecords(self._records, self._encoding, form, opening)
+
+    def _extent(self, wants_pixels: bool) -> Extent:
+        records, count = self._records, len(self)
+        manifest = records.manifest
+        layout = RecordLayout(manifest.columns, manifest.image.name)
+        decoded_bytes = 0.0
+        if manifest.image_shape is not None:
+            decoded_bytes = float(np.prod(manifest.image_shape[:2])) * 3 * count
+        elif wants_pixels and count:
+            sample = np.unique(np.linspace(0, count - 1, _SAMPLED).astype(np.int64))
+            sides = records.taken("image/shape", sample)[:, :2].astype(np.float64)
+            decoded_bytes = float(np.mean(sides.prod(axis=1))) * 3 * count * _PIXELS_RESERVE
+        # Beside images: as much as the shards hold, where that is more than keys.
+        is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
+        digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
+        return Extent(
+            identity=f"packed {os.path.realpath(records.folder)} {digest}",
+            samples=count,
+            stored_bytes=manifest.size_bytes,
+            decoded_bytes=int(decoded_bytes),
+            other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
+            fixed_bytes=layout.fixed_bytes,
+            paths=tuple(str(records.folder / shard.file) for shard in manifest.shards),
+            can_be_decoded=self._encoding.name != "raw",
+        )
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
-        records = map(self._records.read, positions.tolist())
+        # Checked when their pictures were made, just before.
+        records = map(self._stored.read_checked, positions.tolist())
         if self._has_label_only:
             return [record["label"] for record in records]
         return [{field.name: record[field.name] for field in self._target_fields} for record in records]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        return self._records.taken("label", positions) if self._has_label_only else None
+        return self._stored.taken("label", positions) if self._has_label_only else None

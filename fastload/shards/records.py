@@ -84,7 +84,7 @@ class _Part(NamedTuple):
     rows: NDArray[np.int64]
 
 
-def _value_reader(field: Field) -> Callable[[Any], Any]:
+def value_reader(field: Field) -> Callable[[Any], Any]:
     """What turns a field's stored bytes into its value; made once, because it runs for every record."""
     if field.kind in ("image", "bytes"):
         return bytes
@@ -124,7 +124,7 @@ class RecordReader:
     def _prepare(self) -> None:
         manifest = self.manifest
         self._columns = manifest.columns
-        self._values = {field.name: _value_reader(field) for field in manifest.fields}
+        self._values = {field.name: value_reader(field) for field in manifest.fields}
         self._ends = list(accumulate(shard.records for shard in manifest.shards))
         self._count = manifest.records
         self._open: dict[int, ShardReader] = {}

@@ -1,4 +1,4 @@
-"""What making batches costs each process: sums that a worker keeps where the training process can read them."""
+"""What making batches costs each process: sums that a worker keeps where the training process reads them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fastload.timing import LoadTimes
 # batches, samples, busy, CPU, delayed, collating: the fields of LoadTimes.
 FIELDS = 6
 
-# A batch that takes less than this is not asked how long it waited for a CPU: asking takes 3 µs.
-_WORTH_ASKING_S = 0.0005
+# After a batch that took less than this the next one is not asked what it had of a CPU: asking takes 4 µs,
+# and so little time is as good as all spent on one.
+WORTH_ASKING_S = 0.0005
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 
@@ -30,16 +31,18 @@ class Ledger:
     """
 
     def __init__(self, sums: NDArray[np.float64]) -> None:
-        self._sums = sums
+        self._sums: Any = memoryview(sums)  # type: ignore[arg-type] # an item costs a tenth of an array's
         self._delays = _Delays()
-        self._is_long = False
+        # Asked at first: the first batch of a short epoch may be all there is.
+        self._is_long = True
         self._samples = 0
         self._began = self._began_cpu = self._began_delay = self._fetched = 0.0
 
     def begin(self) -> None:
         """Starts a batch."""
-        self._began_delay = self._delays.seconds() if self._is_long else 0.0
-        self._began_cpu = time.process_time()
+        if self._is_long:
+            self._began_delay = self._delays.seconds()
+            self._began_cpu = time.process_time()
         self._began = self._fetched = time.perf_counter()
 
     def fetched(self, samples: int) -> None:
@@ -55,10 +58,17 @@ class Ledger:
         """Ends a batch."""
         now = time.perf_counter()
         busy = now - self._began
-        cpu = time.process_time() - self._began_cpu
-        delayed = self._delays.seconds() - self._began_delay if self._is_long else 0.0
-        self._is_long = busy > _WORTH_ASKING_S
-        self._sums += (1, self._samples, busy, cpu, delayed, now - self._fetched)
+        sums = self._sums
+        sums[0] += 1
+        sums[1] += self._samples
+        sums[2] += busy
+        if self._is_long:
+            sums[3] += time.process_time() - self._began_cpu
+            sums[4] += self._delays.seconds() - self._began_delay
+        else:
+            sums[3] += busy
+        sums[5] += now - self._fetched
+        self._is_long = busy > WORTH_ASKING_S
 
 
 class Sent:
@@ -115,8 +125,9 @@ def times_of(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
 
 def samples_in(fetched: Any) -> int:
     """The number of samples that a fetcher has fetched, or was asked for; 1 without batching."""
-    indices = getattr(fetched, "indices", fetched)
-    return len(indices) if isinstance(indices, (list, tuple)) else 1
+    if type(fetched) is not list:
+        fetched = getattr(fetched, "indices", fetched)
+    return len(fetched) if isinstance(fetched, (list, tuple)) else 1
 
 
 _own: Ledger | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastload.tuning.plan import Choice, Measurements, Plan
 from fastload.tuning.search import (
     DEFAULT_PREFETCH,
@@ -102,8 +100,7 @@ def _persistent_workers(measured: Measurements, workers: int) -> Choice:
 
 
 def _cache(measured: Measurements) -> Choice:
-    said: Any = measured.said.get("cache")
-    return Choice(None, "none was asked for") if said is None else Choice(said, _SAID)
+    return measured.cache or Choice(None, "none was asked for")
 
 
 def _seconds(measured: Measurements, candidate: Candidate) -> float:

@@ -159,7 +159,9 @@ class TunedIterator(SingleProcessIterator):
         if self._tuner.is_alone_known:
             self._tuner.note_trial(self._window.trial(self._setting))
         else:
-            self._tuner.note_alone(self._loader, self._window.alone())
+            alone = self._window.alone()
+            self._tuner.note_alone(self._loader, alone)
+            self._loader.note_alone(alone)
 
     def _go_on(self) -> None:
         """Goes over to the next candidate, or to the best if none is left."""
@@ -218,6 +220,8 @@ class TunedIterator(SingleProcessIterator):
             if self._current is not None:
                 self._current.end_soon()
                 self._leaving, self._current = self._current, None
+            elif self._leaving is None and self._clock.num_workers:
+                self._loads_alone()
         elif self._current is not None and workers <= self._started:
             self._current.steer(workers, prefetch)
         elif not self._has_started(candidate):
@@ -259,13 +263,17 @@ class TunedIterator(SingleProcessIterator):
         workers.steer(*candidate)
         return True
 
+    def _loads_alone(self) -> None:
+        self._loading.begin()
+        self._clock.begin(0, None, self._loading)
+
     def _leave(self) -> None:
         """Goes over from workers that have handed out all that they had been asked for."""
         self._leaving = None
         self._progress.is_finished = False
         self._progress.rebase(self._progress.position, 0)
         if self._current is None:
-            self._clock.begin(0, None, self._loading)
+            self._loads_alone()
 
 
 class _Order:

@@ -9,6 +9,19 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """One parameter's value, and why it has it.
+
+    Attributes:
+        value: The value.
+        reason: The measurement behind it, as a sentence.
+    """
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """Some batches of an epoch, loaded in one way.
 
@@ -93,6 +106,7 @@ class Measurements:
         only_alone: Why workers must not load, as a sentence; "" if they may.
         has_cuda: Whether this process uses a CUDA device.
         pinning_gain: By what factor page-locked memory makes copies to it faster; None: not measured.
+        cache: Where the dataset's bytes are kept, and why; None: no cache was asked for.
     """
 
     said: dict[str, Any]
@@ -103,19 +117,7 @@ class Measurements:
     only_alone: str = ""
     has_cuda: bool = False
     pinning_gain: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One parameter's value, and why it has it.
-
-    Attributes:
-        value: The value.
-        reason: The measurement behind it, as a sentence.
-    """
-
-    value: Any
-    reason: str
+    cache: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class Plan:
         measured = dict(values["measured"])
         measured["limits"] = Limits(**measured["limits"])
         measured["alone"] = None if measured["alone"] is None else Alone(**measured["alone"])
+        measured["cache"] = None if measured["cache"] is None else Choice(**measured["cache"])
         measured["trials"] = tuple(Trial(**trial) for trial in measured["trials"])
         choices = {name: Choice(**values[name]) for name in _CHOICES}
         return cls(

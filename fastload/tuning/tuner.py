@@ -18,7 +18,7 @@ from fastload.machine import identity, read_machine
 from fastload.tuning import kept
 from fastload.tuning.decide import decide
 from fastload.tuning.limits import limits_of
-from fastload.tuning.plan import Alone, Limits, Measurements, Plan, Trial
+from fastload.tuning.plan import Alone, Choice, Limits, Measurements, Plan, Trial
 from fastload.tuning.search import Candidate, batch_s, best_candidate, next_candidate, untried_candidate
 
 _NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
@@ -55,6 +55,7 @@ class Tuner:
         self._said = said
         self._measured = Measurements(said, _NOT_YET, batches=_length(loader))
         self._origin = "measured in this run"
+        self._plan: Plan | None = None
         self._key: str | None = None
         self._is_settled = "num_workers" in said
         self._reopenings = 0
@@ -85,13 +86,18 @@ class Tuner:
     @property
     def plan(self) -> Plan:
         """What follows from what has been measured so far."""
-        plan = decide(self._measured, self._origin)
-        return dataclasses.replace(plan, is_settled=self._is_settled)
+        if self._plan is None:
+            plan = decide(self._measured, self._origin)
+            self._plan = dataclasses.replace(plan, is_settled=self._is_settled)
+        return self._plan
 
     def setting(self) -> Setting:
         """How the next epoch is to begin."""
+        if self._is_settled:
+            plan = self.plan
+            return self._setting_of(Candidate(plan.num_workers.value, plan.prefetch_factor.value or 0))
         chosen = self.best()
-        if not self._is_settled and self.is_checked:
+        if self.is_checked:
             chosen = self.next() or chosen
         return self._setting_of(chosen)
 
@@ -107,23 +113,27 @@ class Tuner:
         if limits.most_workers < int(plan.num_workers.value):
             return
         measured = dataclasses.replace(plan.measured, said=self._said, limits=limits)
-        self._measured = measured
+        self._change(**{field.name: getattr(measured, field.name) for field in dataclasses.fields(measured)})
         self._origin = "measured in an earlier run, and kept"
         self._is_settled = self.is_checked = True
 
     def note_alone(self, loader: Any, alone: Alone) -> None:
         """Takes note of what a batch takes without workers."""
-        self._measured = dataclasses.replace(
-            self._measured,
+        self._change(
             alone=alone,
             limits=limits_of(loader, alone.batch_bytes),
             has_cuda=_uses_cuda(),
             pinning_gain=_pinning_gain(alone.batch_bytes) if self._may_pin() else None,
         )
 
+    def note_cache(self, choice: Choice) -> None:
+        """Takes note of where the dataset's bytes are kept."""
+        if choice != self._measured.cache:
+            self._change(cache=choice)
+
     def note_trial(self, trial: Trial) -> None:
         """Takes note of what was tried."""
-        self._measured = dataclasses.replace(self._measured, trials=(*self._measured.trials, trial))
+        self._change(trials=(*self._measured.trials, trial))
         self._trials_s += trial.seconds
 
     def note_check(self, reason: str) -> None:
@@ -134,7 +144,7 @@ class Tuner:
         """
         self.is_checked = True
         if reason:
-            self._measured = dataclasses.replace(self._measured, only_alone=reason)
+            self._change(only_alone=reason)
 
     def next(self) -> Candidate | None:
         """What to try next; None if everything has been."""
@@ -187,7 +197,7 @@ class Tuner:
         self.stop_measuring()
         if self._is_settled:
             return
-        self._is_settled = True
+        self._is_settled, self._plan = True, None
         if self._key is not None and self._trials_s >= _WORTH_KEEPING_S and not self._measured.only_alone:
             kept.write_plan(self._key, self.plan)
 
@@ -213,15 +223,19 @@ class Tuner:
         Args:
             epoch: The iterator of the epoch that saw it.
         """
-        self._is_settled = False
+        self._is_settled, self._plan = False, None
         if not self.begins_to_measure(epoch):
             return False
         self._reopenings += 1
         self._origin = "measured again in this run, because batches took longer than they had"
-        self._measured = dataclasses.replace(self._measured, alone=None, trials=())
+        self._change(alone=None, trials=())
         if self._key is not None:
             kept.forget_plan(self._key)
         return True
+
+    def _change(self, **measured: Any) -> None:
+        self._measured = dataclasses.replace(self._measured, **measured)
+        self._plan = None
 
     def _setting_of(self, chosen: Candidate) -> Setting:
         return Setting(

@@ -1,0 +1,139 @@
+"""Trainings of many kinds, each with an epoch of a second or two: what a tuner has to be right about."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from _photos import make_folder
+from torch.utils.data import Dataset
+
+import fastload
+import fastload.transforms as T
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training.
+
+    Attributes:
+        name: What it is.
+        dataset: Makes its dataset, of so many samples.
+        samples: In an epoch.
+        batch_size: Samples in a batch.
+        step_s: What the training does with a batch takes so long.
+    """
+
+    name: str
+    dataset: Callable[[int], Any]
+    samples: int
+    batch_size: int
+    step_s: float = 0.0
+
+
+class Pixels(Dataset[Any]):
+    """Small images, augmented by Python one at a time, as tutorials do it."""
+
+    def __init__(self, length: int) -> None:
+        self.images = np.random.default_rng(0).integers(0, 255, (256, 96, 96, 3), np.uint8)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        image = self.images[index % 256]
+        for angle in (3, 5, 7):
+            turn = cv2.getRotationMatrix2D((48, 48), angle + index % 5, 1.0)
+            image = cv2.warpAffine(image, turn, (96, 96))
+        histogram = [0] * 16
+        for value in image[::4, ::4, 0].ravel().tolist():
+            histogram[value // 16] += 1
+        return torch.from_numpy(image), sum(histogram)
+
+
+class Remote(Dataset[Any]):
+    """Samples that are waited for, as those of a network are."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.004)
+        return torch.full((3, 32, 32), index % 256, dtype=torch.uint8)
+
+
+def jobs(folder: Path, scale: float) -> list[Job]:
+    """All of them, with what they read in a folder.
+
+    Args:
+        folder: Where that is made.
+        scale: Of the numbers of samples.
+    """
+    photos = folder / "photos"
+    make_folder(photos, max(8, int(1000 * scale)), classes=4)
+    thumbs = folder / "thumbs"
+    make_folder(thumbs, max(8, int(5000 * scale)), classes=4, size=(32, 32))
+    crop = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
+    small = T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip()])
+    for encoding in ("keep", "jpeg", "yuv420"):
+        fastload.pack(photos, folder / f"{encoding}.fl", encode=encoding)
+    fastload.pack(thumbs, folder / "raw.fl", encode="raw")
+
+    def packed(name: str, transform: Any) -> Callable[[int], Any]:
+        def make(samples: int) -> Any:
+            return _Repeated(fastload.PackedDataset(folder / f"{name}.fl", transform=transform), samples)
+
+        return make
+
+    def files(samples: int) -> Any:
+        return _Repeated(fastload.FolderDataset(photos, transform=crop), samples)
+
+    def sized(samples: int) -> int:
+        return max(8, int(samples * scale))
+
+    return [
+        Job("tiny raw images", packed("raw", small), sized(300_000), 512),
+        Job("photos as files", files, sized(2500), 64),
+        Job("photos, keep", packed("keep", crop), sized(2500), 64),
+        Job("photos, jpeg", packed("jpeg", crop), sized(4000), 64),
+        Job("photos, yuv420", packed("yuv420", crop), sized(10_000), 64),
+        Job("Python transforms", Pixels, sized(4000), 32),
+        Job("waiting for a network", Remote, sized(2500), 16),
+        Job("a slow step", packed("jpeg", crop), sized(2500), 64, step_s=0.08 * min(1.0, scale)),
+        Job("a tiny dataset", packed("raw", small), sized(500), 50),
+    ]
+
+
+def _Repeated(dataset: Any, samples: int) -> Any:
+    """A dataset of so many samples, which are those of another again and again."""
+    return torch.utils.data.Subset(dataset, [index % len(dataset) for index in range(samples)])
+
+
+def epoch_s(job: Job, loader: Any) -> float:
+    """The seconds that an epoch takes."""
+    begun = time.perf_counter()
+    for _ in loader:
+        if job.step_s:
+            time.sleep(job.step_s)
+    return time.perf_counter() - begun
+
+
+def loader_of(job: Job, **options: Any) -> Any:
+    """A loader of a job's dataset, shuffled."""
+    return fastload.DataLoader(job.dataset(job.samples), job.batch_size, shuffle=True, **options)
+
+
+def without_kept_plans() -> None:
+    """Makes every loader from here on measure for itself."""
+    os.environ["FASTLOAD_PLAN"] = "fresh"

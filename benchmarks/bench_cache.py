@@ -1,0 +1,154 @@
+"""What does a record cost from a warm cache, beside the page cache and the disk?
+
+Method. A folder of made photos of 120 KB, read in random order by one process, undecoded, as many times as
+there are turns. The sides take turns:
+
+- *page cache*: `FileList.read`, as a FolderDataset without a cache; all files lie in the page cache.
+- *fastload, ram* and *tmpfs*: the same files by `KeptFiles.read`, from a store that holds them all, and whose
+  checksums have been looked at before.
+- *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). What then comes from the
+  host's or the device's own cache cannot be told apart; a disk that is shared gives what it gives.
+
+The second table is a hit without the copying of its bytes: whether the record is there, and where, asked for
+one record at a time; and for a batch of 256 at once, as packed datasets do.
+
+How to read it. `time` is the median, as a multiple of the page cache's: below 1 is faster. A cache pays
+where the disk's line is many times the others, and only if that is more than a sample's decoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from _harness import (
+    Key,
+    Reading,
+    Report,
+    Side,
+    Table,
+    options_of,
+    progress,
+    publish,
+    take_turns,
+    timed,
+    work_folder,
+)
+from _photos import make_jpeg
+
+from fastload.cache.files import FIXED_BYTES, KeptFiles
+from fastload.cache.folder import store_folder
+from fastload.cache.layout import Layout
+from fastload.cache.opening import Opening
+from fastload.sources.files import FileList
+from fastload.sources.folder import list_folder
+
+READ, FOUND = "Read in random order", "Found in the store"
+_SIZE = (400, 500)
+_DISTINCT = 50
+_BATCH = 256
+
+
+def main() -> None:
+    options = options_of(__doc__, records={"type": int, "metavar": "N", "help": "how many files (4 000)"})
+    options.records = options.records or (40 if options.smoke else 4_000)
+    with work_folder(options) as folder:
+        publish(measure(options, folder), options)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> Report:
+    """Writes the files, keeps them in both kinds of store, and reads them in turns."""
+    progress(f"writing {options.records} photos")
+    photos = folder / "photos"
+    photos.mkdir()
+    images = [make_jpeg(number, _SIZE) for number in range(min(_DISTINCT, options.records))]
+    for number in range(options.records):
+        (photos / f"{number:06d}.jpg").write_bytes(images[number % len(images)])
+    os.sync()
+    source = list_folder(str(photos))[""]
+    files, count, size = source.files, len(source), source.size_bytes()
+    stores = {kind: _kept(files, kind, count, size) for kind in ("ram", "tmpfs")}
+    order = np.random.default_rng(0).permutation(count)
+    sides: list[Side] = [
+        partial(_read, "page cache", files.read, order),
+        *(partial(_read, f"fastload, {kind}", kept.read, order) for kind, kept in stores.items()),
+        partial(_read_cold, files, order),
+        partial(_found, "fastload, one at a time", _one_at_a_time(stores["ram"]), order),
+        partial(_found, f"fastload, {_BATCH} at once", _at_once(stores["ram"]), order),
+    ]
+    for number in range(count):
+        files.read(number)
+    return Report(
+        name="cache",
+        question=str(__doc__).partition("\n")[0],
+        setting={"bytes a record": size // count, "runs": options.runs, "processes": 1},
+        tables=[Table(READ, "records", count), Table(FOUND, "records", count)],
+        readings=take_turns(sides, options.runs),
+        missing=[],
+        versions={},
+    )
+
+
+def _kept(files: FileList, kind: str, count: int, size: int) -> KeptFiles:
+    """A store that holds all files, each checked."""
+    layout = Layout(count, FIXED_BYTES, size)
+    key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
+    kept = KeptFiles(
+        files, "encoded", Opening("ram" if kind == "ram" else "tmpfs", store_folder(), key, layout)
+    )
+    for _ in range(2):
+        for number in range(count):
+            kept.read(number)
+    assert kept.store.ready == count, kept.store.why_closed
+    return kept
+
+
+def _read(row: str, read: Callable[[int], object], order: np.ndarray) -> dict[Key, Reading]:
+    def work() -> None:
+        for number in order.tolist():
+            read(number)
+
+    return {Key(READ, row): Reading(timed(work))}
+
+
+def _read_cold(files: FileList, order: np.ndarray) -> dict[Key, Reading]:
+    """Drops the pages first, and has them back afterwards."""
+    for number in range(len(files)):
+        handle = os.open(files.path(number), os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+    return _read("disk", files.read, order)
+
+
+def _found(row: str, work: Callable[[np.ndarray], None], order: np.ndarray) -> dict[Key, Reading]:
+    return {Key(FOUND, row): Reading(timed(partial(work, order)))}
+
+
+def _one_at_a_time(kept: KeptFiles) -> Callable[[np.ndarray], None]:
+    store = kept.store
+
+    def work(order: np.ndarray) -> None:
+        for number in order.tolist():
+            if store.has(number):
+                store.data(number)
+
+    return work
+
+
+def _at_once(kept: KeptFiles) -> Callable[[np.ndarray], None]:
+    store = kept.store
+
+    def work(order: np.ndarray) -> None:
+        for first in range(0, len(order), _BATCH):
+            positions = order[first : first + _BATCH]
+            assert store.found(positions).all()
+
+    return work
+
+
+if __name__ == "__main__":
+    main()

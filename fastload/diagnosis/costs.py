@@ -1,0 +1,171 @@
+"""What a sample costs, and the throughput that follows from that: the model behind every predicted gain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastload.diagnosis.measurements import Activity, Measurements, Seen
+
+MOST_WORKERS = 32
+"""More are never advised: each is a Python process of some 200 MB."""
+
+WORKERS_A_CPU = 4
+"""So many workers for each CPU are advised at most, eight where there are few CPUs: processes that mostly
+wait still
+wake each other up."""
+
+WORKER_START_S = 0.02
+"""What starting a worker takes: a fork of a process that has imported torch (measured)."""
+
+ENOUGH = 0.97
+"""Of the best throughput that any number of workers gives: the least number that gives so much is advised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a sample costs, in seconds.
+
+    Attributes:
+        step_s: The training's step, the wait for a CPU left out.
+        receive_s: Taking it in from a worker, in the training process.
+        cpu_s: Making it: CPU time.
+        blocked_s: Making it: waiting for something else than a CPU.
+        send_s: Sending it to the training process: a worker's CPU time beside making others.
+        training_cpu_s: The CPU time of the training process, of all its threads.
+        cpus: The CPUs' worth of time that all processes share.
+        most_per_s: The samples a second that the storage gives at most, however many ask.
+        start_s: Starting one worker, in each epoch; 0 where workers live on.
+        epoch_samples: How many samples an epoch has.
+    """
+
+    step_s: float
+    receive_s: float
+    cpu_s: float
+    blocked_s: float
+    send_s: float
+    training_cpu_s: float
+    cpus: float
+    most_per_s: float = math.inf
+    start_s: float = 0.0
+    epoch_samples: float = math.inf
+
+    def rate(self, workers: int) -> float:
+        """Samples a second with so many workers: the least of what each part can give."""
+        load_s = self.cpu_s + self.blocked_s
+        all_cpus = _per_s(self.cpus, self.cpu_s + self.training_cpu_s + (self.send_s if workers else 0.0))
+        if workers == 0:
+            return min(_per_s(1, load_s + self.step_s), all_cpus, self.most_per_s)
+        return min(
+            _per_s(1, self.step_s + self.receive_s),
+            _per_s(workers, max(load_s, self.send_s)),
+            all_cpus,
+            self.most_per_s,
+        )
+
+    def throughput(self, workers: int) -> float:
+        """Samples a second over a whole epoch, the start of its workers included."""
+        rate = self.rate(workers)
+        if math.isinf(self.epoch_samples) or math.isinf(rate) or rate <= 0:
+            return rate
+        return self.epoch_samples / (self.epoch_samples / rate + self.start_s * workers)
+
+    def best_workers(self) -> int:
+        """The least number of workers with which an epoch is nearly as short as any number makes it."""
+        most = min(MOST_WORKERS, max(8, round(WORKERS_A_CPU * self.cpus)))
+        speeds = [self.throughput(workers) for workers in range(most + 1)]
+        return next(workers for workers, speed in enumerate(speeds) if speed >= ENOUGH * max(speeds))
+
+
+def costs_of(measured: Measurements) -> Costs:
+    """What a sample costs, of what was measured."""
+    times, setting = measured.times, measured.setting
+    made = sum(process.samples for process in measured.times.loading)
+    # The first batch's wait is not among the waits, its step is.
+    used = max(1, times.samples)
+    step_s = max(0.0, times.stepping_s - measured.training_delayed_s) / used
+    busy_s = sum(process.busy_s for process in times.loading)
+    delayed_s = _delayed_s(measured)
+    cpu_s = min(busy_s, sum(process.cpu_s for process in times.loading))
+    made = max(1, made)
+    blocked_s = max(0.0, busy_s - cpu_s - delayed_s)
+    training_cpu_s = step_s if measured.training_cpu_s is None else measured.training_cpu_s / used
+    return Costs(
+        step_s=step_s,
+        receive_s=receive_s(measured) / used if times.num_workers else 0.0,
+        cpu_s=cpu_s / made,
+        blocked_s=blocked_s / made,
+        send_s=measured.sending_cpu_s / made,
+        training_cpu_s=training_cpu_s,
+        cpus=setting.usable_cpus,
+        most_per_s=_most_per_s(measured, blocked_s / made),
+        start_s=_start_s(measured),
+        epoch_samples=float(setting.epoch_samples or math.inf),
+    )
+
+
+def _start_s(measured: Measurements) -> float:
+    """What starting a worker takes in each epoch."""
+    if measured.setting.persistent_workers:
+        return 0.0
+    workers = measured.times.num_workers
+    return WORKER_START_S if not workers else startup_s(measured) / workers / measured.epochs
+
+
+def startup_s(measured: Measurements) -> float:
+    """What starting workers took, in all epochs: the first waits, without the making of their batches."""
+    times = measured.times
+    if times.num_workers == 0:
+        return 0.0
+    made = sum(process.samples for process in times.loading)
+    busy_s = sum(process.busy_s for process in times.loading)
+    batch_s = times.batch_size * busy_s / made if made else 0.0
+    return max(0.0, times.first_wait_s - measured.epochs * batch_s)
+
+
+def receive_s(measured: Measurements) -> float:
+    """How much of the waits went into taking batches in, rather than waiting for them.
+
+    Where nobody looked, it is none. Copies to the device count, where the loader makes them.
+    """
+    times = measured.times
+    received = spent(measured.training, "receive")
+    return min(times.waiting_s, received + times.copying_s)
+
+
+def spent(seen: tuple[Seen, ...], *activities: Activity) -> float:
+    """How many seconds a thread was seen doing these things."""
+    return sum(one.seconds for one in seen if one.activity in activities)
+
+
+def _delayed_s(measured: Measurements) -> float:
+    """How long making batches waited for a CPU.
+
+    Where the system does not tell, but all the CPUs there are were in use, nothing else was waited for.
+    """
+    loading, times = measured.times.loading, measured.times
+    delayed_s = sum(process.delayed_s for process in loading)
+    busy_s, cpu_s = sum(p.busy_s for p in loading), sum(p.cpu_s for p in loading)
+    wall_s = times.waiting_s + times.stepping_s + times.first_wait_s
+    used = cpu_s + measured.sending_cpu_s + (measured.training_cpu_s or 0.0)
+    # Nine tenths: the rest goes into what else a system does.
+    if delayed_s == 0 and times.num_workers and used >= 0.9 * measured.setting.usable_cpus * wall_s > 0:
+        return max(0.0, busy_s - cpu_s)
+    return min(delayed_s, max(0.0, busy_s - cpu_s))
+
+
+def _most_per_s(measured: Measurements, blocked_s: float) -> float:
+    """What the storage gives at most, if it is cold and the training waits for it."""
+    store = measured.store
+    if store is None or not store.is_cold or store.parallel_per_s <= 0 or blocked_s <= 0:
+        return math.inf
+    # Waits much shorter than those for the bare disk are waits for the page cache: most files come from
+    # there.
+    cold_s = 1 / store.random_per_s if store.random_per_s else 1 / store.parallel_per_s
+    if blocked_s < 0.3 * cold_s:
+        return math.inf
+    return max(store.parallel_per_s, measured.times.samples_per_s)
+
+
+def _per_s(count: float, seconds: float) -> float:
+    return count / seconds if seconds > 0 else math.inf

@@ -1,0 +1,186 @@
+"""The verdict and what speaks for it, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastload.diagnosis.costs import Costs, receive_s, spent, startup_s
+from fastload.diagnosis.findings import Verdict
+from fastload.diagnosis.measurements import Measurements, Seen
+from fastload.diagnosis.stepping import works_and_rest
+from fastload.diagnosis.verdicts import Work, is_out_of_shared_memory
+
+_MOST_PLACES = 3
+_LEAST_SHARE = 0.05
+_LEAST_BUSY_S = 0.5
+
+_NAMES: dict[Verdict, str] = {
+    "storage": "Storage is the limit",
+    "decoding": "Decoding is the limit",
+    "transforms": "Transforms are the limit",
+    "preparing": "Making samples (decoding and transforms) is the limit",
+    "transport": "Making and moving batches is the limit",
+    "copy": "Copying batches to the device is the limit",
+    "model": "The model itself is the limit",
+    "main thread": "Logging, or other work of the main thread, is the limit",
+    "little": "There is too little work for loading to matter",
+}
+
+
+def headline_of(measured: Measurements, work: Work, verdict: Verdict) -> str:
+    """The verdict as a sentence, with the figure behind it."""
+    times = measured.times
+    if is_out_of_shared_memory(measured):
+        return f"{_NAMES[verdict]}: the training ended because /dev/shm was full."
+    waits = f"the training waits for data {times.waiting_share:.0%} of the time"
+    part_s = {
+        "storage": work.storage_s,
+        "decoding": work.decoding_s,
+        "transforms": work.transforms_s,
+        "preparing": work.transforms_s,
+    }.get(verdict)
+    if part_s is not None and work.total_s > 0:
+        return f"{_NAMES[verdict]}: {waits}, and {part_s / work.total_s:.0%} of loading goes into it."
+    if verdict == "main thread":
+        all_s = spent(works_and_rest(measured), "work", "model", "copy")
+        share = spent(measured.training, "work") / all_s
+        return f"{_NAMES[verdict]}: it takes {share:.0%} of the step."
+    if verdict == "little":
+        total_s = times.first_wait_s + times.waiting_s + times.stepping_s
+        return f"{_NAMES[verdict]}: {times.samples:,} samples took {total_s:.2f} s in all."
+    return f"{_NAMES[verdict]}: {waits}."
+
+
+def evidence_of(measured: Measurements, costs: Costs, work: Work) -> Iterator[str]:
+    """What was measured, a sentence each, the steps first."""
+    times = measured.times
+    yield from _step_evidence(measured)
+    yield from _loading_evidence(measured, costs, work)
+    yield from _places(measured.loading, "making samples", ("transform", "decode", "load", "read"))
+    yield from _places(measured.training, "the main thread's steps", ("work", "model", "copy"))
+    if (started_s := startup_s(measured)) > 0.1 * (times.first_wait_s + times.waiting_s + times.stepping_s):
+        yield f"Starting and ending workers took {started_s:.2f} s in {_count(measured.epochs, 'epoch')}."
+    yield from _balance(measured)
+    if measured.slow:
+        slowest = ", ".join(f"{one.index} ({one.seconds:.2f} s)" for one in measured.slow[:5])
+        yield f"Slowest samples, by index: {slowest}."
+    yield from _store_evidence(measured)
+    if measured.gpu_busy:
+        mean = sum(measured.gpu_busy) / len(measured.gpu_busy)
+        yield f"The GPU was busy {mean:.0%} of the time."
+    if measured.error:
+        yield f"The training ended with {measured.error}"
+
+
+def _step_evidence(measured: Measurements) -> Iterator[str]:
+    times = measured.times
+    if times.batches < 1:
+        yield "No batch came."
+        return
+    if times.batches < 2:
+        yield (
+            f"Only {_count(times.batches, 'batch', 'batches')} of "
+            f"{_count(times.batch_size, 'sample')} was seen."
+        )
+        return
+    steps = times.batches
+    yield (
+        f"{times.samples_per_s:,.0f} samples/s in batches of {times.batch_size}: of "
+        f"{milliseconds(_mean_s(measured))} a "
+        f"batch, {milliseconds(times.waiting_s / steps)} are waited for data and "
+        f"{milliseconds(times.stepping_s / steps)} are the step."
+    )
+    if times.stepping_s > 0:
+        yield f"Without waiting, the training would take {times.samples / times.stepping_s:,.0f} samples/s."
+
+
+def _mean_s(measured: Measurements) -> float:
+    return (measured.times.waiting_s + measured.times.stepping_s) / max(1, measured.times.batches)
+
+
+def _loading_evidence(measured: Measurements, costs: Costs, work: Work) -> Iterator[str]:
+    times = measured.times
+    made = sum(process.samples for process in times.loading)
+    if not made:
+        return
+    who = (
+        "the training process loads"
+        if not times.num_workers
+        else _count(times.num_workers, "worker") + " load"
+    )
+    who = who + "s" if times.num_workers == 1 else who
+    delayed_s = sum(process.delayed_s for process in times.loading) / made
+    yield (
+        f"{who[0].upper()}{who[1:]}: a sample takes {milliseconds(costs.cpu_s)} of CPU time, "
+        f"{milliseconds(costs.blocked_s)} of waiting "
+        f"(for a disk, a lock, a sleep) and {milliseconds(delayed_s)} of waiting for a free CPU."
+    )
+    if work.total_s > 0:
+        names = ("reading", "decoding", "transforms", "making batches")
+        if not work.is_told_apart:
+            names = ("waiting", "", "making samples", "making batches")
+        seconds = (work.storage_s, work.decoding_s, work.transforms_s, work.collate_s)
+        told = [f"{n} {s / work.total_s:.0%}" for n, s in zip(names, seconds, strict=True) if n and s > 0]
+        yield f"Of loading's time: {', '.join(told)}."
+    received_s = receive_s(measured)
+    if times.num_workers and received_s > 0.1 * times.waiting_s:
+        yield (
+            "Taking batches in took the training process "
+            f"{received_s / max(1e-12, times.waiting_s):.0%} of its waits."
+        )
+    if measured.sending_cpu_s > 0.1 * costs.cpu_s * made:
+        yield f"Sending takes workers {milliseconds(measured.sending_cpu_s / made)} of CPU time a sample."
+
+
+def _places(seen: tuple[Seen, ...], what: str, activities: tuple[str, ...]) -> Iterator[str]:
+    """The lines of code that take most."""
+    all_s = sum(one.seconds for one in seen if one.activity in activities)
+    top = sorted((one for one in seen if one.activity in activities), key=lambda one: -one.seconds)
+    told = [
+        f"{one.place}: {one.seconds / all_s:.0%}"
+        for one in top[:_MOST_PLACES]
+        if one.place and one.seconds >= _LEAST_SHARE * all_s
+    ]
+    if told:
+        yield f"Of {what}, by line: {'; '.join(told)}."
+
+
+def _balance(measured: Measurements) -> Iterator[str]:
+    busy = [process.busy_s for process in measured.times.loading]
+    # Of several epochs each has workers of its own.
+    if len(busy) < 2 or sum(busy) < _LEAST_BUSY_S or len(busy) != measured.times.num_workers:
+        return
+    mean_s = sum(busy) / len(busy)
+    if max(busy) > 1.5 * mean_s:
+        slowest = busy.index(max(busy))
+        yield (
+            f"Worker {slowest} was busy {max(busy) / mean_s:.1f} times as long as the average one: "
+            "look at its samples."
+        )
+
+
+def _store_evidence(measured: Measurements) -> Iterator[str]:
+    store = measured.store
+    if store is None:
+        return
+    if store.random_per_s:
+        state = "from the disk" if store.is_cold else "out of the page cache"
+        yield (
+            f"Files {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
+            "one by one, "
+            f"{store.parallel_per_s:,.0f} by several at once; {milliseconds(store.latency_s)} to the "
+            "first byte."
+        )
+    if store.note:
+        yield store.note
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration in the unit that suits it."""
+    if seconds >= 1:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else f"{1e6 * seconds:.0f} µs"
+
+
+def _count(number: int, noun: str, nouns: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

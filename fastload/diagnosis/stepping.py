@@ -1,0 +1,125 @@
+"""What can be done where the training's own step is the limit: the model, logging, copies to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fastload.diagnosis.costs import Costs, spent
+from fastload.diagnosis.findings import Fix, Verdict
+from fastload.diagnosis.measurements import Measurements, Seen
+
+WRITES_LEFT = 0.1
+"""Of ten log writes, one is left: what 'every 10 steps' does."""
+
+_MOST_IDLE = 0.5
+"""A GPU, or a CPU, that is idle for more than this in the steps waits for something that costs a step, not a
+sample: a larger batch shares it among more samples."""
+
+_TRIALS = {
+    "batch": "a batch twice as large (batch_size={doubled}; adapt the learning rate)",
+    "amp": "automatic mixed precision: with torch.autocast({device!r}, dtype=torch.bfloat16): …",
+    "channels_last": "model.to(memory_format=torch.channels_last), and the images too",
+}
+
+
+def stepping_fixes(measured: Measurements, costs: Costs, verdict: Verdict) -> Iterator[Fix]:
+    """What makes the step shorter."""
+    yield from _work_fixes(measured, costs)
+    if verdict == "model":
+        yield from _model_fixes(measured, costs)
+        if measured.uses_data_parallel:
+            yield Fix(
+                "ddp",
+                "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel",
+                None,
+                "DataParallel copies the model to every GPU in each step, from one Python thread",
+            )
+
+
+def _work_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
+    """Doing less often what is not the model: logging, saving, drawing."""
+    works = sorted((s for s in measured.training if s.activity == "work"), key=lambda s: -s.seconds)
+    all_s = spent(works_and_rest(measured), "work", "model", "copy")
+    if not works or all_s <= 0:
+        return
+    share = sum(seen.seconds for seen in works) / all_s
+    freed = replace(
+        costs,
+        step_s=costs.step_s * (1 - share * (1 - WRITES_LEFT)),
+        training_cpu_s=costs.training_cpu_s * (1 - share * (1 - WRITES_LEFT)),
+    )
+    workers = measured.times.num_workers
+    yield Fix(
+        "fewer log writes",
+        f"do it every 10 steps rather than every step: {works[0].place}",
+        freed.throughput(workers) / costs.throughput(workers),
+        f"logging, saving and the like take {share:.0%} of the step, and a tenth of that would be left",
+    )
+
+
+def works_and_rest(measured: Measurements) -> tuple[Seen, ...]:
+    """What the main thread was seen doing in its steps."""
+    return tuple(seen for seen in measured.training if seen.activity in ("work", "model", "copy"))
+
+
+def _model_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
+    workers = measured.times.num_workers
+    doubled = 2 * measured.times.batch_size
+    all_s = spent(works_and_rest(measured), "work", "model", "copy")
+    share = spent(measured.training, "model") / all_s if all_s > 0 else 1.0
+    for trial in measured.trials:
+        left = trial.changed_s / trial.seconds
+        freed = replace(
+            costs,
+            step_s=costs.step_s * (1 - share * (1 - left)),
+            training_cpu_s=costs.training_cpu_s * (1 - share * (1 - left)),
+        )
+        yield Fix(
+            trial.change,
+            _TRIALS[trial.change].format(doubled=doubled, device=measured.setting.device),
+            freed.throughput(workers) / costs.throughput(workers),
+            f"tried with your model: {1e3 * trial.seconds:.3g} ms a sample became "
+            f"{1e3 * trial.changed_s:.3g} ms",
+        )
+    if not any(trial.change == "batch" for trial in measured.trials):
+        yield _larger_batch(measured, costs, doubled)
+    if not measured.trials:
+        yield Fix(
+            "amp",
+            "look into the step itself: torch.autocast, channels_last, torch.compile, a smaller model",
+            None,
+            "what each gains depends on the model and the device",
+        )
+
+
+def _larger_batch(measured: Measurements, costs: Costs, doubled: int) -> Fix:
+    action = _TRIALS["batch"].format(doubled=doubled)
+    busy = _busy(measured, costs)
+    if busy is None or busy > _MOST_IDLE:
+        why = "what a step costs by itself, whatever its batch, was not seen"
+        return Fix(
+            "batch",
+            action,
+            None,
+            why if busy is None else f"what computes is busy for {busy:.0%} of the step",
+        )
+    workers = measured.times.num_workers
+    # What is busy grows with the batch, the rest of the step is shared by twice as many samples.
+    step_s = costs.step_s * (busy + (1 - busy) / 2)
+    freed = replace(costs, step_s=step_s)
+    return Fix(
+        "batch",
+        action,
+        freed.throughput(workers) / costs.throughput(workers),
+        f"what computes is busy for {busy:.0%} of the step; the rest is paid once a batch",
+    )
+
+
+def _busy(measured: Measurements, costs: Costs) -> float | None:
+    """The share of the step in which the device that computes is busy; None where nobody looked."""
+    if measured.gpu_busy:
+        return min(1.0, sum(measured.gpu_busy) / len(measured.gpu_busy))
+    if measured.setting.device != "cpu" or measured.training_cpu_s is None or costs.step_s <= 0:
+        return None
+    return min(1.0, costs.training_cpu_s / costs.step_s)

@@ -1,0 +1,149 @@
+"""What can be done about reading and decoding: packing, caching, smaller images, a faster decoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fastload.diagnosis.costs import Costs
+from fastload.diagnosis.findings import Fix
+from fastload.diagnosis.measurements import Decoding, Measurements
+from fastload.diagnosis.verdicts import Work
+
+MOST_OF_MEMORY = 0.7
+"""Of the memory that is available, what may be filled with data: the rest is the training's to grow into."""
+
+LEAST_SHARE = 0.15
+"""A part of loading that is smaller than this share of it is left alone."""
+
+
+def storing_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
+    """What makes reading and decoding cheaper."""
+    if work.total_s <= 0:
+        return
+    if work.storage_s >= LEAST_SHARE * work.total_s:
+        yield from _cache_fixes(measured, costs, work)
+    if work.decoding_s >= LEAST_SHARE * work.total_s and measured.decoding is not None:
+        yield from _decoding_fixes(measured, costs, work, measured.decoding)
+    elif work.storage_s >= LEAST_SHARE * work.total_s and measured.setting.encoding is None:
+        yield from _packing_for_storage(measured, costs, work)
+
+
+def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
+    store, limits = measured.store, measured.limits
+    if store is None or store.size_bytes <= 0:
+        return
+    available = 0 if limits is None or limits.available_bytes is None else limits.available_bytes
+    share = min(1.0, MOST_OF_MEMORY * available / store.size_bytes)
+    if share <= 0:
+        return
+    workers = measured.times.num_workers
+    kept = 1 - share
+    is_cold = costs.most_per_s < float("inf")
+    freed = replace(
+        costs,
+        blocked_s=costs.blocked_s * kept,
+        most_per_s=costs.most_per_s / kept if is_cold and kept > 0 else float("inf"),
+    )
+    whole = "all" if share == 1 else f"{share:.0%}"
+    yield Fix(
+        "cache",
+        'keep the files in memory: copy them to /dev/shm once, or fastload\'s DataLoader(…, cache="auto")',
+        freed.throughput(workers) / costs.throughput(workers),
+        f"{whole} of the {size(store.size_bytes)} fit into the memory that is available, and "
+        f"{work.storage_s / work.total_s:.0%} of loading is waiting for the disk; from the second epoch on",
+    )
+
+
+def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
+    """Shards are read ahead, and in long runs: what a small file costs in latency falls away."""
+    store = measured.store
+    if store is None or not store.is_cold or store.sequential_bytes_per_s <= 0 or not store.files:
+        return
+    bytes_each = store.size_bytes / store.files
+    in_runs = store.sequential_bytes_per_s / bytes_each
+    workers = measured.times.num_workers
+    freed = replace(costs, blocked_s=min(costs.blocked_s, 1 / in_runs), most_per_s=max(in_runs, 1.0))
+    yield Fix(
+        "pack",
+        "pack the files into shards: fastload pack FOLDER data.fl, then fastload.PackedDataset('data.fl')",
+        freed.throughput(workers) / costs.throughput(workers),
+        f"long runs come at {size(store.sequential_bytes_per_s)}/s, files of {size(bytes_each)} at "
+        f"{store.random_per_s:,.0f} a second",
+        is_bound=True,
+    )
+
+
+def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: Decoding) -> Iterator[Fix]:
+    workers = measured.times.num_workers
+    made = max(1, sum(process.samples for process in measured.times.loading))
+    decode_s = work.decoding_s / made
+    # Opening and reading a file, out of the page cache, falls away with it; waiting for the disk does not.
+    read_s = max(0.0, work.storage_s / made - costs.blocked_s)
+    present = measured.setting.encoding or _present_way(decoding, decode_s)
+
+    def gain(seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0) -> float:
+        cpu_s = max(0.0, costs.cpu_s - decode_s - spared_s) + min(seconds, decode_s)
+        freed = replace(costs, cpu_s=cpu_s, most_per_s=min(costs.most_per_s, most_per_s))
+        return freed.throughput(workers) / costs.throughput(workers)
+
+    opencv_s = decoding.seconds.get("OpenCV")
+    if present == "PIL" and opencv_s is not None and opencv_s < decode_s:
+        yield Fix(
+            "decoder",
+            "decode with OpenCV: fastload.FolderDataset in place of ImageFolder, or fastload.images.decode",
+            gain(opencv_s),
+            f"an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * opencv_s:.2g} ms with OpenCV",
+        )
+    for encoding in ("raw", "tiled"):
+        seconds = decoding.seconds.get(encoding)
+        if seconds is None or present == encoding or seconds >= decode_s:
+            continue
+        count = measured.store.files if measured.store is not None else 0
+        room = f", {size(count * decoding.stored_bytes[encoding])} in all" if count else ""
+        yield Fix(
+            "pack",
+            f"fastload pack FOLDER data.fl --encode {encoding}, then fastload.PackedDataset('data.fl', "
+            "transform=…)",
+            gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s),
+            f"decoding an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * seconds:.2g} ms from "
+            f"{encoding} "
+            f"({size(decoding.stored_bytes[encoding])} an image{room})",
+        )
+    if decoding.shrunk_s is not None and decoding.shrunk_s < decode_s:
+        yield Fix(
+            "shrink",
+            f"store smaller images: fastload pack FOLDER data.fl --shorter-side {decoding.shrunk_side}",
+            gain(decoding.shrunk_s, spared_s=read_s),
+            f"they have {decoding.width:.0f} × {decoding.height:.0f} pixels on average, and the model "
+            "sees fewer",
+        )
+
+
+def _read_per_s(measured: Measurements, stored_bytes: float) -> float:
+    """What the disk gives of larger records, where memory does not hold them all after the first epoch."""
+    store, limits = measured.store, measured.limits
+    if store is None or limits is None or limits.available_bytes is None or not store.is_cold:
+        return math.inf
+    if (
+        store.files * stored_bytes < MOST_OF_MEMORY * limits.available_bytes
+        or store.sequential_bytes_per_s <= 0
+    ):
+        return math.inf
+    return store.sequential_bytes_per_s / stored_bytes
+
+
+def _present_way(decoding: Decoding, decode_s: float) -> str:
+    """Which of two libraries decodes now: the one that takes most nearly as long."""
+    ways = {name: decoding.seconds[name] for name in ("PIL", "OpenCV") if name in decoding.seconds}
+    return min(ways, key=lambda name: abs(ways[name] - decode_s), default="")
+
+
+def size(size_bytes: float) -> str:
+    """A size as people read it, in powers of ten: `44 MB`."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(size_bytes) < 1000:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"

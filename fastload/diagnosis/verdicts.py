@@ -1,0 +1,160 @@
+"""Which verdict it is: where the time from one batch to the next goes, and what most of that is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fastload.diagnosis.costs import receive_s, spent, startup_s
+from fastload.diagnosis.findings import Verdict
+from fastload.diagnosis.measurements import Measurements
+
+LEAST_WAITING = 0.1
+"""A training that waits for less than this share of its time gains a ninth from its loader, at most."""
+
+_FULL_SHARED_MEMORY = re.compile(r"bus error|shared memory|\bshm\b|/torch_\d+", re.IGNORECASE)
+
+LEAST_LOADING = 1 / 3
+"""Without workers every training waits; below this share of its time, the step is what takes most of it."""
+
+MOST_STARTING = 0.4
+"""Where starting workers takes more than this share of all time, there is too little work for them."""
+
+LEAST_S = 0.25
+"""Less than this in all is too little to say anything, and to gain anything."""
+
+LEAST_BUSY = 0.6
+"""Workers that are busy for less than this share of the time are not what the training waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What making a batch's samples consists of: seconds of all the time in which it was done.
+
+    Attributes:
+        storage_s: Reading.
+        decoding_s: Decoding.
+        transforms_s: Everything else that makes a sample.
+        collate_s: Making a batch of them.
+        is_told_apart: Whether decoding and transforms were.
+    """
+
+    storage_s: float
+    decoding_s: float
+    transforms_s: float
+    collate_s: float
+    is_told_apart: bool
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.storage_s + self.decoding_s + self.transforms_s + self.collate_s
+
+    @property
+    def largest(self) -> Verdict:
+        """The verdict, where loading is what the training waits for."""
+        parts: dict[Verdict, float] = {
+            "storage": self.storage_s,
+            "decoding": self.decoding_s,
+            "transforms": self.transforms_s,
+            "transport": self.collate_s,
+        }
+        if not self.is_told_apart:
+            parts = {"storage": self.storage_s, "preparing": self.transforms_s, "transport": self.collate_s}
+        return max(parts, key=lambda name: parts[name])
+
+
+def work_of(measured: Measurements, blocked_s: float) -> Work:
+    """Splits the time in which samples were made.
+
+    Args:
+        measured: The measurements.
+        blocked_s: How much of that time was waited for something else than a CPU.
+    """
+    loading = measured.times.loading
+    busy_s = sum(process.busy_s for process in loading)
+    collate_s = sum(process.collate_s for process in loading)
+    seen = spent(measured.loading, "read", "load", "decode", "transform", "collate")
+    if seen <= 0:
+        # A dataset that fills batches itself: all of its time is that of making samples.
+        collate_s = 0.0 if collate_s > 0.95 * busy_s else collate_s
+        rest_s = max(0.0, busy_s - blocked_s - collate_s)
+        return Work(min(blocked_s, busy_s), 0.0, rest_s, collate_s, is_told_apart=False)
+    scale = busy_s / seen if busy_s > 0 else 1.0
+    read_s = scale * spent(measured.loading, "read")
+    decode_s = scale * spent(measured.loading, "load", "decode")
+    transform_s = scale * spent(measured.loading, "transform")
+    # Waits that were not seen as reading hide in calls that read and decode at once, and in mapped memory:
+    # but
+    # a transform may sleep as well, and what it was seen doing is its own.
+    hidden_s = max(0.0, blocked_s - read_s - transform_s)
+    hidden_s = min(hidden_s, decode_s)
+    return Work(
+        read_s + hidden_s,
+        decode_s - hidden_s,
+        transform_s,
+        scale * spent(measured.loading, "collate"),
+        is_told_apart=True,
+    )
+
+
+def verdict_of(measured: Measurements, work: Work) -> Verdict:
+    """What the training waits for most."""
+    times = measured.times
+    if is_out_of_shared_memory(measured):
+        return "transport"
+    if _is_little(measured):
+        return "little"
+    if times.waiting_share < LEAST_WAITING:
+        return _stepping_verdict(measured)
+    if times.num_workers == 0:
+        return "copy" if times.copying_s > 0.5 * times.waiting_s else _loading_verdict(measured, work)
+    if times.copying_s > 0.5 * times.waiting_s:
+        return "copy"
+    if receive_s(measured) > 0.5 * times.waiting_s or _is_sending(measured):
+        return "transport"
+    return _loading_verdict(measured, work)
+
+
+def is_out_of_shared_memory(measured: Measurements) -> bool:
+    """Whether the training ended because /dev/shm was full: torch's workers then die, or say so."""
+    return bool(_FULL_SHARED_MEMORY.search(measured.error))
+
+
+def _loading_verdict(measured: Measurements, work: Work) -> Verdict:
+    """The largest of loading's parts, unless a part of the steps is larger than what loading takes."""
+    times = measured.times
+    if times.num_workers == 0 and times.waiting_share < LEAST_LOADING:
+        return _stepping_verdict(measured)
+    return work.largest
+
+
+def _stepping_verdict(measured: Measurements) -> Verdict:
+    model_s = spent(measured.training, "model")
+    work_s = spent(measured.training, "work")
+    copy_s = spent(measured.training, "copy")
+    if work_s > max(model_s, copy_s):
+        return "main thread"
+    return "copy" if copy_s > model_s else "model"
+
+
+def _is_little(measured: Measurements) -> bool:
+    times = measured.times
+    total_s = times.first_wait_s + times.waiting_s + times.stepping_s
+    if total_s < LEAST_S:
+        return True
+    # Ten seconds an epoch: nobody minds a slow start of what goes on for long.
+    return startup_s(measured) > MOST_STARTING * total_s and total_s < 10 * measured.epochs
+
+
+def _is_sending(measured: Measurements) -> bool:
+    """Whether workers have time left to make batches, though the training waits for them."""
+    times = measured.times
+    wall_s = times.first_wait_s + times.waiting_s + times.stepping_s
+    busy = [process.busy_s for process in times.loading]
+    if not busy or times.batches < 2 * times.num_workers:
+        return False
+    mean_s = sum(busy) / times.num_workers
+    # One that is much slower than the others holds up all: that is a matter of its samples.
+    is_even = max(busy) <= 1.5 * mean_s
+    return is_even and (mean_s < LEAST_BUSY * (wall_s - startup_s(measured)))

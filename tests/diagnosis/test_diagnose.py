@@ -1,0 +1,218 @@
+"""From values as they are measured to the verdict, the fixes and their gains."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastload.diagnosis import Measurements, Setting, diagnose, of_epoch
+from fastload.diagnosis.costs import Costs
+from fastload.diagnosis.measurements import Decoding, Limits, ModelTrial, Seen, SlowSample, Store
+from fastload.timing import EpochTimes, LoadTimes
+
+CPUS = Setting(usable_cpus=8.0, cpus=8, is_fastload=False)
+
+
+def epoch(num_workers=2, waiting_s=8.0, stepping_s=2.0, first_wait_s=0.1, copying_s=0.0, busy_s=None, **load):
+    """An epoch of 100 batches of 32; what is said of loading is that of each process."""
+    processes = max(1, num_workers)
+    busy_s = (10.0 if num_workers else waiting_s) if busy_s is None else busy_s
+    cpu_s = load.get("cpu_s", busy_s)
+    one = LoadTimes(
+        100 // processes,
+        3200 // processes,
+        busy_s,
+        cpu_s,
+        load.get("delayed_s", 0.0),
+        load.get("collate_s", 0.0),
+    )
+    return EpochTimes(
+        num_workers=num_workers,
+        prefetch_factor=2 if num_workers else None,
+        batch_size=32,
+        batches=100,
+        samples=3200,
+        batch_bytes=32 * 3 * 224 * 224,
+        first_wait_s=first_wait_s,
+        waiting_s=waiting_s,
+        stepping_s=stepping_s,
+        copying_s=copying_s,
+        waits_s=(waiting_s / 99,) * 99,
+        steps_s=(stepping_s / 99,) * 99,
+        loading=(one,) * processes,
+    )
+
+
+def seen(**seconds):
+    return tuple(Seen(activity, f"train.py:7 {activity}()", taken) for activity, taken in seconds.items())
+
+
+VERDICTS = {
+    "waits for a disk": ("storage", Measurements(epoch(cpu_s=1.0), CPUS)),
+    "waits in its reads": ("storage", Measurements(epoch(cpu_s=1.0), CPUS, loading=seen(read=9, decode=1))),
+    "waits in calls that read and decode": (
+        "storage",
+        Measurements(epoch(cpu_s=2.0), CPUS, loading=seen(load=8, transform=2)),
+    ),
+    "computes in calls that read and decode": (
+        "decoding",
+        Measurements(epoch(), CPUS, loading=seen(load=8, transform=2)),
+    ),
+    "decodes": ("decoding", Measurements(epoch(), CPUS, loading=seen(decode=7, transform=2, read=1))),
+    "transforms": ("transforms", Measurements(epoch(), CPUS, loading=seen(decode=3, transform=7))),
+    "sleeps in a transform": (
+        "transforms",
+        Measurements(epoch(cpu_s=1.0), CPUS, loading=seen(decode=1, transform=9)),
+    ),
+    "computes, nobody looked at what": ("preparing", Measurements(epoch(), CPUS)),
+    "loads by itself": ("preparing", Measurements(epoch(num_workers=0), CPUS)),
+    "has idle workers": ("transport", Measurements(epoch(busy_s=2.0), CPUS)),
+    "takes batches in": ("transport", Measurements(epoch(), CPUS, training=seen(receive=7, idle=1, model=2))),
+    "collates": ("transport", Measurements(epoch(), CPUS, loading=seen(collate=8, decode=2))),
+    "dies of a small /dev/shm": (
+        "transport",
+        Measurements(epoch(), CPUS, error="RuntimeError: unable to write to file </torch_1>"),
+    ),
+    "copies ahead": ("copy", Measurements(epoch(copying_s=7.0), CPUS)),
+    "copies itself": (
+        "copy",
+        Measurements(epoch(waiting_s=0.1, stepping_s=9.9), CPUS, training=seen(copy=7, model=3)),
+    ),
+    "does not wait": ("model", Measurements(epoch(waiting_s=0.1, stepping_s=9.9), CPUS)),
+    "loads in little time by itself": ("model", Measurements(epoch(0, waiting_s=1.0, stepping_s=9.0), CPUS)),
+    "logs": (
+        "main thread",
+        Measurements(epoch(waiting_s=0.1, stepping_s=9.9), CPUS, training=seen(work=7, model=3)),
+    ),
+    "starts workers": (
+        "little",
+        Measurements(epoch(waiting_s=0.2, stepping_s=0.3, first_wait_s=2.0, busy_s=0.1), CPUS),
+    ),
+    "is over at once": (
+        "little",
+        Measurements(epoch(0, waiting_s=0.05, stepping_s=0.05, first_wait_s=0.0), CPUS),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VERDICTS)
+def test_a_training_that(what):
+    verdict, measured = VERDICTS[what]
+    diagnosis = diagnose(measured)
+    assert diagnosis.verdict == verdict, str(diagnosis)
+
+
+def test_an_epoch_alone_gives_a_diagnosis_that_reads_as_text():
+    text = str(of_epoch(epoch(), CPUS))
+    for part in ("is the limit", "Evidence:", "num_workers=", "gain:"):
+        assert part in text
+
+
+def test_more_workers_gain_what_the_cpus_allow():
+    # Two workers make 640 samples/s; eight CPUs, the training using a part of one, some 2 400.
+    [fix] = [
+        fix for fix in of_epoch(epoch(waiting_s=9.0, stepping_s=0.5), CPUS).fixes if fix.kind == "workers"
+    ]
+    assert fix.gain == pytest.approx(4, rel=0.1)
+
+
+def test_workers_that_wait_may_be_more_than_the_cpus():
+    few = dataclasses.replace(CPUS, usable_cpus=2.0, cpus=2)
+    diagnosis = of_epoch(epoch(cpu_s=0.5, waiting_s=9.5, stepping_s=0.1), few)
+    [fix] = [fix for fix in diagnosis.fixes if fix.kind == "workers"]
+    assert fix.gain > 3
+    assert "num_workers=8" in fix.action
+
+
+def test_no_gain_goes_beyond_the_training_step():
+    for _, measured in VERDICTS.values():
+        times = measured.times
+        for fix in diagnose(measured).fixes:
+            if fix.gain is not None and fix.kind in ("workers", "pack", "cache", "decoder"):
+                assert fix.gain <= (times.waiting_s + times.stepping_s) / times.stepping_s * 1.1
+
+
+def test_without_schedstat_full_cpus_are_no_disk():
+    starved = dataclasses.replace(CPUS, usable_cpus=0.5, cpus=4)
+    measured = Measurements(
+        epoch(cpu_s=2.4), starved, loading=seen(decode=9, transform=1), training_cpu_s=0.2
+    )
+    diagnosis = diagnose(measured)
+    assert diagnosis.verdict == "decoding"
+    assert any("quota" in limit for limit in diagnosis.limits)
+    [fix] = [fix for fix in diagnosis.fixes if fix.kind == "quota"]
+    assert fix.gain > 2
+
+
+def test_packing_gains_what_decoding_takes():
+    decoding = Decoding({"PIL": 5.6e-3, "OpenCV": 3e-3, "raw": 2e-4}, {"raw": 6e5}, 400, 500)
+    measured = Measurements(epoch(), CPUS, loading=seen(decode=9, transform=1), decoding=decoding)
+    gains = {fix.kind: fix.gain for fix in diagnose(measured).fixes}
+    assert gains["pack"] > gains["decoder"] > 1.5
+
+
+def test_a_cache_takes_what_fits():
+    store = Store(1000, 10**9, "nvme, ext4", True, 200.0, 200.0, 1e8, 9000.0, 5e-3)
+    measured = Measurements(
+        epoch(cpu_s=1.0, stepping_s=0.2), CPUS, store=store, limits=Limits(available_bytes=10**10)
+    )
+    whole = {fix.kind: fix.gain for fix in diagnose(measured).fixes}
+    small = dataclasses.replace(measured, limits=Limits(available_bytes=5 * 10**8))
+    part = {fix.kind: fix.gain for fix in diagnose(small).fixes}
+    assert whole["cache"] > part["cache"] > 1
+
+
+def test_the_models_gains_are_those_of_its_trials():
+    trials = (ModelTrial("batch", 1e-3, 9e-4), ModelTrial("amp", 1e-3, 5e-4))
+    measured = Measurements(epoch(waiting_s=0.0, stepping_s=10.0, busy_s=1.0), CPUS, trials=trials)
+    fixes = diagnose(measured).fixes
+    assert [fix.kind for fix in fixes[:2]] == ["amp", "batch"]
+    assert fixes[0].gain == pytest.approx(2, rel=0.1)
+
+
+def test_limits_are_told():
+    limits = Limits(open_files=1024, shared_memory_bytes=64 << 20)
+    text = "\n".join(diagnose(Measurements(epoch(), CPUS, limits=limits)).limits)
+    assert "ulimit -n: 1024" in text
+    assert "/dev/shm" in text
+
+
+def test_slow_samples_are_named():
+    measured = Measurements(epoch(), CPUS, slow=(SlowSample(17, 2.5),))
+    assert "17 (2.50 s)" in "\n".join(diagnose(measured).evidence)
+
+
+costs = st.builds(
+    Costs,
+    *[st.floats(1e-5, 1e-1)] * 6,
+    cpus=st.floats(0.5, 64),
+)
+
+
+@given(costs, st.integers(1, 32))
+def test_another_worker_never_costs_throughput(costs, workers):
+    assert costs.rate(workers + 1) >= costs.rate(workers)
+
+
+@given(costs, st.integers(0, 32), st.sampled_from(["step_s", "receive_s", "cpu_s", "blocked_s", "send_s"]))
+def test_what_costs_less_is_never_slower(costs, workers, name):
+    cheaper = dataclasses.replace(costs, **{name: getattr(costs, name) / 2})
+    assert cheaper.rate(workers) >= costs.rate(workers)
+
+
+@given(
+    st.integers(0, 8),
+    st.floats(0, 20),
+    st.floats(0, 20),
+    st.floats(0, 5),
+    st.floats(0, 20),
+    st.floats(0, 1),
+    st.floats(0.1, 16),
+)
+def test_every_epoch_has_a_diagnosis(workers, waiting_s, stepping_s, first_wait_s, busy_s, share, cpus):
+    times = epoch(workers, waiting_s, stepping_s, first_wait_s, busy_s=busy_s, cpu_s=share * busy_s)
+    diagnosis = of_epoch(times, Setting(cpus, 16))
+    assert diagnosis.headline
+    assert str(diagnosis)
+    assert all(fix.gain is None or fix.gain >= 1.05 for fix in diagnosis.fixes)
