@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from fastload import __version__, errors
-from fastload.cli import bench, demo, info, pack, unpack, verify
+from fastload.cli import bench, demo, doctor, info, pack, unpack, verify
 
 EXIT_OK = 0
 EXIT_FLAWED = 1
@@ -27,7 +27,15 @@ exit codes:
 """
 
 _STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError)
-_COMMANDS = {"pack": pack, "info": info, "verify": verify, "unpack": unpack, "bench": bench, "demo": demo}
+_COMMANDS = {
+    "pack": pack,
+    "info": info,
+    "verify": verify,
+    "unpack": unpack,
+    "doctor": doctor,
+    "bench": bench,
+    "demo": demo,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

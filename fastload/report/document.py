@@ -77,6 +77,43 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """What a plot shows of one thing.
+
+    Attributes:
+        name: What it is.
+        points: (x, y), in the order of x.
+        tone: Its colour.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    tone: Tone = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture of numbers; where a document is text alone, it is left out.
+
+    Attributes:
+        title: What it shows.
+        x_name: What is to the right.
+        y_name: What is up, with its unit.
+        series: What is drawn, in the order in which it is stacked.
+        is_stacked: Whether each series stands on the one before, as columns, one for each x; else they are
+        lines.
+        marked_x: Where the first line is marked; None for nowhere.
+    """
+
+    title: str
+    x_name: str
+    y_name: str
+    series: tuple[Series, ...]
+    is_stacked: bool = False
+    marked_x: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a document.
 
@@ -84,11 +121,13 @@ class Section:
         title: Its heading.
         text: Its paragraphs.
         tables: Below them.
+        plots: Above the tables.
     """
 
     title: str
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

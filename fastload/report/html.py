@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fastload.report.document import Bar, Cell, Column, Document, Row, Section, Table, figure
+from fastload.report.plots import plotted
 from fastload.report.style import STYLE
 
 _HEIGHT, _THICKNESS = 18, 10  # of a bar's picture and of the bar, in pixels
@@ -43,6 +44,8 @@ def _paragraphs(texts: Sequence[str]) -> Iterator[str]:
 def _section(section: Section) -> Iterator[str]:
     yield f"<section><h2>{_escaped(section.title)}</h2>"
     yield from _paragraphs(section.text)
+    for plot in section.plots:
+        yield from plotted(plot)
     for table in section.tables:
         yield from _table(table)
     yield "</section>"

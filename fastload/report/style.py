@@ -43,12 +43,32 @@ rect.reference { fill: var(--reference); }
 rect.contender { fill: var(--contender); }
 rect.own { fill: var(--own); }
 rect.other { fill: var(--other); }
+.plot { width: 100%; max-width: 52rem; height: auto; font-size: 12px; overflow: visible; }
+.plot text { fill: var(--soft); }
+.plot .grid { stroke: var(--rule); stroke-width: 1; opacity: 1; }
+.plot path { fill: none; stroke-width: 2; stroke-linejoin: round; }
+path.reference { stroke: var(--reference); }
+path.contender { stroke: var(--contender); }
+path.own { stroke: var(--own); }
+path.other { stroke: var(--other); }
+circle.reference { fill: var(--reference); }
+circle.contender { fill: var(--contender); }
+circle.own { fill: var(--own); }
+circle.other { fill: var(--other); }
+.key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
+.key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
+  vertical-align: -1px; }
+i.reference { background: var(--reference); }
+i.contender { background: var(--contender); }
+i.own { background: var(--own); }
+i.other { background: var(--other); }
 line { stroke: var(--whisker); stroke-width: 1.25; opacity: .75; }
 @media (max-width: 44rem) {
   h1 { font-size: 1.6rem; }
   .answer { font-size: 1.08rem; }
   main, footer { padding: 0 .8rem; }
   figure { padding: .8rem; }
+  .plot { font-size: 20px; }
   .minor { display: none; }
   thead { display: none; }
   tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; padding: .4rem 0; border-top: 1px solid var(--rule); }

@@ -30,7 +30,7 @@ def test_what_is_no_state_is_refused(state):
 
 
 @pytest.mark.parametrize(
-    "options", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"cache": "ram"}, {"device": 1.5}]
+    "options", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"cache": "rams"}, {"device": 1.5}]
 )
 def test_options_that_cannot_be_obeyed_are_refused(options):
     with pytest.raises(OptionError):

@@ -23,11 +23,14 @@ def busy(seconds: float) -> None:
 
 
 class Slow(Dataset[Any]):
-    """Samples that take CPU time, and note in a file which of them were read."""
+    """Samples that take time, half of it waits, and note in a file which of them were read.
 
-    def __init__(self, length: int = 800, cpu_s: float = 0.003, log: Path | None = None) -> None:
+    So workers pay on a machine however busy.
+    """
+
+    def __init__(self, length: int = 600, seconds: float = 0.003, log: Path | None = None) -> None:
         self.length = length
-        self.cpu_s = cpu_s
+        self.seconds = seconds
         self.log = log
         self.process = os.getpid()
 
@@ -41,7 +44,8 @@ class Slow(Dataset[Any]):
             descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             os.write(descriptor, f"{index}\n".encode())
             os.close(descriptor)
-        busy(self.cpu_s)
+        busy(self.seconds / 2)
+        time.sleep(self.seconds / 2)
         return torch.tensor(index)
 
 
@@ -120,8 +124,8 @@ class Lacking(Slow):
     """Has a sample that cannot be made."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 500:
-            raise KeyError("five hundred is missing")
+        if index == 400:
+            raise KeyError("four hundred is missing")
         return super().__getitem__(index)
 
 

@@ -1,0 +1,194 @@
+"""What a thread is doing, told from its stack: pure functions of the names and the lines in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fastload.diagnosis.measurements import Activity
+
+
+class Frame(NamedTuple):
+    """A frame of a stack.
+
+    Attributes:
+        file: The path of its code.
+        function: The function's name, with its class where Python tells (3.11 and newer).
+        line: The number of the line that runs.
+        text: The call that runs; before Python 3.11, its whole line; "" where there is no source.
+        is_users: Whether it is the user's own code, rather than a library's.
+    """
+
+    file: str
+    function: str
+    line: int
+    text: str
+    is_users: bool
+
+
+def _calls(*names: str) -> re.Pattern[str]:
+    return re.compile(rf"(^|[^\w])({'|'.join(names)})\s*\(")
+
+
+# In the order in which they are asked. Each is a call in the text of the innermost frame of Python.
+_LOADING_CALLS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
+    (
+        "decode",
+        _calls(r"cv2\.imdecode", r"decoder\.decode", r"\w*decode\w*", r"zlib\.decompress", r"np\.(as)?array"),
+    ),
+    (
+        "load",
+        _calls(r"cv2\.imread", r"imread", r"read_image", r"torch\.load", r"np\.load", r"torchaudio\.load"),
+    ),
+    (
+        "read",
+        _calls(
+            *(r"open", r"os\.open", r"read", r"read_bytes", r"read_text", r"readinto", r"readline", r"pread"),
+            *(r"\w+\.read\w*", r"np\.fromfile", r"recv\w*", r"\w*txn\.get", r"os\.stat", r"get_object"),
+        ),
+    ),
+)
+_READING_FILES = re.compile(
+    r"/(h5py|fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b"
+)
+_LOADING_FILES = re.compile(
+    r"/(imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel)/"
+)
+_DECODING_FILES = re.compile(
+    r"/(simplejpeg|turbojpeg\.py|fastload/images/(decode|region|jpeg|encodings|yuv)\.py)"
+)
+_PIL_DECODING = re.compile(
+    r"\b(load|convert|draft|load_prepare|load_end|tobytes|__array_interface__|__array__)$"
+)
+_LOADING_FUNCTIONS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
+    ("decode", re.compile(r"(^|[._])decod\w*$|imdecode")),
+    (
+        "transform",
+        re.compile(r"transform|augment|blur|crop|resize|normali[sz]e|flip|jitter|rotate", re.IGNORECASE),
+    ),
+    ("load", re.compile(r"(^|[._])(load|read|fetch|download|open)(_\w+)?$|_(loader|reader)$")),
+)
+
+_WORK_FILES = re.compile(
+    r"/(logging/|tensorboard|tensorboardX|wandb|mlflow|neptune|comet_ml|clearml|aim/|tqdm/|rich/|loguru|csv\.py|json/"
+    r"|matplotlib|seaborn|pandas|sklearn|torch/serialization\.py|pickle\.py|shutil\.py|subprocess\.py|imageio/"
+    r"|urllib3?|requests|smtplib|h5py|torchmetrics)"
+)
+_WORK_CALLS = _calls(
+    *(
+        r"print",
+        r"\w*(writer|logger|log|logging|wandb|run|mlflow)\.\w+",
+        r"[\w.]*\.(write|writelines|writerow|flush)",
+    ),
+    *(
+        r"os\.fsync",
+        r"json\.dumps?",
+        r"pickle\.dumps?",
+        r"[\w.]*savefig",
+        r"torch\.save",
+        r"np\.save\w*",
+        r"cv2\.imwrite",
+    ),
+    *(r"[\w.]*\.(to_csv|add_scalars?|add_image|add_histogram|set_postfix|set_description)", r"open"),
+)
+_WORK_FUNCTIONS = re.compile(
+    r"(^|\.)_*(logs?|logging|logger|write|save|plot|print|report|checkpoint|dump|flush|draw|record|visuali[sz]e"
+    r"|summari[sz]e|metrics?)(_\w+)?$|(Logger|Writer|Recorder|Checkpointer)\."
+)
+_COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda)", r"[\w.]*_to_device", r"move_data_to_device", r"tree_map")
+_IDLE_FILES = re.compile(r"/(selectors|threading|queue)\.py$|multiprocessing/(connection|popen_\w+)\.py$")
+_IDLE_CALLS = _calls(r"[\w.]*\.(poll|select|wait|acquire|get)", r"wait", r"_poll")
+
+
+def loading_activity(stack: Sequence[Frame]) -> Activity:
+    """What a process does that makes a batch.
+
+    Args:
+        stack: From torch's fetcher inwards: the innermost frame last.
+    """
+    if not stack:
+        return "transform"
+    if _is_collating(stack):
+        return "collate"
+    innermost = stack[-1]
+    for activity, pattern in _LOADING_CALLS:
+        if pattern.search(innermost.text):
+            return activity
+    for frame in reversed(stack):
+        found = _of_loading_frame(frame)
+        if found is not None:
+            return found
+    return "transform"
+
+
+def _is_collating(stack: Sequence[Frame]) -> bool:
+    files = [frame.file for frame in stack]
+    # A dataset that fills its batches is called in place of collating.
+    if any("/fastload/dataset/" in file or "/fastload/batch.py" in file for file in files):
+        return False
+    return "collate_fn(" in stack[0].text or any(file.endswith("_utils/collate.py") for file in files)
+
+
+def _of_loading_frame(frame: Frame) -> Activity | None:
+    if "/PIL/" in frame.file:
+        return "decode" if _PIL_DECODING.search(frame.function) or "Plugin" in frame.file else None
+    if _DECODING_FILES.search(frame.file):
+        return "decode"
+    if _LOADING_FILES.search(frame.file):
+        return "load"
+    if _READING_FILES.search(frame.file) or "/fastload/shards/" in frame.file:
+        return "read"
+    if "torchvision/io/" in frame.file:
+        return "decode"
+    if frame.is_users:
+        return next((kind for kind, pattern in _LOADING_FUNCTIONS if pattern.search(frame.function)), None)
+    if "torchvision/transforms/" in frame.file or "/fastload/transforms/" in frame.file:
+        return "transform"
+    return None
+
+
+def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
+    """What the training's main thread does between two batches.
+
+    Args:
+        stack: From the script inwards: the innermost frame last.
+        has_device: Whether there is a device to copy to.
+    """
+    if not stack:
+        return "model"
+    innermost = stack[-1]
+    if _WORK_CALLS.search(innermost.text):
+        return "work"
+    if has_device and _COPY_CALLS.search(innermost.text):
+        return "copy"
+    for frame in reversed(stack):
+        if _WORK_FILES.search(frame.file):
+            return "work"
+        if frame.is_users and _WORK_FUNCTIONS.search(frame.function):
+            return "work"
+    return "model"
+
+
+def waiting_activity(stack: Sequence[Frame]) -> Activity:
+    """What the main thread does while it asks workers for a batch: waits, or takes one in."""
+    if not stack:
+        return "idle"
+    innermost = stack[-1]
+    is_idle = _IDLE_FILES.search(innermost.file) and _IDLE_CALLS.search(innermost.text)
+    return "idle" if is_idle else "receive"
+
+
+def users_place(stack: Sequence[Frame]) -> str:
+    """The innermost line of the user's own code: `train.py:41 log(loss)`; "" where there is none."""
+    for frame in reversed(stack):
+        if frame.is_users:
+            name = frame.file.replace("\\", "/").rpartition("/")[2]
+            return f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
+    return ""
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """A line of code, on one line and not too long."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

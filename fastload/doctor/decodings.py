@@ -1,0 +1,126 @@
+"""What decoding the user's own images takes in each way, on one core."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import cv2
+
+from fastload.diagnosis.measurements import Decoding
+from fastload.doctor.data import IMAGE_ENDINGS
+from fastload.errors import FastloadError
+from fastload.images.decode import decode
+from fastload.images.encodings import Encoding, StoredImage, encoding_named
+from fastload.images.resize import SizeLimit
+
+_MOST_IMAGES = 12
+_MOST_S = 2.0
+_TURNS = 3
+_SHRUNK_SIDE = 256
+
+
+def measure_decoding(paths: Sequence[str], most_s: float = _MOST_S) -> Decoding | None:
+    """Decodes a few of the files in each way, in turns.
+
+    Args:
+        paths: Files; those that are no images by their name are left out.
+        most_s: About how long to go on, in seconds; a turn that has begun is ended.
+
+    Returns:
+        None where there are no images, or none that can be decoded.
+    """
+    names = [path for path in paths if path.lower().endswith(IMAGE_ENDINGS)]
+    files = [data for data in map(_read, _evenly(names, _MOST_IMAGES)) if data is not None]
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as workdir:
+            return _measure(files, Path(workdir), most_s)
+    finally:
+        cv2.setNumThreads(threads)
+
+
+def _measure(files: list[bytes], workdir: Path, most_s: float) -> Decoding | None:
+    shapes = []
+    kept = []
+    for data in files:
+        with contextlib.suppress(FastloadError):
+            shapes.append(decode(data).shape)
+            kept.append(data)
+    if not kept:
+        return None
+    ways: dict[str, list[Callable[[], object]]] = {"OpenCV": [partial(decode, data) for data in kept]}
+    with contextlib.suppress(ImportError):
+        ways["PIL"] = [_pil_way(data) for data in kept]
+    stored: dict[str, float] = {}
+    for name in ("tiled", "raw"):
+        with contextlib.suppress(FastloadError, OSError):
+            encoding = encoding_named(name)
+            images = [encoding.encode(data, None, workdir) for data in kept]
+            stored[name] = statistics.fmean(len(image.data) for image in images)
+            ways[name] = [partial(_copied, encoding, image) for image in images]
+    height, width = (statistics.fmean(shape[side] for shape in shapes) for side in (0, 1))
+    if min(height, width) > 1.5 * _SHRUNK_SIDE:
+        with contextlib.suppress(FastloadError):
+            jpeg = encoding_named("jpeg")
+            limit = SizeLimit(shorter_side=_SHRUNK_SIDE)
+            small = [jpeg.encode(data, limit, workdir) for data in kept]
+            ways["shrunk"] = [partial(decode, image.data) for image in small]
+    seconds = _timed(ways, most_s)
+    shrunk_s = seconds.pop("shrunk", None)
+    is_photographic = sum(data.startswith(b"\xff\xd8") for data in kept) * 2 > len(kept)
+    return Decoding(seconds, stored, height, width, shrunk_s, _SHRUNK_SIDE, is_photographic)
+
+
+def _timed(ways: dict[str, list[Callable[[], object]]], most_s: float) -> dict[str, float]:
+    """The CPU time of an image in each way: the median of turns, in which the ways take turns."""
+    turns: dict[str, list[float]] = {name: [] for name in ways}
+    began = time.perf_counter()
+    for _ in range(_TURNS):
+        for name, works in ways.items():
+            if turns[name] and time.perf_counter() - began > most_s:
+                continue
+            at = time.thread_time()
+            for work in works:
+                work()
+            turns[name].append((time.thread_time() - at) / len(works))
+    return {name: statistics.median(taken) for name, taken in turns.items()}
+
+
+def _copied(encoding: Encoding, image: StoredImage) -> object:
+    """Decodes, into memory of its own: `raw` would give a view, and whoever uses it read the bytes then."""
+    return encoding.decode(image.data, image.shape).copy()
+
+
+def _pil_way(data: bytes) -> Callable[[], object]:
+    from PIL import Image
+
+    return lambda: Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+def _evenly(paths: Sequence[str], count: int) -> Sequence[str]:
+    return paths[:: max(1, len(paths) // count)][:count]
+
+
+def folder_of(paths: Sequence[str]) -> str:
+    """The folder that holds all the files; "" for none."""
+    if not paths:
+        return ""
+    with contextlib.suppress(ValueError):
+        return os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
+    return ""

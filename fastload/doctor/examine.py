@@ -1,0 +1,185 @@
+"""Examining a script: it runs, watched; what is left to measure is measured; then comes the diagnosis."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastload.diagnosis import Diagnosis, Measurements, Setting, diagnose
+from fastload.doctor.activities import Frame
+from fastload.doctor.data import count_of, encoding_of, files_of
+from fastload.doctor.decodings import measure_decoding
+from fastload.doctor.gpu import GpuWatch
+from fastload.doctor.loads import LoadLog, as_seen
+from fastload.doctor.machine import cpus_of, limits_of
+from fastload.doctor.records import LoaderRecord, slow_samples
+from fastload.doctor.script import Ending, run_script
+from fastload.doctor.stores import measure_store
+from fastload.doctor.trials import ModelWatch, try_model
+from fastload.doctor.watching import Enough, Watcher
+from fastload.machine import read_machine
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found of one loader.
+
+    Attributes:
+        name: What to call it: its dataset's class, and how many samples that has.
+        measured: The measurements.
+        diagnosis: What they say.
+    """
+
+    name: str
+    measured: Measurements
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptReport:
+    """What was found of a script.
+
+    Attributes:
+        examinations: A loader's each, that of the one on which most time was spent first.
+        ending: How the script ended.
+        was_cut: Whether it was ended because it had been measured for long enough.
+    """
+
+    examinations: tuple[Examination, ...]
+    ending: Ending
+    was_cut: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How it came about, in sentences."""
+        if self.was_cut:
+            return ("The script was ended early, as it was asked for.",)
+        return (f"The script ended with {self.ending.text}",) if self.ending.text else ()
+
+
+def examine_script(
+    path: Path, arguments: Sequence[str], steps: int | None = None, seconds: float | None = None
+) -> ScriptReport:
+    """Runs a script and finds out what holds its training back.
+
+    Args:
+        path: The script.
+        arguments: Its arguments.
+        steps: End it after so many batches; None: let it come to its own end.
+        seconds: End it so many seconds after the first batch.
+
+    Raises:
+        OptionError: The script cannot be read, or is no Python.
+    """
+    model, gpu = ModelWatch(), GpuWatch()
+    with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as folder:
+        watcher = Watcher(Path(folder), steps, seconds, _is_above(path))
+        gpu.start()
+        with watcher.watching(), model.watching():
+            ending = run_script(path, arguments)
+        gpu.stop()
+        was_cut = isinstance(ending.error, Enough)
+        records = sorted(watcher.records, key=lambda record: -record.total_s)
+        found = [(record, watcher.logs_of(record)) for record in records if record.batches]
+        if not found:
+            failed = [(record, watcher.logs_of(record)) for record in records]
+            found = failed[:1] if ending.text and not was_cut else []
+    examinations = []
+    for place, (record, logs) in enumerate(found):
+        is_first = place == 0
+        text = "" if was_cut else ending.text
+        measured = _measure(record, logs, model, gpu, text, is_first)
+        examinations.append(Examination(_name(record), measured, diagnose(measured)))
+    return ScriptReport(tuple(examinations), ending, was_cut)
+
+
+def _measure(
+    record: LoaderRecord,
+    logs: list[LoadLog],
+    model: ModelWatch,
+    gpu: GpuWatch,
+    error: str,
+    is_first: bool,
+) -> Measurements:
+    machine = read_machine()
+    cpus, most_cpus = cpus_of(machine)
+    settings = record.loader
+    if not settings["num_workers"]:
+        logs = [record.log]
+    seen: dict[tuple[str, str], float] = {}
+    for log in logs:
+        for key, taken in log.seen.items():
+            seen[key] = seen.get(key, 0.0) + taken
+    paths = files_of(record.dataset) if is_first else []
+    encoding = encoding_of(record.dataset)
+    count = count_of(record.dataset) if encoding is None else len(paths)
+    store = measure_store(paths, max(count, len(paths)), most_s=1.0) if paths else None
+    decoding = measure_decoding(paths, most_s=1.0) if paths and encoding is None else None
+    setting = Setting(
+        usable_cpus=cpus,
+        cpus=most_cpus,
+        is_fastload=settings["is_fastload"],
+        pin_memory=bool(settings["pin_memory"]),
+        persistent_workers=bool(settings["persistent_workers"]),
+        device=_device(model, settings),
+        dataset=type(record.dataset).__name__,
+        encoding=encoding,
+        epoch_samples=settings["epoch_samples"],
+    )
+    measured = Measurements(
+        times=record.times(logs),
+        setting=setting,
+        epochs=max(1, record.epochs),
+        loading=as_seen(seen),
+        training=as_seen(record.seen),
+        sending_cpu_s=sum(max(0.0, log.process_cpu_s - log.cpu_s) for log in logs)
+        if settings["num_workers"]
+        else 0.0,
+        training_cpu_s=record.training_cpu_s,
+        training_delayed_s=record.training_delayed_s,
+        slow=slow_samples(logs),
+        decoding=decoding,
+        store=store,
+        limits=limits_of(machine),
+        gpu_busy=gpu.busy,
+        uses_data_parallel=model.uses_data_parallel,
+        error=error,
+    )
+    return _with_trials(measured, model) if is_first else measured
+
+
+def _with_trials(measured: Measurements, model: ModelWatch) -> Measurements:
+    """The measurements with those of the model, where it is the model that holds the training back."""
+    if diagnose(measured).verdict != "model":
+        return measured
+    return replace(measured, trials=try_model(model.model, model.inputs))
+
+
+def _device(model: ModelWatch, settings: dict[str, Any]) -> str:
+    if model.model is not None:
+        with contextlib.suppress(StopIteration):
+            return next(model.model.parameters()).device.type
+    if settings["device"]:
+        return torch.device(settings["device"]).type
+    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+
+def _name(record: LoaderRecord) -> str:
+    count = count_of(record.dataset)
+    return f"{type(record.dataset).__name__}{f' of {count:,} samples' if count else ''}"
+
+
+def _is_above(path: Path) -> Callable[[Frame], bool]:
+    """What tells whether a frame is one of those that lead to the script."""
+    name = str(path)
+
+    def is_above(frame: Frame) -> bool:
+        return frame.file != name
+
+    return is_above

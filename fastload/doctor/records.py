@@ -1,0 +1,177 @@
+"""What was noted of one loader's training, and how that becomes measurements."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fastload.clock import size_of
+from fastload.diagnosis.measurements import SlowSample
+from fastload.doctor.activities import Frame, step_activity, users_place, waiting_activity
+from fastload.doctor.clocks import ThreadClock
+from fastload.doctor.loads import LoadLog
+from fastload.timing import EpochTimes, LoadTimes
+
+_MOST_KEPT = 4096
+_MOST_PLACES = 200
+
+# A sample is called slow if it takes so many times the mean, and long enough to be seen several times.
+_SLOW_RATIO = 5
+_SLOW_S = 0.05
+
+Phase = Literal["starting", "waiting", "stepping", "outside"]
+
+
+@dataclass(slots=True)
+class LoaderRecord:
+    """What was noted of one loader.
+
+    Attributes:
+        name: A short one of its own.
+        loader: The loader's settings, by name.
+        dataset: Its dataset.
+        phase: What the training is doing with it now.
+        log: What making batches took the training process.
+    """
+
+    name: str
+    loader: dict[str, Any]
+    dataset: Any
+    phase: Phase = "outside"
+    epochs: int = 0
+    batches: int = 0
+    samples: int = 0
+    batch_size: int = 0
+    batch_bytes: int = 0
+    first_wait_s: float = 0.0
+    waiting_s: float = 0.0
+    stepping_s: float = 0.0
+    training_cpu_s: float = 0.0
+    training_delayed_s: float = 0.0
+    waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
+    steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
+    seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    log: LoadLog = field(default_factory=LoadLog)
+    _is_first: bool = True
+    _at: float = 0.0
+    _cpu_s: float = 0.0
+    _delayed_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """All the time that the training spent on it."""
+        return self.first_wait_s + self.waiting_s + self.stepping_s
+
+    def begin_start(self) -> None:
+        """An epoch begins: its iterator is being made."""
+        self.phase = "starting"
+        self._at = time.perf_counter()
+        self._is_first = True
+
+    def end_start(self) -> None:
+        """The iterator is made."""
+        self.first_wait_s += time.perf_counter() - self._at
+        self.epochs += 1
+        self.phase = "outside"
+
+    def ask(self, clock: ThreadClock) -> None:
+        """The training asks for a batch."""
+        self.close_step(clock)
+        self.phase = "waiting"
+        self._note_time(clock)
+
+    def hand(self, batch: Any, clock: ThreadClock) -> None:
+        """It gets one."""
+        wait_s = time.perf_counter() - self._at
+        if self._is_first:
+            self.first_wait_s += wait_s
+            self._is_first = False
+        else:
+            self.waiting_s += wait_s
+            self.waits_s.append(wait_s)
+        samples, size = size_of(batch)
+        if not self.batches:
+            self.batch_size, self.batch_bytes = samples, size
+        self.batches += 1
+        self.samples += samples
+        self.phase = "stepping"
+        self._note_time(clock)
+
+    def end(self) -> None:
+        """The epoch is over: its workers, if they do not live on, have been ended."""
+        self.first_wait_s += time.perf_counter() - self._at
+        self.phase = "outside"
+
+    def close_step(self, clock: ThreadClock) -> None:
+        """The step is over: the training asks for another batch, or another loader's."""
+        if self.phase != "stepping":
+            return
+        step_s = time.perf_counter() - self._at
+        self.stepping_s += step_s
+        self.steps_s.append(step_s)
+        self.training_cpu_s += time.process_time() - self._cpu_s
+        self.training_delayed_s += clock.delayed_s() - self._delayed_s
+        self.phase = "outside"
+
+    def notice(self, stack: Sequence[Frame], seconds: float, index: int | None, has_device: bool) -> None:
+        """Notes what the main thread is seen doing.
+
+        Args:
+            stack: From the script inwards.
+            seconds: Since the look before.
+            index: Of the sample that is being made, where that shows.
+            has_device: Whether there is a device to copy to.
+        """
+        if self.phase == "stepping":
+            self._add(step_activity(stack, has_device), users_place(stack), seconds)
+        elif self.phase == "waiting" and not self._is_first:
+            if self.loader["num_workers"]:
+                self._add(waiting_activity(stack), "", seconds)
+            else:
+                self.log.notice(stack, seconds, index)
+
+    def times(self, workers: Sequence[LoadLog]) -> EpochTimes:
+        """All epochs as one."""
+        loading: tuple[LoadTimes, ...] = tuple(log.times() for log in workers)
+        if not self.loader["num_workers"]:
+            loading = (self.log.times(),)
+        return EpochTimes(
+            num_workers=self.loader["num_workers"],
+            prefetch_factor=self.loader["prefetch_factor"],
+            batch_size=self.batch_size,
+            batches=self.batches,
+            samples=self.samples,
+            batch_bytes=self.batch_bytes,
+            first_wait_s=self.first_wait_s,
+            waiting_s=self.waiting_s,
+            stepping_s=self.stepping_s,
+            copying_s=0.0,
+            waits_s=tuple(self.waits_s),
+            steps_s=tuple(self.steps_s),
+            loading=loading,
+        )
+
+    def _note_time(self, clock: ThreadClock) -> None:
+        self._cpu_s = time.process_time()
+        self._delayed_s = clock.delayed_s()
+        self._at = time.perf_counter()
+
+    def _add(self, activity: str, place: str, seconds: float) -> None:
+        key = activity, place
+        if key in self.seen or len(self.seen) < _MOST_PLACES:
+            self.seen[key] += seconds
+
+
+def slow_samples(logs: Sequence[LoadLog]) -> tuple[SlowSample, ...]:
+    """The samples that took much longer than the mean one."""
+    made, busy_s = sum(log.samples for log in logs), sum(log.busy_s for log in logs)
+    least_s = max(_SLOW_S, _SLOW_RATIO * busy_s / made) if made else _SLOW_S
+    seconds: dict[int, float] = defaultdict(float)
+    for log in logs:
+        for index, taken in log.slow.items():
+            seconds[index] = max(seconds[index], taken)
+    slow = sorted(((taken, index) for index, taken in seconds.items() if taken >= least_s), reverse=True)
+    return tuple(SlowSample(index, taken) for taken, index in slow[:10])

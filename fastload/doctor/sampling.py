@@ -1,0 +1,63 @@
+"""A thread that looks, a hundred times a second, what another thread is doing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from fastload.doctor.activities import Frame
+from fastload.doctor.stacks import described, stack_of
+
+INTERVAL_S = 0.01
+"""Two hundred looks in two seconds tell a share to within some 3 %; one takes 50 µs, 0.5 % of a core."""
+
+SWITCH_S = 0.0005
+"""How soon Python hands its lock to the thread that looks, in place of 5 ms: by then the thread that is
+looked at would
+have let go of it by itself, at a call of some library, and would be seen nowhere else."""
+
+Notice = Callable[[Sequence[Frame], float], None]
+"""Told the stack, its innermost frame last, and the seconds since the look before."""
+
+
+class Sampler:
+    """Looks at a thread until it is stopped.
+
+    Args:
+        thread: The thread's identifier.
+        notice: Called for each look.
+        each_s: From one look to the next, in seconds.
+    """
+
+    def __init__(self, thread: int, notice: Notice, each_s: float = INTERVAL_S) -> None:
+        self._thread = thread
+        self._notice = notice
+        self._each_s = each_s
+        self._stopping = threading.Event()
+        self._switch_s = sys.getswitchinterval()
+        self._looking = threading.Thread(target=self._look, name="fastload-doctor", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
+        sys.setswitchinterval(SWITCH_S)
+        self._looking.start()
+
+    def stop(self) -> None:
+        """Ends it, and waits until the last look is over."""
+        self._stopping.set()
+        if self._looking.is_alive():
+            self._looking.join()
+        sys.setswitchinterval(self._switch_s)
+
+    def _look(self) -> None:
+        before = time.perf_counter()
+        while not self._stopping.wait(self._each_s):
+            frames = stack_of(self._thread)
+            now = time.perf_counter()
+            stack = [described(frame) for frame in frames]
+            # The frames belong to the thread that is looked at: none may live on here.
+            del frames
+            self._notice(stack, now - before)
+            before = now

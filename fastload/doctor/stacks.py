@@ -1,0 +1,71 @@
+"""Reading another thread's stack."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+from fastload.doctor.activities import Frame
+
+_DEEPEST = 60
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
+    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    folders.add(site.getusersitepackages())
+    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return tuple(os.path.join(folder, "") for folder in folders)
+
+
+_LIBRARIES = _library_folders()
+_described: dict[tuple[CodeType, int], Frame] = {}
+
+
+def stack_of(thread: int) -> list[FrameType]:
+    """The frames of a thread, the innermost last; empty where there is no such thread."""
+    frame = sys._current_frames().get(thread)
+    found: list[FrameType] = []
+    while frame is not None and len(found) < _DEEPEST:
+        found.append(frame)
+        frame = frame.f_back
+    found.reverse()
+    return found
+
+
+def described(frame: FrameType) -> Frame:
+    """What a frame is doing now."""
+    key = frame.f_code, frame.f_lasti
+    if key not in _described:
+        _described[key] = _describe(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
+    return _described[key]
+
+
+def _describe(code: CodeType, instruction: int, line: int) -> Frame:
+    file = code.co_filename
+    name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
+    is_users = not file.startswith(_LIBRARIES) and not file.startswith("<")
+    return Frame(file, name, line, _text(code, instruction, line), is_users)
+
+
+def _text(code: CodeType, instruction: int, line: int) -> str:
+    """The source of the instruction that runs; its whole line where Python does not tell more."""
+    whole = linecache.getline(code.co_filename, line).strip()
+    tell = getattr(code, "co_positions", None)  # not before 3.11
+    if tell is None or not whole:
+        return whole
+    positions = next(itertools.islice(tell(), instruction // 2, None), None)
+    if positions is None:
+        return whole
+    first, last, begin, end = positions
+    if first is None or first != last or begin is None or end is None:
+        return whole
+    # Columns count bytes.
+    source = linecache.getline(code.co_filename, first).encode()
+    return source[begin:end].decode(errors="replace").strip() or whole

@@ -1,0 +1,74 @@
+"""Watching torch's workers: what runs in them beside their loop, and how they tell."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data._utils import worker as torchs
+
+from fastload.doctor.activities import Frame
+from fastload.doctor.loads import LoadLog, index_in, noting_fetches
+from fastload.doctor.sampling import Sampler
+from fastload.doctor.stacks import stack_of
+
+FOLDER_VARIABLE = "FASTLOAD_DOCTOR_FOLDER"
+"""Names the folder that workers write to."""
+
+LOADER_VARIABLE = "FASTLOAD_DOCTOR_LOADER"
+"""Names the loader whose workers are being started."""
+
+_SAVE_EACH_S = 0.25
+
+original_loop = torchs._worker_loop
+
+
+def watched_loop(*arguments: Any) -> None:
+    """The worker loop of torch, watched: started in its place, by name where workers do not fork."""
+    folder, loader = os.environ.get(FOLDER_VARIABLE), os.environ.get(LOADER_VARIABLE)
+    if not folder or not loader:
+        original_loop(*arguments)
+        return
+    watch = _Watch(Path(folder) / f"{loader}-{os.getpid()}.json")
+    with noting_fetches(lambda: watch.log):
+        watch.start()
+        try:
+            original_loop(*arguments)
+        finally:
+            watch.end()
+
+
+class _Watch:
+    """Looks at the worker's main thread, and writes down what it saw."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = LoadLog()
+        self._path = path
+        self._saved = time.perf_counter()
+        self._thread = threading.get_ident()
+        self._sampler = Sampler(self._thread, self._notice)
+
+    def start(self) -> None:
+        self._sampler.start()
+
+    def end(self) -> None:
+        self._sampler.stop()
+        self._save()
+
+    def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
+        self.log.watching_cpu_s = time.thread_time()
+        self.log.notice(stack, seconds, index_in(stack_of(self._thread)))
+        if time.perf_counter() - self._saved >= _SAVE_EACH_S:
+            self._save()
+            self._saved = time.perf_counter()
+
+    def _save(self) -> None:
+        try:
+            self.log.save(self._path)
+        except OSError:
+            # The doctor has gone, and its folder with it.
+            return

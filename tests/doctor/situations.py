@@ -1,0 +1,159 @@
+"""Built situations whose truth is known, and how the doctor's fixes are applied in them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+TRAIN = Path(__file__).parent / "train.py"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A training and what holds it back.
+
+    Attributes:
+        name: Its name.
+        verdict: The truth.
+        arguments: Of train.py; `{photos}` and the like are folders that `folders` made.
+        place: Where it has to run: `plain`, `latency` or `bandwidth` (a slow disk), `quota`, `shm`.
+        measures: What of its time a fix changes: `steady_s`, a sample's time once it runs, or `whole_s`.
+        limit: What the limits must speak of.
+        seconds: How long the doctor lets it run.
+        is_long: Whether it is left to 'make soak'.
+    """
+
+    name: str
+    verdict: str
+    arguments: str
+    place: str = "plain"
+    measures: str = "steady_s"
+    limit: str = ""
+    seconds: float = 1.2
+    is_long: bool = False
+
+
+SITUATIONS = [
+    Situation("decoding with PIL, no workers", "decoding", "--data {photos}"),
+    Situation("decoding with OpenCV, no workers", "decoding", "--data {photos} --decoder cv2"),
+    Situation(
+        "decoding from bytes, no workers", "decoding", "--data {photos} --decoder buffer", is_long=True
+    ),
+    Situation("decoding with one worker", "decoding", "--data {photos} --workers 1", is_long=True),
+    Situation("decoding with two workers", "decoding", "--data {photos} --workers 2"),
+    Situation("a NumPy transform, no workers", "transforms", "--data {small} --transform numpy"),
+    Situation(
+        "a NumPy transform, one worker",
+        "transforms",
+        "--data {small} --transform numpy --workers 1",
+        is_long=True,
+    ),
+    Situation("a transform that sleeps", "transforms", "--data {small} --transform sleep"),
+    Situation(
+        "a transform that sleeps, one worker",
+        "transforms",
+        "--data made --transform sleep --workers 1",
+        is_long=True,
+    ),
+    Situation("a transform in pure Python", "transforms", "--data made --transform python"),
+    Situation("a blur of PIL's", "transforms", "--data {small} --transform blur --workers 2"),
+    Situation("a step that sleeps", "model", "--data {small} --step sleep --steps 60"),
+    Situation(
+        "a step that sleeps, with workers", "model", "--data {small} --step sleep --workers 2", is_long=True
+    ),
+    Situation("a large linear model", "model", "--data made --step linear"),
+    Situation("a convolutional model", "model", "--data {small} --step conv --workers 1"),
+    Situation(
+        "log lines that are synced to the disk",
+        "main thread",
+        "--data made --log fsync --out {out} --epochs 9",
+    ),
+    Situation("a log function that sleeps", "main thread", "--data made --log sleep --workers 1"),
+    Situation("a log in JSON", "main thread", "--data made --log json --out {out}", is_long=True),
+    Situation("a checkpoint each step", "main thread", "--data made --log checkpoint --out {out}"),
+    Situation(
+        "tiny data with workers",
+        "little",
+        "--data made --samples 24 --workers 2 --epochs 4",
+        measures="whole_s",
+        seconds=20,
+    ),
+    Situation("tiny data", "little", "--data made --samples 24", measures="whole_s"),
+    Situation(
+        "batches of large tensors",
+        "transport",
+        "--data large --workers 2 --batch 32 --samples 4000",
+        seconds=3,
+    ),
+    Situation("a slow collate_fn", "transport", "--data made --collate slow --workers 1"),
+    Situation(
+        "starved by a quota",
+        "decoding",
+        "--data {photos} --workers 2 --epochs 9",
+        place="quota",
+        limit="quota",
+    ),
+    Situation(
+        "a small /dev/shm", "transport", "--data large --workers 2 --batch 32", place="shm", limit="/dev/shm"
+    ),
+    Situation(
+        "a small /dev/shm, fastload's loader",
+        "transforms",
+        "--data made --transform numpy --fastload",
+        place="shm",
+        limit="/dev/shm",
+    ),
+    Situation(
+        "a disk of high latency", "storage", "--data {slow} --decoder buffer --samples 300", place="latency"
+    ),
+    Situation(
+        "a disk of high latency, two workers",
+        "storage",
+        "--data {slow} --decoder cv2 --samples 300 --workers 2",
+        place="latency",
+        is_long=True,
+    ),
+    Situation(
+        "a disk of low bandwidth",
+        "storage",
+        "--data {slow} --decoder buffer --samples 300",
+        place="bandwidth",
+    ),
+]
+
+
+def make_photos(folder: Path, count: int, height: int, width: int) -> Path:
+    """JPEGs whose decoding costs what a photo's does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        coarse = rng.integers(0, 255, (height // 8, width // 8, 3), np.uint8)
+        image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+        noise = rng.integers(0, 24, image.shape, np.uint8)
+        cv2.imwrite(str(folder / f"{number:04d}.jpg"), cv2.add(image, noise), [cv2.IMWRITE_JPEG_QUALITY, 90])
+    return folder
+
+
+def make_folders(root: Path) -> dict[str, Path]:
+    """The folders that situations speak of."""
+    out = root / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    return {
+        "photos": make_photos(root / "photos", 48, 720, 960),
+        "small": make_photos(root / "small", 48, 64, 64),
+        "many": make_photos(root / "many", 300, 240, 320),
+        "out": out,
+    }
+
+
+# What is put behind the arguments to apply a fix; None: it cannot be applied by an argument.
+APPLIED: dict[str, Callable[[str], str | None]] = {
+    "fewer log writes": lambda action: "--log-every 10",
+    "no workers": lambda action: "--workers 0",
+    "persistent workers": lambda action: "--persistent",
+    "loader": lambda action: "--fastload",
+    "workers": lambda action: f"--workers {action.partition('num_workers=')[2].partition(')')[0]}",
+    "batch": lambda action: f"--batch {action.partition('batch_size=')[2].partition(';')[0]}",
+}

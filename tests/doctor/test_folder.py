@@ -1,0 +1,52 @@
+"""What the doctor says of data that nobody trains on yet."""
+
+import json
+
+import fastload
+from fastload.diagnosis.data import DataMeasurements, of_data
+from fastload.diagnosis.measurements import Decoding, Setting, Store
+from tests.commands import run
+from tests.doctor.situations import make_photos
+
+
+def measured(random_per_s=5000.0, samples=100_000, **changes):
+    store = Store(
+        samples, samples * 100_000, "nvme, ext4", True, random_per_s, 2 * random_per_s, 1e9, 9000, 1e-4
+    )
+    decoding = Decoding({"OpenCV": 1e-3, "PIL": 2e-3, "raw": 1e-4}, {"raw": 5e5}, 400, 500)
+    values = {
+        "way": "PIL",
+        "sample_s": 2e-3,
+        "setting": Setting(8.0, 8),
+        "store": store,
+        "decoding": decoding,
+    }
+    return DataMeasurements("photos", samples, 10, **{**values, **changes})
+
+
+def test_a_fast_disk_leaves_decoding():
+    diagnosis = of_data(measured())
+    assert diagnosis.verdict == "decoding"
+    gains = {fix.kind: fix.gain for fix in diagnosis.fixes}
+    assert gains["pack"] > gains["decoder"] > 1
+
+
+def test_a_slow_disk_is_the_limit():
+    assert of_data(measured(random_per_s=50.0)).verdict == "storage"
+
+
+def test_a_few_images_do_not_matter():
+    assert of_data(measured(samples=50)).verdict == "little"
+
+
+def test_a_folder_and_what_is_packed_of_it_are_examined(tmp_path):
+    photos = make_photos(tmp_path / "photos", 40, 240, 320)
+    fastload.pack(photos, tmp_path / "photos.fl", encode="raw", workers=1)
+    for path, way in ((photos, "PIL"), (tmp_path / "photos.fl", "raw")):
+        done = run("doctor", "--json", "--html", tmp_path / "page.html", path)
+        assert done.returncode == 0, done.stderr
+        [part] = json.loads(done.stdout)["parts"]
+        assert part["measurements"]["samples"] == 40
+        assert part["measurements"]["way"] == way
+        assert part["measurements"]["sample_s"] > 0
+        assert "<svg" in (tmp_path / "page.html").read_text()

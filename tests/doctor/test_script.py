@@ -1,0 +1,139 @@
+"""A script under the doctor is what it is without: arguments, output, exceptions, exit code."""
+
+import json
+import os
+
+import pytest
+
+from tests.commands import run
+
+LOOP = """
+import sys, time, torch
+from pathlib import Path
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.tensor(index) + torch.randint(0, 1000, ())
+
+def batches(workers=0):
+    torch.manual_seed(0)
+    return [batch.tolist() for batch in DataLoader(Numbers(), 8, shuffle=True, num_workers=workers)]
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(end):
+        path = tmp_path / "train.py"
+        path.write_text(LOOP + end)
+        return path
+
+    return write
+
+
+def test_arguments_name_and_folder_are_those_of_python(script):
+    (script("").parent / "beside.py").write_text("WORD = 'beside'")
+    path = script(
+        "import beside\n"
+        "print(sys.argv[1:], __name__, __file__ == sys.argv[0], beside.WORD, "
+        "sys.modules['__main__'].Numbers is Numbers)"
+    )
+    done = run("doctor", path, "--epochs", "3", "-x")
+    assert done.returncode == 0, done.stderr
+    assert "['--epochs', '3', '-x'] __main__ True beside True" in done.stdout
+    assert "nothing to say" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_and_random_states_are_the_same(script, workers):
+    path = script(f"print(batches({workers}), torch.rand(1).item())")
+    watched = run("doctor", path)
+    assert watched.returncode == 0, watched.stderr
+    plain = run_python(path)
+    assert watched.stdout.startswith(plain)
+    assert "Transforms are the limit" in watched.stdout
+
+
+def run_python(path):
+    import subprocess
+    import sys
+
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("batches(); raise KeyError('oops')", 1, "KeyError: 'oops'"),
+        ("batches(); sys.exit(7)", 7, ""),
+        ("batches(); sys.exit('no luck')", 1, "no luck"),
+    ],
+    ids=["an exception", "an exit code", "an exit message"],
+)
+def test_the_script_ends_as_it_does_alone_after_the_report(script, end, code, said):
+    done = run("doctor", script(end))
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "fastload" not in done.stderr
+    assert "Transforms are the limit" in done.stdout
+
+
+def test_json_is_all_that_is_on_standard_output(script):
+    done = run("doctor", "--json", "--steps", "5", script("print('hello'); batches(); print('end')"))
+    assert done.returncode == 0
+    content = json.loads(done.stdout)
+    assert "hello" in done.stderr
+    assert "end" not in done.stderr
+    assert content["parts"][0]["measurements"]["times"]["batches"] == 5
+    assert content["verdict"] == "transforms"
+
+
+def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
+    path = script("short = DataLoader(Numbers(), 8, sampler=range(8))\nbatches()\nlist(short)\nbatches()")
+    parts = json.loads(run("doctor", "--json", path).stdout)["parts"]
+    assert [part["measurements"]["times"]["batches"] for part in parts] == [8, 8, 1]
+
+
+def test_spawned_workers_are_watched_too(script):
+    path = script(
+        "if __name__ == '__main__':\n"
+        "    list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))"
+    )
+    [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
+    assert part["measurements"]["times"]["loading"][0]["samples"] == 64
+
+
+def test_one_rank_of_a_machine_speaks(script):
+    path = script("batches()")
+    done = run("doctor", path, env={**os.environ, "LOCAL_RANK": "1"})
+    assert done.returncode == 0
+    assert done.stdout == ""
+
+
+def test_a_page_is_written_that_needs_nothing_beside_itself(script, tmp_path):
+    page = tmp_path / "report.html"
+    done = run("doctor", "--html", page, script("batches()"))
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "<svg" in text
+    assert "Throughput by workers" in text
+    assert "http" not in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nowhere.py"], ["broken.py"], ["nowhere/"], ["photos", "--what"], ["--steps", "3", "photos"]],
+    ids=" ".join,
+)
+def test_bad_input_is_one_sentence(arguments, tmp_path):
+    (tmp_path / "broken.py").write_text("this is no Python")
+    (tmp_path / "photos").mkdir()
+    done = run("doctor", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("fastload: ")

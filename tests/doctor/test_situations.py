@@ -1,0 +1,26 @@
+"""In built situations the doctor finds the truth."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.commands import FASTLOAD
+from tests.doctor.places import place_of
+from tests.doctor.situations import SITUATIONS, TRAIN
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [pytest.param(one, marks=[pytest.mark.soak] if one.is_long else []) for one in SITUATIONS],
+    ids=lambda situation: situation.name,
+)
+def test_the_verdict_is_the_truth(situation, folders):
+    with place_of(situation, folders) as (before, places):
+        arguments = situation.arguments.format(**places).split()
+        command = [*before, *FASTLOAD, "doctor", "--json", "--seconds", str(situation.seconds)]
+        done = subprocess.run([*command, TRAIN, *arguments], capture_output=True, text=True, timeout=110)
+    assert done.stdout, done.stderr
+    [part, *_] = json.loads(done.stdout)["parts"]
+    assert part["verdict"] == situation.verdict, "\n".join([part["headline"], *part["evidence"]])
+    assert situation.limit in "\n".join(part["limits"]), part["limits"]
