@@ -31,6 +31,7 @@ class StepClock:
         batch_size: Samples in the first of them; 0 before.
         batch_bytes: Bytes of its tensors.
         latest_wait_s: The latest wait, in seconds.
+        first_wait_s: The wait for the first batch.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class StepClock:
         self.batches = self.batch_size = self.batch_bytes = 0
         self._samples = 0
         self.latest_wait_s = 0.0
-        self._first_wait_s = self._waiting_s = self._stepping_s = 0.0
+        self.first_wait_s = self._waiting_s = self._stepping_s = 0.0
         self._asked = self._handed = 0.0
 
     def begin(
@@ -85,7 +86,7 @@ class StepClock:
             self._waiting_s += wait
             self.waits_s.append(wait)
         else:
-            self._first_wait_s = wait
+            self.first_wait_s = wait
             self.batch_size, self.batch_bytes = size_of(batch)
         self.batches += 1
         self._samples += self.batch_size
@@ -93,7 +94,7 @@ class StepClock:
     @property
     def waited_s(self) -> float:
         """What all waits took so far, the first included."""
-        return self._first_wait_s + self._waiting_s
+        return self.first_wait_s + self._waiting_s
 
     def seconds(self) -> float:
         """What all waits and steps took so far, without the first wait."""
@@ -114,7 +115,7 @@ class StepClock:
             batches=self.batches,
             samples=self._samples,
             batch_bytes=self.batch_bytes,
-            first_wait_s=self._first_wait_s,
+            first_wait_s=self.first_wait_s,
             waiting_s=self._waiting_s,
             stepping_s=self._stepping_s,
             copying_s=self.copying_s,

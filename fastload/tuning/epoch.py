@@ -46,7 +46,8 @@ class TunedIterator(SingleProcessIterator):
         self._current: WorkersIterator | None = None
         self._leaving: WorkersIterator | None = None
         self._started = 0
-        self._setting = Candidate(0, 0)
+        # How batches are loaded, and since which.
+        self._setting, self._changed_at = Candidate(0, 0), 0
         # Whether the next batch is to show what loading does to the dataset.
         self._is_checking = False
         self._drifts = 0
@@ -206,8 +207,12 @@ class TunedIterator(SingleProcessIterator):
         if not self._is_measuring:
             return
         self._is_measuring = False
-        if self._clock.batches and not self._is_to_go_on and self._window.tells(self._setting.num_workers):
-            self._note()
+        if self._clock.batches and not self._is_to_go_on:
+            if self._window.tells(self._setting.num_workers):
+                self._note()
+            elif not self._changed_at:
+                # Too short an epoch for so many workers: it is what it is, their start included.
+                self._tuner.note_trial(self._window.whole_epoch(self._setting))
         self._tuner.stop_measuring()
         if self._tuner.may_settle():
             self._tuner.settle()
@@ -227,7 +232,7 @@ class TunedIterator(SingleProcessIterator):
         elif not self._has_started(candidate):
             self._settle()
             return
-        self._setting = candidate
+        self._setting, self._changed_at = candidate, self._clock.batches
         # What is in flight was asked for before; then each worker has its first batch to make.
         first = self._clock.batches + len(self._order.sent) + max(1, workers)
         self._window = Window(self._clock, first)

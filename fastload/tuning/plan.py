@@ -59,6 +59,7 @@ class Alone:
         batch_bytes: Bytes of its tensors.
         load_s: Seconds that the training process needs to make it.
         load_cpu_s: The CPU time of that.
+        load_blocked_s: How much of `load_s` went into waiting for a disk, a network or a lock.
         step_s: Seconds of the training's step.
     """
 
@@ -66,6 +67,7 @@ class Alone:
     batch_bytes: int
     load_s: float
     load_cpu_s: float
+    load_blocked_s: float
     step_s: float
 
     @property

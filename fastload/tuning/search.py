@@ -114,7 +114,7 @@ def first_workers(measured: Measurements) -> int:
     alone = measured.alone
     assert alone is not None
     # While a batch waits for a disk or a network, its CPU is free for another worker.
-    waits = min(_MOST_WAITS_PER_CPU, max(1.0, alone.load_s / max(alone.load_cpu_s, 1e-9)))
+    waits = min(_MOST_WAITS_PER_CPU, 1 + alone.load_blocked_s / max(alone.load_cpu_s, 1e-9))
     useful = math.ceil(measured.limits.cpus * waits - 0.25)
     needed = math.ceil(alone.load_s / max(alone.step_s, 1e-9)) + 1
     return max(1, min(useful, needed, most_workers(measured)))

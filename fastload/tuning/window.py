@@ -89,6 +89,11 @@ class Window:
     def _done(self) -> int:
         return self._clock.batches - self._first
 
+    def whole_epoch(self, setting: Candidate) -> Trial:
+        """What the whole epoch shows, its first wait included, where it was loaded in one way."""
+        clock = self._clock
+        return Trial(*setting, clock.batches, clock.first_wait_s + clock.seconds(), clock.waited_s)
+
     def trial(self, setting: Candidate) -> Trial:
         """What it shows of a way of loading."""
         waits, steps = self._taken()
@@ -107,6 +112,7 @@ class Window:
             batch_bytes=self._clock.batch_bytes,
             load_s=(loads.busy_s - before.busy_s) / count,
             load_cpu_s=(loads.cpu_s - before.cpu_s) / count,
+            load_blocked_s=max(0.0, loads.blocked_s - before.blocked_s) / count,
             step_s=sum(steps) / max(1, len(steps)),
         )
 

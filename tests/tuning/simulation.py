@@ -68,4 +68,5 @@ def limits(cpus: int = 2, most_workers: int = 32, most_batches: int = 1000, star
 
 def alone(load_s: float, cpu_s: float | None = None, step_s: float = 1e-4, batch_size: int = 64) -> Alone:
     """What a batch takes without workers; all of it CPU time unless said otherwise."""
-    return Alone(batch_size, 10_000_000, load_s, load_s if cpu_s is None else cpu_s, step_s)
+    cpu_s = load_s if cpu_s is None else cpu_s
+    return Alone(batch_size, 10_000_000, load_s, cpu_s, load_s - cpu_s, step_s)

@@ -178,9 +178,9 @@ def test_two_epochs_at_once_give_all_batches_of_both():
 
 
 def test_batches_held_over_changes_of_workers_stay_what_they_were():
-    loader = fastload.DataLoader(Slow(700), batch_size=10)
+    loader = fastload.DataLoader(Slow(1500), batch_size=10)
     held = list(loader)
-    assert numbers(held) == list(range(700))
+    assert numbers(held) == list(range(1500))
     assert len(tried(loader)) >= 2
 
 
@@ -274,6 +274,15 @@ def test_damaged_plan_is_as_if_it_were_not_there(tmp_path):
         again = fastload.DataLoader(Slow(900), batch_size=8)
         iter(again)
         assert again.num_workers == 0
+
+
+def test_epochs_too_short_for_a_trial_are_trials_as_a_whole():
+    loader = fastload.DataLoader(Slow(40, seconds=0.02), batch_size=2)
+    for _ in range(20):
+        assert numbers(loader) == list(range(40))
+        if loader.plan.is_settled:
+            break
+    assert loader.plan.is_settled
 
 
 def test_plan_prints_as_a_table():
