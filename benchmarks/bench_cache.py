@@ -85,7 +85,12 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     return Report(
         name="cache",
         question=str(__doc__).partition("\n")[0],
-        setting={"bytes a record": size // count, "runs": options.runs, "processes": 1},
+        setting={
+            "bytes a record": size // count,
+            "page cache": "warm, but where the row says cold",
+            "runs": options.runs,
+            "processes": 1,
+        },
         tables=[Table(READ, "records", count), Table(FOUND, "records", count)],
         readings=take_turns(sides, options.runs),
         missing=[],

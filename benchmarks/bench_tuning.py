@@ -25,6 +25,9 @@ _WORKERS = range(7)
 _PREFETCHES = (1, 2, 4, 8)
 _FINALISTS = 3
 
+# So many epochs a search may take: short ones hold one trial each.
+_MOST_EPOCHS = 25
+
 Cell = tuple[int, int | None]
 
 
@@ -100,7 +103,7 @@ def _settled(job: Job) -> tuple[Any, float]:
     """A tuned loader that has nothing left to try, and what its first epoch took."""
     loader = loader_of(job)
     first_s = epoch_s(job, loader)
-    for _ in range(5):
+    for _ in range(_MOST_EPOCHS):
         if loader.plan.is_settled:
             break
         epoch_s(job, loader)

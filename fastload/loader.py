@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data.dataloader import _DatasetKind
 
 from fastload import diagnosis, resume
 from fastload.cache.options import Cache
@@ -19,11 +20,12 @@ from fastload.device import resolve_device
 from fastload.diagnosis import Diagnosis
 from fastload.errors import OptionError
 from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
-from fastload.machine import cpu_quota, usable_cpus
+from fastload.machine import affine_cpus, cpu_quota
 from fastload.timing import EpochTimes
 from fastload.tuning.caching import LoaderCache
 from fastload.tuning.epoch import TunedIterator
 from fastload.tuning.plan import Alone, Plan
+from fastload.tuning.prefetching import PrefetchTuner
 from fastload.tuning.resident import ResidentIterator
 from fastload.tuning.tuner import Tuner
 from fastload.tuning.unsaid import UNSAID, Unsaid, said
@@ -127,6 +129,7 @@ class DataLoader(_Base[_T_co]):
         self._is_tuned = "num_workers" not in self._said
         self._tuner: Tuner | None = None
         self._obeyed: Plan | None = None
+        self._prefetching: PrefetchTuner | None = None
         self._clock = StepClock()
         place = self._device if self._device is not None or device is None else torch.device("cpu")
         self._kept = None if cache is None else LoaderCache(cache, place)
@@ -247,17 +250,22 @@ class DataLoader(_Base[_T_co]):
         times = self.last_epoch
         if times is None:
             raise OptionError("there is nothing to report yet: iterate the loader first")
-        quota = cpu_quota()
-        cpus = usable_cpus()
+        cpus = float(affine_cpus())
         setting = diagnosis.Setting(
-            usable_cpus=cpus if quota is None else min(quota, cpus),
-            cpus=cpus,
+            usable_cpus=min(cpus, cpu_quota() or cpus),
+            cpus=int(cpus),
             pin_memory=bool(self.pin_memory),
             persistent_workers=bool(self.persistent_workers),
             device="cpu" if self._device is None else self._device.type,
             dataset=type(self.dataset).__name__,
+            epoch_samples=self._epoch_samples(times.batch_size),
         )
         return diagnosis.of_epoch(times, setting)
+
+    def _epoch_samples(self, batch_size: int) -> int | None:
+        with contextlib.suppress(TypeError, NotImplementedError):
+            return len(self) * batch_size
+        return None
 
     def obey(self, plan: Plan) -> None:
         """Shows in the attributes what a plan says, as far as it was not said by the user.
@@ -332,8 +340,18 @@ class DataLoader(_Base[_T_co]):
                 return TunedIterator(self, start._replace(setting=tuner.setting()), tuner)
         else:
             self.check_worker_number_rationality()
-        kind = WorkersIterator if self.num_workers else SingleProcessIterator
-        return kind(self, start)
+        if not self.num_workers:
+            return SingleProcessIterator(self, start)
+        if not self._is_tuned and self._may_ask_ahead():
+            prefetching = self._prefetching = self._prefetching or PrefetchTuner(self._tuned_by())
+            setting = setting._replace(prefetch_factor=prefetching.prefetch_factor)
+            start = start._replace(setting=setting, watch=prefetching.watch(self, self._clock))
+        return WorkersIterator(self, start)
+
+    def _may_ask_ahead(self) -> bool:
+        """Whether it is to be found out how many batches to ask workers for in advance."""
+        is_said = "prefetch_factor" in self._said
+        return not is_said and self.in_order and self._dataset_kind == _DatasetKind.Map
 
     def note_alone(self, alone: Alone | None) -> None:
         """Decides what `cache="auto"` has left open, once it is known what loading and training take.

@@ -4,7 +4,7 @@ Containers limit most of it with control groups, which neither `os.cpu_count()` 
 `/proc/meminfo` shows. Of all limits that the kernel tells, the tightest counts.
 """
 
-from fastload.machine.cpus import cpu_name, cpu_quota, local_ranks, usable_cpus
+from fastload.machine.cpus import affine_cpus, cpu_name, cpu_quota, local_ranks, usable_cpus
 from fastload.machine.descriptors import OpenFiles, open_files
 from fastload.machine.memory import SharedMemory, available_memory_bytes, memory_limit_bytes, shared_memory
 from fastload.machine.nvml import Gpu, gpus
@@ -15,6 +15,7 @@ __all__ = [
     "Machine",
     "OpenFiles",
     "SharedMemory",
+    "affine_cpus",
     "available_memory_bytes",
     "cpu_name",
     "cpu_quota",

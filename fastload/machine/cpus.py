@@ -32,10 +32,14 @@ def usable_cpus(proc_self: Path = PROC_SELF) -> int:
     Args:
         proc_self: The folder `/proc/self`, or one like it, that names the control groups.
     """
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    cpus = affine_cpus()
     quota = cpu_quota(proc_self)
     return cpus if quota is None else max(1, min(cpus, math.ceil(quota)))
+
+
+def affine_cpus() -> int:
+    """Returns how many CPUs this process may run on, whatever its quota."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quota(proc_self: Path = PROC_SELF) -> float | None:

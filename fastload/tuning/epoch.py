@@ -9,6 +9,7 @@ loaded by the training process, and workers are not tried again.
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _WATCHED_S = 5.0
 
 # So often in a row it has to have drifted.
 _DRIFTS = 2
+
+_NEVER = 1 << 62
 
 
 class TunedIterator(SingleProcessIterator):
@@ -149,6 +152,8 @@ class TunedIterator(SingleProcessIterator):
         elif self._is_to_go_on:
             self._is_to_go_on = False
             self._go_on()
+        elif self._order.is_drawn:
+            self._due = _NEVER
         elif self._window.is_over(self._setting.num_workers):
             self._note()
             self._go_on()
@@ -208,7 +213,7 @@ class TunedIterator(SingleProcessIterator):
             return
         self._is_measuring = False
         if self._clock.batches and not self._is_to_go_on:
-            if self._window.tells(self._setting.num_workers):
+            if not self._setting.num_workers:
                 self._note()
             elif not self._changed_at:
                 # Too short an epoch for so many workers: it is what it is, their start included.
@@ -250,6 +255,7 @@ class TunedIterator(SingleProcessIterator):
         seeds = torch.Generator().manual_seed(int(self._base_seed))
         # They are told what to make when they are steered; before, each of them would be given some.
         start = self._start._replace(setting=setting, seeds=seeds, order=iter(()))
+        begun = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 # That forking a process with threads is dangerous: the first batch is watched for that.
@@ -258,6 +264,7 @@ class TunedIterator(SingleProcessIterator):
         except Exception as error:
             self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
             return False
+        self._tuner.note_start((time.perf_counter() - begun) / number)
         if self._leaving is None:
             self._progress.rebase(self._progress.position, 0)
         self._loader_to_draw = None
@@ -286,17 +293,28 @@ class _Order:
 
     Args:
         rest: What nobody has drawn yet.
+
+    Attributes:
+        rest: See above.
+        sent: What workers owe, in order.
+        is_drawn: Whether workers have seen its end. From then on they hand out what lies ready, faster than
+            they could go on.
     """
 
     def __init__(self, rest: Iterator[Any]) -> None:
         self.rest = rest
         self.sent: deque[Any] = deque()
+        self.is_drawn = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        index = next(self.rest)
+        try:
+            index = next(self.rest)
+        except StopIteration:
+            self.is_drawn = True
+            raise
         self.sent.append(index)
         return index
 

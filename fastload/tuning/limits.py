@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import linecache
 import multiprocessing
+import os
 import sys
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from fastload.machine import available_memory_bytes, local_ranks, open_files, usable_cpus
+from fastload.machine import available_memory_bytes, local_ranks, open_files, shared_memory, usable_cpus
 from fastload.tuning.plan import Limits
 
 # What a worker that has been forked, or started anew, takes of memory for itself (measured: 30 to 60 MB and
@@ -35,6 +38,25 @@ _FORK_S = 0.02
 _SPAWN_S = 2.5
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is for workers and their batches, as it was read.
+
+    Attributes:
+        cpus: CPUs for this training process.
+        available_bytes: Memory that can be taken; None where nobody says.
+        shared_bytes: Of /dev/shm, where batches have to lie there; None where they need not.
+        descriptors: Open files that this process may still have; None where nobody says.
+        forks: Whether workers are forked, and not started anew.
+    """
+
+    cpus: int
+    available_bytes: int | None
+    shared_bytes: int | None
+    descriptors: int | None
+    forks: bool
+
+
 def limits_of(loader: Any, batch_bytes: int) -> Limits:
     """What a loader may take on this machine, as it is now.
 
@@ -42,37 +64,49 @@ def limits_of(loader: Any, batch_bytes: int) -> Limits:
         loader: The DataLoader.
         batch_bytes: Bytes of one batch.
     """
-    cpus = max(1, usable_cpus() // local_ranks())
+    files, shared = open_files(), shared_memory()
     forks = _start_method(loader) == "fork"
-    start_s = _FORK_S if forks else _SPAWN_S
+    room = Room(
+        cpus=max(1, usable_cpus() // local_ranks()),
+        available_bytes=available_memory_bytes(),
+        # Slots are anonymous memory, which is none of its business; without them torch's way is taken.
+        shared_bytes=None if shared is None or hasattr(os, "memfd_create") else shared.free_bytes,
+        descriptors=None if files is None else files.soft - files.used,
+        forks=forks,
+    )
+    limits = limits_in(room, batch_bytes)
     why_none = _why_none(forks)
-    most_batches, most_workers, reason = _by_memory(cpus, batch_bytes, forks)
-    files = open_files()
-    if files is not None:
-        room = max(0, files.soft - files.used - _DESCRIPTORS_LEFT) // _DESCRIPTORS_A_WORKER
-        if room < most_workers:
-            most_workers, reason = room, f"{files.soft} open files are allowed (ulimit -n)"
-    if why_none:
-        most_workers, reason = 0, why_none
-    return Limits(cpus, most_workers, most_batches, reason, start_s)
+    return dataclasses.replace(limits, most_workers=0, reason=why_none) if why_none else limits
 
 
-def _by_memory(cpus: int, batch_bytes: int, forks: bool) -> tuple[int, int, str]:
-    """The most batches, the most workers, and why."""
-    most = cpus * _MOST_WORKERS_PER_CPU
-    reason = f"{most} workers are the most for {cpus} CPUs"
-    available = available_memory_bytes()
-    if available is None:
-        return 16 * most, most, reason
-    room = max(0, available - max(_MARGIN_BYTES, int(available * _MARGIN_SHARE)))
-    each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes
-    # Half for the workers, half for the batches that lie ready.
-    by_memory = room // 2 // each
-    batches = room // 2 // max(1, batch_bytes)
-    if by_memory < most or batches < 3 * most:
-        most = min(most, by_memory)
-        reason = f"{available / 2**30:.1f} GiB of memory are available"
-    return int(batches), int(most), reason
+def limits_in(room: Room, batch_bytes: int) -> Limits:
+    """What a loader may take of what there is.
+
+    Args:
+        room: What there is.
+        batch_bytes: Bytes of one batch.
+    """
+    workers = room.cpus * _MOST_WORKERS_PER_CPU
+    batches = 16 * workers
+    reason = f"{workers} workers are the most for {room.cpus} CPUs"
+    if room.available_bytes is not None:
+        left = max(0, room.available_bytes - max(_MARGIN_BYTES, int(room.available_bytes * _MARGIN_SHARE)))
+        each = (_FORKED_BYTES if room.forks else _SPAWNED_BYTES) + batch_bytes
+        # Half for the workers, half for the batches that lie ready.
+        batches = min(batches, left // 2 // max(1, batch_bytes))
+        if left // 2 // each < workers:
+            workers = left // 2 // each
+            reason = f"{room.available_bytes / 2**30:.1f} GiB of memory are available"
+    if room.shared_bytes is not None:
+        batches = min(batches, room.shared_bytes // 2 // max(1, batch_bytes))
+        if batches < 3 * workers:
+            reason = f"/dev/shm has {room.shared_bytes >> 20} MiB for batches"
+    if room.descriptors is not None:
+        by_files = max(0, room.descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_A_WORKER
+        if by_files < workers:
+            workers, reason = by_files, f"{room.descriptors} more files may be opened (ulimit -n)"
+    start_s = _FORK_S if room.forks else _SPAWN_S
+    return Limits(room.cpus, int(workers), int(batches), reason, start_s)
 
 
 def _start_method(loader: Any) -> str:

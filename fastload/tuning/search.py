@@ -19,14 +19,19 @@ _NO_WAIT = 0.02
 # A candidate this much slower than the best is out; what is nearer is measured again.
 _NEAR = 0.08
 
-# So often each of the best candidates is measured: the median of three is not one window's noise.
-_WINDOWS = 3
+# So often each of the best candidates is measured: one window alone is off by 5 %, and seldom by 10 %.
+_WINDOWS = 5
 
 # After so many trials it is noise that moves the best about.
-_MOST_TRIALS = 40
+_MOST_TRIALS = 60
 
-# Of candidates as fast as this, the one with the fewest workers is taken: they cost memory.
-_SAME = 0.98
+# Of candidates as fast as this, the one with the fewest workers is taken: they cost memory, and what is left
+# of noise in the median of five windows is as much (measured: 2 to 4 %).
+_SAME = 0.96
+
+# Loading without workers is measured again, late in the epoch, unless workers are that many times as fast:
+# what the first batches take is not what later ones do.
+_CLEARLY = 1.5
 
 # How much longer a batch took than its CPU time at the most counts: 16 workers a CPU wait for a network.
 _MOST_WAITS_PER_CPU = 16
@@ -35,7 +40,7 @@ _MOST_WAITS_PER_CPU = 16
 _FASTER_IN_A_WORKER = 1.2
 
 # A prefetch_factor has to gain this much over the smaller one.
-_PREFETCH_GAIN = 1.02
+_PREFETCH_GAIN = 1.04
 
 # torch's own default.
 DEFAULT_PREFETCH = 2
@@ -65,7 +70,7 @@ def next_candidate(measured: Measurements) -> Candidate | None:
     again = _to_measure_again(measured, known)
     if again is not None:
         return Candidate(again, prefetch if again else 0)
-    return _next_prefetch(measured, known)
+    return _next_prefetch(measured)
 
 
 def untried_candidate(measured: Measurements) -> Candidate | None:
@@ -79,11 +84,11 @@ def untried_candidate(measured: Measurements) -> Candidate | None:
     known = _by_workers(measured, prefetch)
     if not known:
         return Candidate(first_workers(measured), prefetch)
-    best = min(known, key=lambda workers: batch_s(known[workers]))
+    best = min(known, key=lambda workers: _cost_s(measured, known[workers]))
     if batch_s(known[best]) <= alone.step_s * (1 + _NO_WAIT):
         return None
     for workers in _neighbours(best, most_workers(measured)):
-        if workers not in known and _may_be_better(workers, known, alone):
+        if workers not in known and _may_be_better(workers, best, known, alone):
             return Candidate(workers, prefetch)
     return None
 
@@ -133,15 +138,29 @@ def best_candidate(measured: Measurements) -> Candidate:
         measured: What is known.
     """
     alone = Candidate(0, 0)
+    if "num_workers" in measured.said:
+        return _best_prefetch(measured, int(measured.said["num_workers"]))
     if measured.alone is None or not measured.trials or measured.only_alone:
         return alone
     seconds = {Candidate(t.num_workers, t.prefetch_factor): 0.0 for t in measured.trials}
     for candidate in seconds:
-        seconds[candidate] = batch_s(_trials(measured, candidate))
+        seconds[candidate] = _cost_s(measured, _trials(measured, candidate))
     seconds.setdefault(alone, measured.alone.batch_s)
     fastest = min(seconds.values())
     near = [candidate for candidate, value in seconds.items() if value * _SAME <= fastest]
     return min(near)
+
+
+def _best_prefetch(measured: Measurements, workers: int) -> Candidate:
+    """The smallest prefetch_factor after which no larger one gained enough, for a number of workers."""
+    best = Candidate(workers, DEFAULT_PREFETCH if workers else 0)
+    for prefetch in _PREFETCHES:
+        candidate = Candidate(workers, prefetch)
+        if not _trials(measured, candidate) or not _trials(measured, best):
+            break
+        if batch_s(_trials(measured, candidate)) * _PREFETCH_GAIN <= batch_s(_trials(measured, best)):
+            best = candidate
+    return best
 
 
 def batch_s(trials: Iterable[Trial]) -> float:
@@ -149,6 +168,20 @@ def batch_s(trials: Iterable[Trial]) -> float:
     ordered = sorted(trial.batch_s for trial in trials)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _cost_s(measured: Measurements, trials: list[Trial]) -> float:
+    """Seconds a batch, with its share of what beginning an epoch takes.
+
+    That is starting the workers, then the wait for the first batch: all of them make one at once, and share
+    the CPUs.
+    """
+    alone, workers = measured.alone, trials[0].num_workers
+    if not workers or alone is None:
+        return batch_s(trials)
+    filling = max(alone.load_s, workers * alone.load_cpu_s / measured.limits.cpus)
+    beginning = workers * measured.limits.start_s + filling
+    return batch_s(trials) + beginning / (measured.batches or math.inf)
 
 
 def _most_saved_s(measured: Measurements, alone: Alone) -> float:
@@ -191,9 +224,8 @@ def _neighbours(best: int, most: int) -> list[int]:
     return [number for number in dict.fromkeys(inside) if number != best]
 
 
-def _may_be_better(workers: int, known: dict[int, list[Trial]], alone: Alone) -> bool:
+def _may_be_better(workers: int, best: int, known: dict[int, list[Trial]], alone: Alone) -> bool:
     """Whether that is not ruled out: by what workers can do at all, or by what lies between."""
-    best = min(known, key=lambda each: batch_s(known[each]))
     if alone.load_s / workers > batch_s(known[best]) * _FASTER_IN_A_WORKER:
         return False
     between = [each for each in known if min(workers, best) < each < max(workers, best)]
@@ -202,14 +234,15 @@ def _may_be_better(workers: int, known: dict[int, list[Trial]], alone: Alone) ->
 
 def _to_measure_again(measured: Measurements, known: dict[int, list[Trial]]) -> int | None:
     """The number of workers among the best that has been measured least, if that is not often enough."""
-    fastest = min(map(batch_s, known.values()))
+    costs = {workers: _cost_s(measured, trials) for workers, trials in known.items()}
+    fastest = min(costs.values())
     assert measured.alone is not None
     counts = {
-        workers: len(trials) for workers, trials in known.items() if batch_s(trials) * (1 - _NEAR) <= fastest
+        workers: len(known[workers]) for workers, cost in costs.items() if cost * (1 - _NEAR) <= fastest
     }
     without = [trial for trial in measured.trials if not trial.num_workers]
     seconds = batch_s(without) if without else measured.alone.batch_s
-    if seconds * (1 - 2 * _NEAR) <= fastest:
+    if seconds <= fastest * (1 + 2 * _NEAR if without else _CLEARLY):
         counts[0] = len(without)
     if len(counts) == 1:
         return None
@@ -217,28 +250,36 @@ def _to_measure_again(measured: Measurements, known: dict[int, list[Trial]]) -> 
     return workers if counts[workers] < _WINDOWS else None
 
 
-def _next_prefetch(measured: Measurements, known: dict[int, list[Trial]]) -> Candidate | None:
-    """More batches in advance, where waits are left and the last step up has paid."""
+def next_prefetch(measured: Measurements, workers: int) -> Candidate | None:
+    """The prefetch_factor to try next with a number of workers; None if the best is known.
+
+    Args:
+        measured: What is known.
+        workers: How many load.
+    """
+    before: list[Trial] = []
+    for prefetch in (DEFAULT_PREFETCH, *_PREFETCHES):
+        candidate = Candidate(workers, prefetch)
+        trials = _trials(measured, candidate)
+        if before and workers * (prefetch + 1) > measured.limits.most_batches:
+            return None
+        if len(trials) < min(_WINDOWS, len(before) or 1):
+            return candidate
+        if before and len(before) < _WINDOWS:
+            # In turns, so that whatever drifts meets both alike.
+            return Candidate(workers, before[0].prefetch_factor)
+        if _is_without_waits(trials) or (before and batch_s(trials) * _PREFETCH_GAIN > batch_s(before)):
+            return None
+        before = trials
+    return None
+
+
+def _next_prefetch(measured: Measurements) -> Candidate | None:
+    """The same for the best number of workers, unless the user has said it."""
     best = best_candidate(measured)
     if not best.num_workers or measured.said.get("prefetch_factor") is not None:
         return None
-    if _is_without_waits(_trials(measured, best)):
-        return None
-    workers = best.num_workers
-    before = batch_s(known.get(workers) or _trials(measured, best))
-    for prefetch in _PREFETCHES:
-        if workers * (prefetch + 1) > measured.limits.most_batches:
-            return None
-        candidate = Candidate(workers, prefetch)
-        trials = _trials(measured, candidate)
-        if not trials:
-            return candidate
-        if batch_s(trials) * _PREFETCH_GAIN > before:
-            return None
-        if len(trials) < _WINDOWS:
-            return candidate
-        before = batch_s(trials)
-    return None
+    return next_prefetch(measured, best.num_workers)
 
 
 def _seconds(seconds: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import types
 import zlib
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def _own_digest(part: Any) -> int:
         return hash(repr(part.get_state(legacy=False)))
     if issubclass(kind, bytearray):
         return zlib.crc32(memoryview(part)[:_MOST_BYTES])
-    if issubclass(kind, (list, tuple, dict, set, frozenset)):
+    if issubclass(kind, (list, tuple, dict, set, frozenset, deque)):
         return _container_digest(part)
     return id(part)
 
@@ -101,6 +102,8 @@ def _parts(part: Any) -> list[Any]:
         return [] if len(part) > _MOST_ELEMENTS else [*dict.keys(part), *dict.values(part)]
     if issubclass(kind, (list, tuple)):
         return [] if len(part) > _MOST_ELEMENTS else list(part)
+    if issubclass(kind, deque):
+        return list(part)[:_MOST_ELEMENTS]
     if issubclass(kind, (set, frozenset, np.ndarray, torch.Tensor)):
         return []
     try:

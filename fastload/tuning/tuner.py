@@ -26,6 +26,9 @@ _NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0
 # A plan is worth keeping, and finding again, where measuring it anew would take time that somebody notices.
 _WORTH_KEEPING_S = 1.0
 
+# After trials of so long, an epoch's end is the end of them: what is left would only confirm what is known.
+_ENOUGH_S = 5.0
+
 # A plan no longer fits if a batch takes so many times what it did, and that share of it is waited for; it is
 # measured anew so often at the most.
 _DRIFT = 1.4
@@ -155,7 +158,8 @@ class Tuner:
         measured = self._measured
         if measured.alone is None:
             return False
-        return self.next() is None or (bool(measured.trials) and untried_candidate(measured) is None)
+        is_tried = bool(measured.trials) and untried_candidate(measured) is None
+        return self.next() is None or (is_tried and self._trials_s >= _ENOUGH_S)
 
     def best(self) -> Candidate:
         """The best of what was tried."""
@@ -171,6 +175,19 @@ class Tuner:
         if self._is_settled or limits.start_s > _CHEAP_START_S:
             return num_workers
         return max(num_workers, min(_SPARE * num_workers, limits.most_workers))
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the user wants nothing to be tried."""
+        return self._mode == "off"
+
+    def note_limits(self, limits: Limits) -> None:
+        """Takes note of what the loader may take."""
+        self._change(limits=limits)
+
+    def note_start(self, seconds: float) -> None:
+        """Takes note of what starting a worker takes, in seconds."""
+        self._change(limits=dataclasses.replace(self._measured.limits, start_s=seconds))
 
     def stuck_s(self) -> float:
         """After how many seconds without a first batch workers are taken to be stuck."""

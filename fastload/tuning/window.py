@@ -33,10 +33,13 @@ class Window:
         clock: The epoch's.
         first: The number of batches handed out before the window begins. What was in flight when the way
             of loading changed is none of its business.
+
+    Attributes:
+        clock: See above.
     """
 
     def __init__(self, clock: StepClock, first: int) -> None:
-        self._clock = clock
+        self.clock = clock
         self._first = first
         self._begun_s = clock.seconds() if clock.batches >= first else None
         self._loaded: tuple[LoadTimes, ...] = ()
@@ -51,15 +54,15 @@ class Window:
         if done < 0:
             return self._first
         if self._begun_s is None:
-            self._begun_s = self._clock.seconds()
-            self._loaded = self._clock.loading() if not workers else ()
+            self._begun_s = self.clock.seconds()
+            self._loaded = self.clock.loading() if not workers else ()
         least = self._least(workers)
         if not workers and done < least:
-            return self._clock.batches + 1
+            return self.clock.batches + 1
         if done < least:
             return self._first + least
         left = (_WINDOW_S / max(self.seconds(), 1e-9) - 1) * done
-        return self._clock.batches + max(1, min(done, int(left)))
+        return self.clock.batches + max(1, min(done, int(left)))
 
     def is_over(self, workers: int) -> bool:
         """Whether it has lasted long enough to tell.
@@ -68,30 +71,22 @@ class Window:
             workers: How many load.
         """
         done = self._done
-        is_long = self._clock.latest_wait_s >= _LONG_BATCH_S
-        if not workers and is_long and (done > 0 or self._clock.batches == 1):
+        is_long = self.clock.latest_wait_s >= _LONG_BATCH_S
+        if not workers and is_long and (done > 0 or self.clock.batches == 1):
             return True
         return done >= self._least(workers) and (done >= _MOST_BATCHES or self.seconds() >= _WINDOW_S)
 
-    def tells(self, workers: int) -> bool:
-        """Whether it tells something, though it may not have lasted long enough.
-
-        Args:
-            workers: How many load.
-        """
-        return self._done >= max(2, workers) if workers else self._clock.batches > 0
-
     def seconds(self) -> float:
         """How long it has lasted."""
-        return 0.0 if self._begun_s is None else self._clock.seconds() - self._begun_s
+        return 0.0 if self._begun_s is None else self.clock.seconds() - self._begun_s
 
     @property
     def _done(self) -> int:
-        return self._clock.batches - self._first
+        return self.clock.batches - self._first
 
     def whole_epoch(self, setting: Candidate) -> Trial:
         """What the whole epoch shows, its first wait included, where it was loaded in one way."""
-        clock = self._clock
+        clock = self.clock
         return Trial(*setting, clock.batches, clock.first_wait_s + clock.seconds(), clock.waited_s)
 
     def trial(self, setting: Candidate) -> Trial:
@@ -102,14 +97,14 @@ class Window:
     def alone(self) -> Alone:
         """What it shows of loading without workers."""
         _, steps = self._taken()
-        loads = self._clock.loading()[0]
+        loads = self.clock.loading()[0]
         before = self._loaded[0] if self._loaded else _NOTHING
         if before.batches == loads.batches:
             before = _NOTHING
         count = max(1, loads.batches - before.batches)
         return Alone(
-            batch_size=self._clock.batch_size,
-            batch_bytes=self._clock.batch_bytes,
+            batch_size=self.clock.batch_size,
+            batch_bytes=self.clock.batch_bytes,
             load_s=(loads.busy_s - before.busy_s) / count,
             load_cpu_s=(loads.cpu_s - before.cpu_s) / count,
             load_blocked_s=max(0.0, loads.blocked_s - before.blocked_s) / count,
@@ -119,7 +114,7 @@ class Window:
     def _taken(self) -> tuple[list[float], list[float]]:
         """The waits and the steps in it, as many of each, unusual steps cut down."""
         count = max(1, self._done)
-        waits, steps = list(self._clock.waits_s)[-count:], list(self._clock.steps_s)[-count:]
+        waits, steps = list(self.clock.waits_s)[-count:], list(self.clock.steps_s)[-count:]
         usual = statistics.median(steps) if steps else 0.0
         return waits, [min(step, usual * _UNUSUAL) if usual else step for step in steps]
 

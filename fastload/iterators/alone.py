@@ -1,0 +1,143 @@
+"""Loading in the training process: torch's iterator, with its time stopped."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data.dataloader import (
+    _SingleProcessDataLoaderIter,
+)
+
+from fastload.clock import StepClock
+from fastload.iterators.start import Start
+from fastload.iterators.view import View, arrived, profile_name, replay, transform_seed
+from fastload.resume import Mark, start_state
+from fastload.timing import LoadTimes
+from fastload.transport.filling import (
+    BatchMaker,
+    OrdinaryMemory,
+)
+from fastload.transport.ledger import (
+    FIELDS,
+    WORTH_ASKING_S,
+    Ledger,
+    samples_in,
+    times_of,
+)
+
+
+class SingleProcessIterator(_SingleProcessDataLoaderIter):
+    """Loads in the training process.
+
+    Args:
+        loader: The DataLoader.
+        start: What it begins with.
+    """
+
+    def __init__(self, loader: Any, start: Start) -> None:
+        self._progress = start.progress
+        self._device = start.device
+        view = View(loader, start, self)
+        self._stateful = view.stateful
+        self._finish = view.finish
+        sums = np.zeros(FIELDS)
+        self._ledger = Ledger(sums)
+        self._clock = start.clock
+        self._loading = _LoadingAlone(start.clock, sums)
+        self._clock.begin(0, None, self._loading)
+        view.collate_fn = _NotedCollate(view.make, self._ledger)
+        super().__init__(view)
+        if view.is_seeded:
+            transform_seed(self)
+        self._dataset = loader.dataset
+        self._loader_to_draw: Any = loader
+        self._profile_name = profile_name(_SingleProcessDataLoaderIter)
+        replay(self, super()._next_data, start.progress)
+        start.progress.done = 0
+
+    def draw_first(self) -> None:
+        """Makes the sampler draw what it draws at the epoch's beginning."""
+        self._loader_to_draw = None
+        first = list(itertools.islice(self._sampler_iter, 1))
+        self._sampler_iter = itertools.chain(first, self._sampler_iter)
+
+    def _next_data(self) -> Any:
+        self._clock.ask()
+        batch = self._next_batch()
+        self._clock.hand(batch)
+        return batch
+
+    def _next_batch(self) -> Any:
+        if 0.0 < self._clock.latest_wait_s < WORTH_ASKING_S:
+            return self._made()
+        ledger = self._ledger
+        ledger.begin()
+        batch = self._made()
+        ledger.end()
+        return batch
+
+    def _made(self) -> Any:
+        if self._loader_to_draw is not None:
+            # Only now is the order drawn, and others may have drawn since the epoch began.
+            self._progress.note_draw(start_state(self._loader_to_draw))
+            self._loader_to_draw = None
+        try:
+            batch = super()._next_data()
+        except StopIteration:
+            self._progress.is_finished = True
+            raise
+        except Exception:
+            self._progress.done += 1
+            raise
+        self._progress.done += 1
+        if self._stateful is not None:
+            self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
+        return batch if self._device is None else arrived(batch, self._device, self._finish, self._clock)
+
+
+class _LoadingAlone:
+    """What making batches takes the training process: all that it waits for them.
+
+    Args:
+        clock: The epoch's.
+        sums: A ledger of those batches that took long; of the others, all counts as CPU time.
+    """
+
+    def __init__(self, clock: StepClock, sums: NDArray[np.float64]) -> None:
+        self._clock = clock
+        self._sums = sums
+        self.begin()
+
+    def begin(self) -> None:
+        """Leaves out what has been waited for until now: others made it."""
+        self._batches, self._waited_s = self._clock.batches, self._clock.waited_s
+        self._sums[:] = 0
+
+    def __call__(self) -> tuple[LoadTimes, ...]:
+        [long] = times_of(self._sums[None])
+        batches = self._clock.batches - self._batches
+        waited_s = self._clock.waited_s - self._waited_s
+        cpu_s = max(0.0, waited_s - long.busy_s) + long.cpu_s
+        samples = batches * self._clock.batch_size
+        return (LoadTimes(batches, samples, waited_s, cpu_s, long.delayed_s, long.collate_s),)
+
+
+class _NotedCollate:
+    """A `collate_fn` of the training process, which notes when it is called, and with how much.
+
+    Args:
+        make: Makes a batch of what was fetched.
+        ledger: Where that is noted.
+    """
+
+    def __init__(self, make: BatchMaker, ledger: Ledger) -> None:
+        self._make = make
+        self._ledger = ledger
+        self._memory = OrdinaryMemory(make.finishes_on_device)
+
+    def __call__(self, fetched: Any) -> Any:
+        self._ledger.fetched(samples_in(fetched))
+        return self._make(fetched, self._memory)

@@ -1,0 +1,132 @@
+"""What reading does to a dataset is seen without running any of its code."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict, deque
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+import fastload
+from fastload.tuning.footprint import Footprint, moved_files, open_files
+from fastload.tuning.state import fingerprint
+
+
+class Holder:
+    """Holds things, and minds being asked anything."""
+
+    def __init__(self, **things: Any) -> None:
+        self.__dict__.update(things)
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("nobody asked you")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> Any:
+        raise AssertionError("nobody asked you")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("nobody asked you")
+
+    def __len__(self) -> int:
+        raise AssertionError("nobody asked you")
+
+    @property
+    def computed(self) -> Any:
+        raise AssertionError("nobody asked you")
+
+
+class Slotted:
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+CHANGES = {
+    "a counter": (lambda: 0, lambda holder: setattr(holder, "thing", 1)),
+    "a dict that grows": (dict, lambda holder: holder.thing.update(a=1)),
+    "an ordered dict": (OrderedDict, lambda holder: holder.thing.update(a=1)),
+    "a large dict whose value changes": (
+        lambda: dict.fromkeys(range(1000)),
+        lambda holder: holder.thing.update({500: "new"}),
+    ),
+    "a set that grows": (set, lambda holder: holder.thing.add(1)),
+    "a long list made in advance": (
+        lambda: [None] * 50_000,
+        lambda holder: holder.thing.__setitem__(7, b"x"),
+    ),
+    "a list in a tuple": (lambda: ([],), lambda holder: holder.thing[0].append(1)),
+    "a deque": (lambda: deque(maxlen=3), lambda holder: holder.thing.append(1)),
+    "an array": (lambda: np.zeros(100), lambda holder: holder.thing.__setitem__(3, 1)),
+    "a tensor": (lambda: torch.zeros(100), lambda holder: holder.thing.add_(1)),
+    "Python's generator": (lambda: random.Random(0), lambda holder: holder.thing.random()),
+    "NumPy's generator": (lambda: np.random.default_rng(0), lambda holder: holder.thing.random()),
+    "NumPy's old generator": (lambda: np.random.RandomState(0), lambda holder: holder.thing.rand()),
+    "torch's generator": (torch.Generator, lambda holder: torch.rand(1, generator=holder.thing)),
+    "an object's attribute": (lambda: Holder(inner=1), lambda holder: holder.thing.__dict__.update(inner=2)),
+    "an object with slots": (Slotted, lambda holder: setattr(holder.thing, "count", 1)),
+    "a bytearray": (lambda: bytearray(10), lambda holder: holder.thing.__setitem__(2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_is_seen(name):
+    make, change = CHANGES[name]
+    holder = Holder(thing=make(), other="x")
+    before = fingerprint(holder)
+    assert fingerprint(holder) == before
+    change(holder)
+    assert fingerprint(holder) != before
+
+
+def test_random_states_are_left_alone():
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    fingerprint(Holder(random=random, numpy=np.random, thing=[1, 2]))
+    assert random.getstate() == states[0]
+    assert np.random.get_state()[1].tolist() == states[1]
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_cycles_and_huge_objects_end():
+    holder = Holder(thing=[Holder(number=number) for number in range(60)])
+    holder.__dict__["itself"] = holder
+    holder.__dict__["large"] = [[(str(i), i)] for i in range(300_000)]
+    fingerprint(holder)
+
+
+def test_datasets_of_this_library_look_the_same_after_reading(tmp_path):
+    for number in range(4):
+        assert cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
+    dataset = fastload.FolderDataset(tmp_path)
+    before = Footprint(dataset)
+    assert [dataset[index][1] for index in range(4)] == [-1, -1, -1, -1]
+    assert before.change() == ""
+
+
+def test_file_that_was_read_through_is_seen(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000))
+    with path.open("rb") as file, path.open("rb") as untouched:
+        before = open_files()
+        file.seek(50_000)
+        file.read(10)
+        assert moved_files(before, open_files()) == [file.fileno()]
+        untouched.tell()
+    with path.open("rb") as file:
+        before = open_files()
+        file.fileno()
+        assert moved_files(before, open_files()) == []
+
+
+def test_file_that_is_written_to_is_nobodys_business(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        before = open_files()
+        log.write("x" * 100_000)
+        log.flush()
+        assert moved_files(before, open_files()) == []
