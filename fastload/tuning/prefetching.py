@@ -47,14 +47,17 @@ class PrefetchTuner:
             return None
         self._measuring = weakref.ref(clock)
         self._window = None
-        return lambda workers: self._watch(loader, workers)
+        # A loader holds its iterator where workers live on, and workers end with the last that holds them.
+        reference = weakref.ref(loader)
+        return lambda workers: self._watch(reference(), workers)
 
     def _watch(self, loader: Any, workers: Any) -> int:
         """Takes note of what a window shows, and tries what comes next; returns when to be called again."""
         clock: StepClock = workers.clock
         number = clock.num_workers
         if self._window is None or self._window.clock is not clock:
-            self._tuner.note_limits(limits_of(loader, clock.batch_bytes))
+            if loader is not None:
+                self._tuner.note_limits(limits_of(loader, clock.batch_bytes))
             self._window = Window(clock, clock.batches + 2 * number)
         elif self._window.is_over(number):
             self._tuner.note_trial(self._window.trial(Candidate(number, clock.prefetch_factor or 0)))
@@ -62,7 +65,8 @@ class PrefetchTuner:
             if candidate is None:
                 self._is_settled, self._measuring = True, None
                 workers.ask_ahead(self.prefetch_factor)
-                loader.obey(self._tuner.plan)
+                if loader is not None:
+                    loader.obey(self._tuner.plan)
                 return int(1e18)
             if candidate.prefetch_factor != clock.prefetch_factor:
                 workers.ask_ahead(candidate.prefetch_factor)

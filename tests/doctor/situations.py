@@ -22,7 +22,7 @@ class Situation:
         measures: What of its time a fix changes: `steady_s`, a sample's time once it runs, or `whole_s`.
         limit: What the limits must speak of.
         seconds: How long the doctor lets it run.
-        is_long: Whether it is left to 'make soak'.
+        is_short: Whether it is one of those that 'make test' runs; 'make soak' runs all.
     """
 
     name: str
@@ -32,46 +32,43 @@ class Situation:
     measures: str = "steady_s"
     limit: str = ""
     seconds: float = 1.2
-    is_long: bool = False
+    is_short: bool = False
 
 
 SITUATIONS = [
-    Situation("decoding with PIL, no workers", "decoding", "--data {photos}"),
+    Situation("decoding with PIL, no workers", "decoding", "--data {photos}", is_short=True),
     Situation("decoding with OpenCV, no workers", "decoding", "--data {photos} --decoder cv2"),
+    Situation("decoding from bytes, no workers", "decoding", "--data {photos} --decoder buffer"),
+    Situation("decoding with one worker", "decoding", "--data {photos} --workers 1"),
+    Situation("decoding with two workers", "decoding", "--data {photos} --workers 2", is_short=True),
     Situation(
-        "decoding from bytes, no workers", "decoding", "--data {photos} --decoder buffer", is_long=True
+        "a NumPy transform, no workers", "transforms", "--data {small} --transform numpy", is_short=True
     ),
-    Situation("decoding with one worker", "decoding", "--data {photos} --workers 1", is_long=True),
-    Situation("decoding with two workers", "decoding", "--data {photos} --workers 2"),
-    Situation("a NumPy transform, no workers", "transforms", "--data {small} --transform numpy"),
     Situation(
         "a NumPy transform, one worker",
         "transforms",
         "--data {small} --transform numpy --workers 1",
-        is_long=True,
     ),
     Situation("a transform that sleeps", "transforms", "--data {small} --transform sleep"),
     Situation(
         "a transform that sleeps, one worker",
         "transforms",
         "--data made --transform sleep --workers 1",
-        is_long=True,
     ),
     Situation("a transform in pure Python", "transforms", "--data made --transform python"),
     Situation("a blur of PIL's", "transforms", "--data {small} --transform blur --workers 2"),
-    Situation("a step that sleeps", "model", "--data {small} --step sleep --steps 60"),
-    Situation(
-        "a step that sleeps, with workers", "model", "--data {small} --step sleep --workers 2", is_long=True
-    ),
+    Situation("a step that sleeps", "model", "--data {small} --step sleep --steps 60", is_short=True),
+    Situation("a step that sleeps, with workers", "model", "--data {small} --step sleep --workers 2"),
     Situation("a large linear model", "model", "--data made --step linear"),
     Situation("a convolutional model", "model", "--data {small} --step conv --workers 1"),
     Situation(
         "log lines that are synced to the disk",
         "main thread",
         "--data made --log fsync --out {out} --epochs 9",
+        is_short=True,
     ),
     Situation("a log function that sleeps", "main thread", "--data made --log sleep --workers 1"),
-    Situation("a log in JSON", "main thread", "--data made --log json --out {out}", is_long=True),
+    Situation("a log in JSON", "main thread", "--data made --log json --out {out}"),
     Situation("a checkpoint each step", "main thread", "--data made --log checkpoint --out {out}"),
     Situation(
         "tiny data with workers",
@@ -79,6 +76,7 @@ SITUATIONS = [
         "--data made --samples 24 --workers 2 --epochs 4",
         measures="whole_s",
         seconds=20,
+        is_short=True,
     ),
     Situation("tiny data", "little", "--data made --samples 24", measures="whole_s"),
     Situation(
@@ -86,6 +84,7 @@ SITUATIONS = [
         "transport",
         "--data large --workers 2 --batch 32 --samples 4000",
         seconds=3,
+        is_short=True,
     ),
     Situation("a slow collate_fn", "transport", "--data made --collate slow --workers 1"),
     Situation(
@@ -94,9 +93,15 @@ SITUATIONS = [
         "--data {photos} --workers 2 --epochs 9",
         place="quota",
         limit="quota",
+        is_short=True,
     ),
     Situation(
-        "a small /dev/shm", "transport", "--data large --workers 2 --batch 32", place="shm", limit="/dev/shm"
+        "a small /dev/shm",
+        "transport",
+        "--data large --workers 2 --batch 32",
+        place="shm",
+        limit="/dev/shm",
+        is_short=True,
     ),
     Situation(
         "a small /dev/shm, fastload's loader",
@@ -106,14 +111,17 @@ SITUATIONS = [
         limit="/dev/shm",
     ),
     Situation(
-        "a disk of high latency", "storage", "--data {slow} --decoder buffer --samples 300", place="latency"
+        "a disk of high latency",
+        "storage",
+        "--data {slow} --decoder buffer --samples 300",
+        place="latency",
+        is_short=True,
     ),
     Situation(
         "a disk of high latency, two workers",
         "storage",
         "--data {slow} --decoder cv2 --samples 300 --workers 2",
         place="latency",
-        is_long=True,
     ),
     Situation(
         "a disk of low bandwidth",

@@ -12,7 +12,7 @@ from tests.doctor.situations import SITUATIONS, TRAIN
 
 @pytest.mark.parametrize(
     "situation",
-    [pytest.param(one, marks=[pytest.mark.soak] if one.is_long else []) for one in SITUATIONS],
+    [pytest.param(one, marks=[] if one.is_short else [pytest.mark.soak]) for one in SITUATIONS],
     ids=lambda situation: situation.name,
 )
 def test_the_verdict_is_the_truth(situation, folders):

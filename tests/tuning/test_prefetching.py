@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -69,3 +71,15 @@ def test_prefetch_factor_that_was_said_stays():
     list(loader)
     assert loader.last_epoch.prefetch_factor == 3
     assert not loader.plan.measured.trials
+
+
+def test_loader_whose_workers_live_on_is_let_go_with_its_last_name():
+    loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2, persistent_workers=True)
+    next(iter(loader))
+    gone = weakref.ref(loader)
+    gc.disable()
+    try:
+        del loader
+        assert gone() is None
+    finally:
+        gc.enable()
