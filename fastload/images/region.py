@@ -59,9 +59,12 @@ def cropped(
 
 def reduced(box: Box, reduction: int) -> Box:
     """The region in an image whose sides have been shrunk: its edges move by up to half a pixel of that."""
-    top, left = round(box.top / reduction), round(box.left / reduction)
-    bottom = max(top + 1, round((box.top + box.height) / reduction))
-    right = max(left + 1, round((box.left + box.width) / reduction))
+    top, left, bottom, right = (
+        # Halves go up, from wherever one counts; Python's round() takes them to the even number.
+        (2 * edge + reduction) // (2 * reduction)
+        for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
+    )
+    bottom, right = max(top + 1, bottom), max(left + 1, right)
     return Box(top, left, bottom - top, right - left)
 
 

@@ -81,6 +81,12 @@ def test_a_reduced_region_is_that_of_the_reduced_whole(draw, height, width, subs
     np.testing.assert_array_equal(region, expected)
 
 
+def test_half_a_pixel_goes_the_same_way_wherever_one_counts_from():
+    data, index = stored(picture(41, 1, 3), "422", 90)
+    expected = cropped(decode(data, 8), (41, 1), Box(36, 0, 1, 1), 8)
+    np.testing.assert_array_equal(decode_region(data, (41, 1), index, Box(36, 0, 1, 1), 8), expected)
+
+
 @pytest.mark.soak
 def test_ten_thousand_regions_are_those_of_the_whole():
     rng = np.random.default_rng(11)
