@@ -174,6 +174,11 @@ class DataLoader(_Base[_T_co]):
                 given = (*given, Any)[:wanted]
             return super().__class_getitem__(given)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was measured is of this process's epochs, and refers to them. A copy measures for itself.
+        measured = {"_tuner": None, "_obeyed": None, "_prefetching": None, "_clock": StepClock()}
+        return {**self.__dict__, **measured}
+
     def __iter__(self) -> Any:
         """Begins an epoch, or goes on with the one whose state has been loaded."""
         return self._begin(super().__iter__)
@@ -390,7 +395,8 @@ class DataLoader(_Base[_T_co]):
             "batch_size": self.batch_size,
             "sampler": type(self.sampler).__name__,
             "batches": batches,
-            "num_workers": self.num_workers,
+            # A plain number, which torch.load takes with weights_only.
+            "num_workers": int(self.num_workers),
         }
 
     def _new_progress(self) -> resume.Progress:

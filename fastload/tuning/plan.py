@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,7 @@ class Plan:
         """By what factor this plan is faster than torch's defaults were; None where that is not known."""
         alone = self.measured.alone
         rates = [trial.batch_s for trial in self.measured.trials if self._is_of(trial)]
-        return alone.batch_s / _median(rates) if alone is not None and rates else None
+        return alone.batch_s / statistics.median(rates) if alone is not None and rates else None
 
     def _is_of(self, trial: Trial) -> bool:
         return (trial.num_workers, trial.prefetch_factor or None) == (
@@ -187,8 +188,8 @@ class Plan:
             trials = [
                 t for t in self.measured.trials if (t.num_workers, t.prefetch_factor) == (workers, prefetch)
             ]
-            seconds = _median([trial.batch_s for trial in trials])
-            waiting = _median([trial.waiting_share for trial in trials])
+            seconds = statistics.median([trial.batch_s for trial in trials])
+            waiting = statistics.median([trial.waiting_share for trial in trials])
             batches = sum(trial.batches for trial in trials)
             rows.append(_row(workers, prefetch, seconds, waiting, batches, alone.batch_size))
         return rows
@@ -232,12 +233,6 @@ def _row(
         f"{waiting:.0%}",
         "first ones" if batches is None else str(batches),
     )
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _shown(value: Any) -> str:

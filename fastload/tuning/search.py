@@ -8,6 +8,7 @@ the question. Loading without workers is a candidate too.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -165,9 +166,7 @@ def _best_prefetch(measured: Measurements, workers: int) -> Candidate:
 
 def batch_s(trials: Iterable[Trial]) -> float:
     """Seconds a batch: the median of some trials."""
-    ordered = sorted(trial.batch_s for trial in trials)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    return statistics.median(trial.batch_s for trial in trials)
 
 
 def _cost_s(measured: Measurements, trials: list[Trial]) -> float:

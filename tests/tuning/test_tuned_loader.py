@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import multiprocessing
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -50,21 +53,27 @@ def tried(loader):
 
 def test_slow_samples_get_workers_and_the_order_is_torchs():
     torch.manual_seed(1)
-    expected = [
-        int(n)
-        for n in torch.utils.data.DataLoader(
-            range(900), batch_size=10, shuffle=True, num_workers=1
-        ).batch_sampler.sampler
-    ]
-    torch.manual_seed(1)
-    loader = fastload.DataLoader(Slow(900), batch_size=10, shuffle=True)
-    # torch draws the workers' seeds, and then the order.
-    torch.manual_seed(1)
     order = numbers(torch.utils.data.DataLoader(range(900), batch_size=10, shuffle=True))
     torch.manual_seed(1)
+    loader = fastload.DataLoader(Slow(900), batch_size=10, shuffle=True)
     assert numbers(loader) == order
     assert tried(loader) - {0}
-    assert sorted(expected) == sorted(order)
+
+
+@pytest.mark.parametrize("said", [{}, {"num_workers": 2}, {"num_workers": 0}])
+def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(said):
+    loader = fastload.DataLoader(Slow(300), batch_size=8, **said)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    for copied in (pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader)):
+        assert ("num_workers" in said) == (copied.plan.num_workers.reason == "as you said")
+        copied.load_state_dict(state)
+        assert numbers(copied) == list(range(8, 300))
 
 
 def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
