@@ -146,9 +146,11 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
     gain = rate / plain
     if gain >= _LEAST_GAIN:
         where = "shared memory" if kind == "ram" else "a tmpfs"
-        what = (
-            "all samples" if share == 1 else f"{share:.0%} of the samples (what fits, and is never evicted)"
-        )
+        what = "all samples"
+        if share < 1:
+            what = f"{share:.0%} of the samples (what fits, and is never evicted)"
+        if form == "encoded" and share < readings.hit_ratio_needed:
+            what += f" of the {readings.hit_ratio_needed:.0%} with which the disk would keep up"
         reason = f"{where}, {what}, {form}: {_bottleneck(readings, form)}; predicted gain {gain:.1f} times"
         return CacheChoice(kind, form, share, reason, gain)
     return _without_a_store(readings, room)
@@ -176,7 +178,7 @@ def _on_device(readings: CacheReadings) -> CacheChoice | None:
 
 def _without_a_store(readings: CacheReadings, room: int) -> CacheChoice:
     """What is left where a store would gain nothing."""
-    if readings.disk_samples_per_s >= readings.needed_samples_per_s:
+    if not readings.hit_ratio_needed:
         return CacheChoice(None, None, 0.0, f"no cache: {_bottleneck(readings, 'encoded')}")
     size = readings.samples * readings.sample_bytes
     gain = readings.rate("encoded", 1.0) / readings.rate()

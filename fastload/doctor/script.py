@@ -7,7 +7,6 @@ import contextlib
 import io
 import os
 import sys
-import threading
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,8 +87,3 @@ def local_rank() -> int:
     """The rank of this process on its machine, as torchrun says it; 0 for a process alone."""
     text = os.environ.get("LOCAL_RANK", "")
     return int(text) if text.isdigit() else 0
-
-
-def is_main_thread() -> bool:
-    """Whether this is the thread that Python began with."""
-    return threading.current_thread() is threading.main_thread()

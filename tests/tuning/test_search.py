@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.tuning.plan import Measurements
+from fastload.tuning.decide import decide
+from fastload.tuning.plan import Measurements, Plan
 from fastload.tuning.search import Candidate, next_candidate, why_alone
 from tests.tuning.simulation import GRID, Machine, alone, limits, searched
 
@@ -41,6 +43,13 @@ def published(noise: float = 0.0) -> Machine:
 
 def test_published_curve_of_workers_is_climbed_to_its_top():
     assert searched(published()).best.num_workers == 6
+
+
+def test_plan_of_the_published_curve_says_what_it_gains():
+    plan = decide(searched(published()).measured)
+    assert plan.num_workers.value == 6
+    assert plan.predicted_gain == pytest.approx(120 / 45)
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 def test_published_curve_is_climbed_through_noise():
