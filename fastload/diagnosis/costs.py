@@ -12,8 +12,7 @@ MOST_WORKERS = 32
 
 WORKERS_A_CPU = 4
 """So many workers for each CPU are advised at most, eight where there are few CPUs: processes that mostly
-wait still
-wake each other up."""
+wait still wake each other up."""
 
 WORKER_START_S = 0.02
 """What starting a worker takes: a fork of a process that has imported torch (measured)."""

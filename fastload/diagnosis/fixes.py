@@ -196,7 +196,9 @@ def _small_fixes(measured: Measurements) -> Iterator[Fix]:
     started_s = startup_s(measured)
     if times.num_workers == 0 or total_s <= 0:
         return
-    busy_s = sum(process.cpu_s + process.blocked_s for process in times.loading)
+    # One process warms up once.
+    warming_s = measured.warming_s * (1 - 1 / max(1, len(times.loading)))
+    busy_s = sum(process.cpu_s + process.blocked_s for process in times.loading) - warming_s
     yield Fix(
         "no workers",
         "DataLoader(…, num_workers=0)",

@@ -12,8 +12,8 @@ SMALL_SHARED_MEMORY = 64 << 20
 
 FEW_OPEN_FILES = 4096
 """Below this a training comes to the end of its descriptors: torch's file_descriptor strategy takes one
-for each
-tensor on its way, h5py and LMDB one for each shard and worker (pytorch 973). Distributions give 1024."""
+for each tensor on its way, h5py and LMDB one for each shard and worker (pytorch 973). Distributions give
+1024."""
 
 
 def limits_of(measured: Measurements) -> Iterator[str]:

@@ -96,8 +96,7 @@ class Decoding:
         height: Of the images as they are stored, in pixels, on average.
         width: The same.
         shrunk_s: What decoding takes of images that were shrunk to `shrunk_side` before; None where they
-        are no
-            larger.
+            are no larger.
         shrunk_side: The shorter side of these, in pixels.
         is_photographic: Whether most of the files are JPEGs.
     """
@@ -170,6 +169,7 @@ class Measurements:
         loading: What the processes that load were seen doing, while they made batches.
         training: What the training process's main thread was seen doing.
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
+        warming_s: How much longer the first batches took that each process made than its later ones, in all.
         training_cpu_s: The CPU time of the training process, loading left out, in all.
         training_delayed_s: How long its main thread was ready to run and no CPU was free.
         slow: The samples that were seen taking longest.
@@ -188,6 +188,7 @@ class Measurements:
     loading: tuple[Seen, ...] = ()
     training: tuple[Seen, ...] = ()
     sending_cpu_s: float = 0.0
+    warming_s: float = 0.0
     training_cpu_s: float | None = None
     training_delayed_s: float = 0.0
     slow: tuple[SlowSample, ...] = ()

@@ -85,8 +85,7 @@ def work_of(measured: Measurements, blocked_s: float) -> Work:
     decode_s = scale * spent(measured.loading, "load", "decode")
     transform_s = scale * spent(measured.loading, "transform")
     # Waits that were not seen as reading hide in calls that read and decode at once, and in mapped memory:
-    # but
-    # a transform may sleep as well, and what it was seen doing is its own.
+    # but a transform may sleep as well, and what it was seen doing is its own.
     hidden_s = max(0.0, blocked_s - read_s - transform_s)
     hidden_s = min(hidden_s, decode_s)
     return Work(

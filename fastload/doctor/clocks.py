@@ -12,8 +12,7 @@ class ThreadClock:
     """The clocks of the thread that makes it.
 
     /proc's `schedstat` counts the time in run queues, in nanoseconds (the kernel's sched-stats.rst). Where
-    there
-    is none, that time is 0.
+    there is none, that time is 0.
     """
 
     def __init__(self) -> None:

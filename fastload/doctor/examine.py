@@ -16,7 +16,7 @@ from fastload.doctor.activities import Frame
 from fastload.doctor.data import count_of, encoding_of, files_of
 from fastload.doctor.decodings import measure_decoding
 from fastload.doctor.gpu import GpuWatch
-from fastload.doctor.loads import LoadLog, as_seen
+from fastload.doctor.loads import LoadLog, as_seen, warming_s
 from fastload.doctor.machine import cpus_of, limits_of
 from fastload.doctor.records import LoaderRecord, slow_samples
 from fastload.doctor.script import Ending, run_script
@@ -141,6 +141,7 @@ def _measure(
         sending_cpu_s=sum(max(0.0, log.process_cpu_s - log.cpu_s) for log in logs)
         if settings["num_workers"]
         else 0.0,
+        warming_s=warming_s(logs),
         training_cpu_s=record.training_cpu_s,
         training_delayed_s=record.training_delayed_s,
         slow=slow_samples(logs),

@@ -37,6 +37,7 @@ class LoadLog:
         cpu_s: The CPU time of it.
         delayed_s: How much of it no CPU was free.
         process_cpu_s: The CPU time of the whole process from the first batch to the last.
+        first_s: What the first batch took.
         seen: Seconds by (activity, place).
         slow: Seconds by sample.
         watching_cpu_s: The CPU time of looking, which is not the loader's.
@@ -48,6 +49,7 @@ class LoadLog:
     cpu_s: float = 0.0
     delayed_s: float = 0.0
     process_cpu_s: float = 0.0
+    first_s: float = 0.0
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     slow: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     watching_cpu_s: float = 0.0
@@ -83,6 +85,19 @@ class LoadLog:
             self._first_cpu_s = began_cpu_s
         self.process_cpu_s = max(0.0, time.process_time() - self._first_cpu_s - self.watching_cpu_s)
 
+    def note_batch(self, busy_s: float, samples: int) -> None:
+        """Notes what making a batch took.
+
+        Args:
+            busy_s: In seconds.
+            samples: How many samples it holds.
+        """
+        if not self.batches:
+            self.first_s = busy_s
+        self.batches += 1
+        self.samples += samples
+        self.busy_s += busy_s
+
     def times(self) -> LoadTimes:
         """What making the batches took."""
         all_s = sum(self.seen.values())
@@ -102,6 +117,7 @@ class LoadLog:
                 self.cpu_s,
                 self.delayed_s,
                 self.process_cpu_s,
+                self.first_s,
             ],
             "seen": [[*key, seconds] for key, seconds in list(self.seen.items())],
             "slow": list(self._slowest().items()),
@@ -123,6 +139,21 @@ class LoadLog:
         # A copy: the thread that looks may add to it.
         top = sorted(self.slow.copy().items(), key=lambda item: -item[1])[:_MOST_SLOW]
         return dict(top)
+
+
+def warming_s(logs: Sequence[LoadLog]) -> float:
+    """How much longer the processes' first batches took than their later ones, all together.
+
+    Code, allocators and forked memory are cold in them.
+
+    Args:
+        logs: One of each process.
+    """
+    later = sum(log.batches - 1 for log in logs if log.batches)
+    if not later:
+        return 0.0
+    later_s = sum(log.busy_s - log.first_s for log in logs) / later
+    return sum(max(0.0, log.first_s - later_s) for log in logs if log.batches)
 
 
 def as_seen(seconds: dict[tuple[str, str], float]) -> tuple[Seen, ...]:
@@ -161,11 +192,9 @@ def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
             began_cpu_s = time.process_time()
             began, cpu_s, delayed_s = time.perf_counter(), clock.cpu_s(), clock.delayed_s()
             batch = original(self, possibly_batched_index)
-            log.busy_s += time.perf_counter() - began
+            log.note_batch(time.perf_counter() - began, count_in(possibly_batched_index))
             log.cpu_s += clock.cpu_s() - cpu_s
             log.delayed_s += clock.delayed_s() - delayed_s
-            log.batches += 1
-            log.samples += count_in(possibly_batched_index)
             log.note_process(began_cpu_s)
             return batch
 

@@ -27,10 +27,10 @@ Phase = Literal["starting", "waiting", "stepping", "outside"]
 
 @dataclass(slots=True)
 class LoaderRecord:
-    """What was noted of one loader.
+    """What was noted of one loader, while it loaded with one number of workers.
 
     Attributes:
-        name: A short one of its own.
+        name: A short one of the loader's own.
         loader: The loader's settings, by name.
         dataset: Its dataset.
         phase: What the training is doing with it now.
@@ -64,6 +64,19 @@ class LoaderRecord:
     def total_s(self) -> float:
         """All the time that the training spent on it."""
         return self.first_wait_s + self.waiting_s + self.stepping_s
+
+    def take_over(self, record: LoaderRecord) -> None:
+        """Goes on in the place of a record of the same loader, whose number of workers has changed.
+
+        What is being waited for is the first batch of the new workers: it counts as their start.
+
+        Args:
+            record: What has been noted in until now.
+        """
+        self._at, self._cpu_s, self._delayed_s = record._at, record._cpu_s, record._delayed_s
+        self.phase, record.phase = record.phase, "outside"
+        self._is_first = True
+        self.epochs += 1
 
     def begin_start(self) -> None:
         """An epoch begins: its iterator is being made."""

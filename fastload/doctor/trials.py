@@ -69,9 +69,8 @@ def try_model(model: nn.Module | None, inputs: tuple[Any, ...]) -> tuple[ModelTr
     """Trains a copy of the model on the batch that it was given, as it is and in other ways, in turns.
 
     The copy's gradients and its optimizer (plain SGD) are its own; the random states are put back. What
-    does not
-    work, for want of memory or because the model does not allow it, is left out, and so are models whose step
-    takes longer than a second.
+    does not work, for want of memory or because the model does not allow it, is left out, and so are models
+    whose step takes longer than a second.
 
     Args:
         model: The model; None: nothing is tried.

@@ -1,8 +1,7 @@
 """Watching the loaders of this process: what is put in the place of a few of torch's functions, for a while.
 
 The loader that the training chose is the one that is measured: torch's own, or any subclass. Batches,
-their order
-and the random states stay as they were.
+their order and the random states stay as they were.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ class Watcher:
         seconds: End it so many seconds after the first batch; None: never.
         is_above: Whether a frame is one of those that lead to the script.
 
-    Attributes:
-        records: The loaders that gave batches, in the order of their first.
     """
 
     def __init__(
@@ -60,7 +57,6 @@ class Watcher:
         seconds: float | None = None,
         is_above: Callable[[Frame], bool] = lambda frame: False,
     ) -> None:
-        self.records: list[LoaderRecord] = []
         self._folder = folder
         self._steps = steps
         self._seconds = seconds
@@ -68,8 +64,9 @@ class Watcher:
         self._thread = threading.get_ident()
         self._clock = ThreadClock()
         # Weakly: a loader that the training lets go of must end its workers, and its place may be another's.
-        self._by_iterator: WeakKeyDictionary[Any, LoaderRecord] = WeakKeyDictionary()
-        self._by_loader: WeakKeyDictionary[Any, LoaderRecord] = WeakKeyDictionary()
+        self._by_iterator: WeakKeyDictionary[Any, _Ways] = WeakKeyDictionary()
+        self._by_loader: WeakKeyDictionary[Any, _Ways] = WeakKeyDictionary()
+        self._ways: list[_Ways] = []
         self._current: LoaderRecord | None = None
         self._first_at: float | None = None
         self._handed = 0
@@ -106,6 +103,11 @@ class Watcher:
             if self._current is not None:
                 self._current.close_step(self._clock)
 
+    @property
+    def records(self) -> list[LoaderRecord]:
+        """What was noted of each loader: of one that tunes itself, with the workers that it had longest."""
+        return [max(ways.records.values(), key=lambda record: record.total_s) for ways in self._ways]
+
     def logs_of(self, record: LoaderRecord) -> list[LoadLog]:
         """What the loader's workers have written so far."""
         logs = []
@@ -124,35 +126,34 @@ class Watcher:
             return original(loader)
         if self._current is not None:
             self._current.close_step(self._clock)
-        record = self._record_of(loader)
+        ways = self._ways_of(loader)
+        record = ways.record
         record.begin_start()
-        before = os.environ.get(LOADER_VARIABLE)
-        os.environ[LOADER_VARIABLE] = record.name
-        try:
-            iterator = original(loader)
-        finally:
-            record.end_start()
-            if before is None:
-                os.environ.pop(LOADER_VARIABLE, None)
-            else:
-                os.environ[LOADER_VARIABLE] = before
-        self._by_iterator[iterator] = record
+        with _workers_named(ways.name):
+            try:
+                iterator = original(loader)
+            finally:
+                record.end_start()
+        self._by_iterator[iterator] = ways
         return iterator
 
     def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        record = self._by_iterator.get(iterator)
-        if record is None or threading.get_ident() != self._thread:
+        ways = self._by_iterator.get(iterator)
+        if ways is None or threading.get_ident() != self._thread:
             return original(iterator)
+        record = ways.record
         if self._current is not None and self._current is not record:
             self._current.close_step(self._clock)
         self._stop_if_enough()
         self._current = record
         record.ask(self._clock)
         try:
-            batch = original(iterator)
+            with _workers_named(ways.name) if ways.is_tuned else contextlib.nullcontext():
+                batch = original(iterator)
         except BaseException:
             record.end()
             raise
+        record = self._current = ways.now(iterator)
         record.hand(batch, self._clock)
         self._handed += 1
         if self._first_at is None:
@@ -170,16 +171,12 @@ class Watcher:
                 self._current.close_step(self._clock)
             raise Enough
 
-    def _record_of(self, loader: Any) -> LoaderRecord:
+    def _ways_of(self, loader: Any) -> _Ways:
         known = self._by_loader.get(loader)
         if known is None:
-            settings = {name: getattr(loader, name, None) for name in _SETTINGS}
-            settings["is_fastload"] = type(loader).__module__.startswith("fastload.")
-            settings["device"] = str(getattr(loader, "device", None) or "")
-            settings["epoch_samples"] = _epoch_samples(loader)
-            known = LoaderRecord(f"loader{len(self.records)}", settings, loader.dataset)
+            known = _Ways(f"loader{len(self._ways)}", loader)
             self._by_loader[loader] = known
-            self.records.append(known)
+            self._ways.append(known)
         return known
 
     def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
@@ -190,6 +187,64 @@ class Watcher:
         inner = [frame for frame in begun if not frame.file.startswith(_OWN_FOLDER)]
         index = index_in(stack_of(self._thread)) if record.phase == "waiting" else None
         record.notice(inner, seconds, index, _has_device())
+
+
+class _Ways:
+    """What was noted of one loader, by the number of its workers: fastload's changes that itself.
+
+    Args:
+        name: A short one of its own.
+        loader: The loader.
+
+    Attributes:
+        name: See above.
+        is_tuned: Whether the number of workers may change.
+        records: By the number of workers.
+        record: That of the present number.
+    """
+
+    def __init__(self, name: str, loader: Any) -> None:
+        self.name = name
+        settings = {name: getattr(loader, name, None) for name in _SETTINGS}
+        settings["num_workers"] = int(settings["num_workers"] or 0)
+        self.is_tuned = settings["is_fastload"] = type(loader).__module__.startswith("fastload.")
+        settings["device"] = str(getattr(loader, "device", None) or "")
+        settings["epoch_samples"] = _epoch_samples(loader)
+        self.record = LoaderRecord(name, settings, loader.dataset)
+        self.records = {settings["num_workers"]: self.record}
+
+    def now(self, iterator: Any) -> LoaderRecord:
+        """The record of how an iterator loads by now.
+
+        Args:
+            iterator: The loader's.
+        """
+        before = self.record
+        clock = getattr(iterator, "clock", None)
+        if clock is None or clock.num_workers == before.loader["num_workers"]:
+            return before
+        if clock.num_workers not in self.records:
+            settings = {"num_workers": clock.num_workers, "prefetch_factor": clock.prefetch_factor}
+            self.records[clock.num_workers] = LoaderRecord(
+                self.name, {**before.loader, **settings}, before.dataset
+            )
+        self.record = self.records[clock.num_workers]
+        self.record.take_over(before)
+        return self.record
+
+
+@contextlib.contextmanager
+def _workers_named(name: str) -> Iterator[None]:
+    """Lets workers that start meanwhile know whose they are."""
+    before = os.environ.get(LOADER_VARIABLE)
+    os.environ[LOADER_VARIABLE] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(LOADER_VARIABLE, None)
+        else:
+            os.environ[LOADER_VARIABLE] = before
 
 
 def _epoch_samples(loader: Any) -> int | None:

@@ -35,6 +35,9 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
     Args:
         loader: The DataLoader.
         start: What it begins with.
+
+    Attributes:
+        clock: Of the epoch.
     """
 
     def __init__(self, loader: Any, start: Start) -> None:
@@ -45,9 +48,9 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._finish = view.finish
         sums = np.zeros(FIELDS)
         self._ledger = Ledger(sums)
-        self._clock = start.clock
+        self.clock = start.clock
         self._loading = _LoadingAlone(start.clock, sums)
-        self._clock.begin(0, None, self._loading)
+        self.clock.begin(0, None, self._loading)
         view.collate_fn = _NotedCollate(view.make, self._ledger)
         super().__init__(view)
         if view.is_seeded:
@@ -65,13 +68,13 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
     def _next_data(self) -> Any:
-        self._clock.ask()
+        self.clock.ask()
         batch = self._next_batch()
-        self._clock.hand(batch)
+        self.clock.hand(batch)
         return batch
 
     def _next_batch(self) -> Any:
-        if 0.0 < self._clock.latest_wait_s < WORTH_ASKING_S:
+        if 0.0 < self.clock.latest_wait_s < WORTH_ASKING_S:
             return self._made()
         ledger = self._ledger
         ledger.begin()
@@ -95,7 +98,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._progress.done += 1
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
-        return batch if self._device is None else arrived(batch, self._device, self._finish, self._clock)
+        return batch if self._device is None else arrived(batch, self._device, self._finish, self.clock)
 
 
 class _LoadingAlone:

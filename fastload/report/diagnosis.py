@@ -25,8 +25,7 @@ def diagnosis_document(
     Args:
         title: What was examined.
         parts: For each loader, or each split: its name, the diagnosis, the measurements. The first one's
-        verdict
-            is the document's.
+            verdict is the document's.
         footer: How it came about.
     """
     if not parts:
