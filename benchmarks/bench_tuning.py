@@ -3,7 +3,7 @@
 Nine trainings, each an epoch of one to a few seconds: tiny raw images, photos as files and in three
 encodings, transforms in Python, samples that are waited for, a slow step, a tiny dataset.
 
-For each, every cell of the grid (0 to 6 workers, prefetch_factor 1, 2, 4 and 8) loads one epoch. Then
+For each, every cell of the grid (0 to 6 workers, prefetch_factor 1 to 8) loads one epoch. Then
 the three best cells, torch's default (no workers) and a tuned loader that has settled take turns, five
 times: one epoch each, workers' start included. Best is the fastest of the three by its median, which in a
 noisy machine is the luckiest too. The first epochs are those of loaders made anew, with no plan kept.
@@ -22,7 +22,7 @@ from _harness import identified, options_of, progress, publish_json, work_folder
 from _tuning_jobs import Job, epoch_s, jobs, loader_of, without_kept_plans
 
 _WORKERS = range(7)
-_PREFETCHES = (1, 2, 4, 8)
+_PREFETCHES = range(1, 9)
 _FINALISTS = 3
 
 # So many epochs a search may take: short ones hold one trial each.
@@ -43,7 +43,7 @@ def main() -> None:
         "first epoch",
     ]  # fmt: skip
     setting = {
-        "grid": "0 to 6 workers × prefetch_factor 1, 2, 4, 8",
+        "grid": "0 to 6 workers × prefetch_factor 1 to 8",
         "page cache": "warm",
         "runs": options.runs,
     }

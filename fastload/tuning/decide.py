@@ -10,10 +10,14 @@ from fastload.tuning.search import (
     best_candidate,
     most_workers,
     next_candidate,
+    prefetch_of,
     why_alone,
 )
 
 _SAID = "as you said"
+
+# Starting workers is worth a word where it takes such a share of an epoch.
+_WORTH_SAYING = 0.05
 
 # Page-locking a batch is another copy of it, which faster transfers have to make up for.
 _WORTH_PINNING = 1.2
@@ -33,7 +37,7 @@ def decide(measured: Measurements, origin: str = "measured in this run") -> Plan
         num_workers=workers,
         prefetch_factor=_prefetch_factor(measured, best, int(workers.value)),
         pin_memory=_pin_memory(measured),
-        persistent_workers=_persistent_workers(measured, int(workers.value)),
+        persistent_workers=_persistent_workers(measured, best, int(workers.value)),
         cache=_cache(measured),
         measured=measured,
         is_settled=not is_measuring and ("num_workers" in measured.said or next_candidate(measured) is None),
@@ -70,9 +74,13 @@ def _prefetch_factor(measured: Measurements, best: Candidate, workers: int) -> C
         return Choice(said, _SAID)
     if not workers:
         return Choice(None, "there are no workers")
-    if best.prefetch_factor > DEFAULT_PREFETCH:
-        return Choice(best.prefetch_factor, "measured: fewer batches in advance leave the training waiting")
-    return Choice(DEFAULT_PREFETCH, "torch's default: more batches in advance were not faster, or not needed")
+    if best.prefetch_factor == DEFAULT_PREFETCH:
+        reason = "torch's default: more batches in advance were not faster, or not needed"
+    elif "num_workers" not in measured.said and best.prefetch_factor == prefetch_of(measured, workers):
+        reason = f"{workers * best.prefetch_factor} batches under way hide that some take longer than others"
+    else:
+        reason = "measured: fewer batches in advance leave the training waiting"
+    return Choice(best.prefetch_factor, reason)
 
 
 def _pin_memory(measured: Measurements) -> Choice:
@@ -89,14 +97,20 @@ def _pin_memory(measured: Measurements) -> Choice:
     return Choice(gain >= _WORTH_PINNING, reason)
 
 
-def _persistent_workers(measured: Measurements, workers: int) -> Choice:
+def _persistent_workers(measured: Measurements, best: Candidate, workers: int) -> Choice:
     if "persistent_workers" in measured.said:
         return Choice(measured.said["persistent_workers"], _SAID)
     if not workers:
         return Choice(False, "there are no workers")
     starting = workers * measured.limits.start_s
     reason = f"starting {workers} workers takes {starting:.2g} s an epoch, and shows them your latest dataset"
-    return Choice(False, reason)
+    if measured.alone is None or measured.batches is None:
+        return Choice(False, reason)
+    share = starting / (starting + measured.batches * _seconds(measured, best))
+    if share < _WORTH_SAYING:
+        return Choice(False, reason)
+    advice = "where that never changes between epochs, persistent_workers=True saves it"
+    return Choice(False, f"{reason}: {share:.0%} of its time; {advice}")
 
 
 def _cache(measured: Measurements) -> Choice:

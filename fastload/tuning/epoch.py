@@ -9,7 +9,6 @@ loaded by the training process, and workers are not tried again.
 from __future__ import annotations
 
 import itertools
-import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
 from fastload.tuning.footprint import Footprint
 from fastload.tuning.search import Candidate
 from fastload.tuning.tuner import Tuner
-from fastload.tuning.window import Window
+from fastload.tuning.window import Beginning, Window
 
 # A settled plan is compared with what happens so many batches, and seconds, at a time.
 _WATCHED_BATCHES = 64
@@ -49,6 +48,8 @@ class TunedIterator(SingleProcessIterator):
         self._current: WorkersIterator | None = None
         self._leaving: WorkersIterator | None = None
         self._started = 0
+        # When workers were last started while nobody else loaded: what it takes them to begin is measured.
+        self._beginning: Beginning | None = None
         # How batches are loaded, and since which.
         self._setting, self._changed_at = Candidate(0, 0), 0
         # Whether the next batch is to show what loading does to the dataset.
@@ -77,7 +78,7 @@ class TunedIterator(SingleProcessIterator):
         return next(self._order.rest)
 
     def _next_batch(self) -> Any:
-        if self._clock.batches >= self._due:
+        if self.clock.batches >= self._due:
             self._decide()
         while True:
             source = self._leaving or self._current
@@ -163,7 +164,11 @@ class TunedIterator(SingleProcessIterator):
     def _note(self) -> None:
         """Tells the tuner what the window showed."""
         if self._tuner.is_alone_known:
-            self._tuner.note_trial(self._window.trial(self._setting))
+            trial = self._window.trial(self._setting)
+            self._tuner.note_trial(trial)
+            if self._beginning is not None:
+                self._tuner.note_start(self._beginning.seconds(self._window, trial) / self._started)
+                self._beginning = None
         else:
             alone = self._window.alone()
             self._tuner.note_alone(self._loader, alone)
@@ -177,7 +182,7 @@ class TunedIterator(SingleProcessIterator):
         elif candidate.num_workers and not self._tuner.is_checked:
             # One more batch without workers, to see what loading it does to the dataset.
             self._is_checking = self._is_to_go_on = True
-            self._due = self._clock.batches + 1
+            self._due = self.clock.batches + 1
         else:
             self._go_to(candidate)
 
@@ -190,8 +195,8 @@ class TunedIterator(SingleProcessIterator):
         self._begin_to_watch()
 
     def _begin_to_watch(self) -> None:
-        self._window = Window(self._clock, self._clock.batches)
-        self._due = self._clock.batches + _WATCHED_BATCHES
+        self._window = Window(self.clock, self.clock.batches)
+        self._due = self.clock.batches + _WATCHED_BATCHES
 
     def _watch(self) -> None:
         """Begins the search anew where batches take much longer than they did when the plan was made."""
@@ -212,7 +217,7 @@ class TunedIterator(SingleProcessIterator):
         if not self._is_measuring:
             return
         self._is_measuring = False
-        if self._clock.batches and not self._is_to_go_on:
+        if self.clock.batches and not self._is_to_go_on:
             if not self._setting.num_workers:
                 self._note()
             elif not self._changed_at:
@@ -226,21 +231,22 @@ class TunedIterator(SingleProcessIterator):
     def _go_to(self, candidate: Candidate) -> None:
         """Loads what comes next in another way."""
         workers, prefetch = candidate
+        self._beginning = None
         if not workers:
             if self._current is not None:
                 self._current.end_soon()
                 self._leaving, self._current = self._current, None
-            elif self._leaving is None and self._clock.num_workers:
+            elif self._leaving is None and self.clock.num_workers:
                 self._loads_alone()
         elif self._current is not None and workers <= self._started:
             self._current.steer(workers, prefetch)
         elif not self._has_started(candidate):
             self._settle()
             return
-        self._setting, self._changed_at = candidate, self._clock.batches
+        self._setting, self._changed_at = candidate, self.clock.batches
         # What is in flight was asked for before; then each worker has its first batch to make.
-        first = self._clock.batches + len(self._order.sent) + max(1, workers)
-        self._window = Window(self._clock, first)
+        first = self.clock.batches + len(self._order.sent) + max(1, workers)
+        self._window = Window(self.clock, first)
         self._due = self._window.due(workers)
 
     def _has_started(self, candidate: Candidate) -> bool:
@@ -255,7 +261,7 @@ class TunedIterator(SingleProcessIterator):
         seeds = torch.Generator().manual_seed(int(self._base_seed))
         # They are told what to make when they are steered; before, each of them would be given some.
         start = self._start._replace(setting=setting, seeds=seeds, order=iter(()))
-        begun = time.perf_counter()
+        beginning = Beginning(self.clock)
         try:
             with warnings.catch_warnings():
                 # That forking a process with threads is dangerous: the first batch is watched for that.
@@ -264,8 +270,9 @@ class TunedIterator(SingleProcessIterator):
         except Exception as error:
             self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
             return False
-        self._tuner.note_start((time.perf_counter() - begun) / number)
+        beginning.note_made()
         if self._leaving is None:
+            self._beginning = beginning
             self._progress.rebase(self._progress.position, 0)
         self._loader_to_draw = None
         if not workers._timeout:
@@ -277,7 +284,7 @@ class TunedIterator(SingleProcessIterator):
 
     def _loads_alone(self) -> None:
         self._loading.begin()
-        self._clock.begin(0, None, self._loading)
+        self.clock.begin(0, None, self._loading)
 
     def _leave(self) -> None:
         """Goes over from workers that have handed out all that they had been asked for."""

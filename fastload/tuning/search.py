@@ -17,8 +17,11 @@ from fastload.tuning.plan import Alone, Measurements, Trial
 # Below this share of time spent waiting there is nothing to gain worth a process: the training is the limit.
 _NO_WAIT = 0.02
 
-# A candidate this much slower than the best is out; what is nearer is measured again.
+# A candidate this much slower than the best is out; what is nearer is measured again. One or two windows
+# may be off by a quarter.
 _NEAR = 0.08
+_DOUBTFUL = 0.25
+_SURE = 3
 
 # So often each of the best candidates is measured: one window alone is off by 5 %, and seldom by 10 %.
 _WINDOWS = 5
@@ -37,6 +40,11 @@ _CLEARLY = 1.5
 # How much longer a batch took than its CPU time at the most counts: 16 workers a CPU wait for a network.
 _MOST_WAITS_PER_CPU = 16
 
+# Twice as many workers as the CPUs can serve are tried; more only while the most gain so much over fewer.
+_TWICE = 2
+_PAYS = 1.15
+_FEWER = 0.75
+
 # A worker may load that much faster than the training process, which has other things to do.
 _FASTER_IN_A_WORKER = 1.2
 
@@ -45,7 +53,12 @@ _PREFETCH_GAIN = 1.04
 
 # torch's own default.
 DEFAULT_PREFETCH = 2
-_PREFETCHES = (4, 8)
+
+# Numbers of workers are compared with so many batches under way, as far as memory allows: with fewer, what is
+# compared is how they hide each other's long batches (two workers with two batches each in advance are
+# up to 28 % slower than with four, measured; beyond eight batches nothing was gained).
+_UNDER_WAY = 8
+_MOST_PREFETCH = 8
 
 
 class Candidate(NamedTuple):
@@ -66,11 +79,9 @@ def next_candidate(measured: Measurements) -> Candidate | None:
     untried = untried_candidate(measured)
     if untried is not None:
         return untried
-    prefetch = _prefetch(measured)
-    known = _by_workers(measured, prefetch)
-    again = _to_measure_again(measured, known)
+    again = _to_measure_again(measured, _by_workers(measured))
     if again is not None:
-        return Candidate(again, prefetch if again else 0)
+        return _with_prefetch(measured, again)
     return _next_prefetch(measured)
 
 
@@ -80,17 +91,19 @@ def untried_candidate(measured: Measurements) -> Candidate | None:
     Args:
         measured: What is known; of it `alone` has to be.
     """
-    alone, prefetch = measured.alone, _prefetch(measured)
+    alone = measured.alone
     assert alone is not None
-    known = _by_workers(measured, prefetch)
+    known = _by_workers(measured)
     if not known:
-        return Candidate(first_workers(measured), prefetch)
+        return _with_prefetch(measured, first_workers(measured))
     best = min(known, key=lambda workers: _cost_s(measured, known[workers]))
     if batch_s(known[best]) <= alone.step_s * (1 + _NO_WAIT):
         return None
     for workers in _neighbours(best, most_workers(measured)):
-        if workers not in known and _may_be_better(workers, best, known, alone):
-            return Candidate(workers, prefetch)
+        if workers in known or _are_too_many(measured, workers, best, known):
+            continue
+        if _may_be_better(workers, best, known, alone):
+            return _with_prefetch(measured, workers)
     return None
 
 
@@ -119,17 +132,35 @@ def first_workers(measured: Measurements) -> int:
     """How many workers to try first: enough for the training's pace, as many as the CPUs can serve."""
     alone = measured.alone
     assert alone is not None
-    # While a batch waits for a disk or a network, its CPU is free for another worker.
-    waits = min(_MOST_WAITS_PER_CPU, 1 + alone.load_blocked_s / max(alone.load_cpu_s, 1e-9))
-    useful = math.ceil(measured.limits.cpus * waits - 0.25)
     needed = math.ceil(alone.load_s / max(alone.step_s, 1e-9)) + 1
-    return max(1, min(useful, needed, most_workers(measured)))
+    return max(1, min(_useful_workers(measured, alone), needed, most_workers(measured)))
+
+
+def _useful_workers(measured: Measurements, alone: Alone) -> int:
+    """How many workers the CPUs can serve: while a batch waits for a disk or a network, its CPU is free."""
+    waits = min(_MOST_WAITS_PER_CPU, 1 + alone.load_blocked_s / max(alone.load_cpu_s, 1e-9))
+    return math.ceil(measured.limits.cpus * waits - 0.25)
 
 
 def most_workers(measured: Measurements) -> int:
-    """The most workers that may be tried with the prefetch_factor in force."""
-    limits = measured.limits
-    return max(0, min(limits.most_workers, limits.most_batches // (_prefetch(measured) + 1)))
+    """The most workers that may be tried, with as few batches in advance as there may be."""
+    limits, said = measured.limits, measured.said.get("prefetch_factor")
+    prefetch = DEFAULT_PREFETCH if said is None else int(said)
+    return max(0, min(limits.most_workers, limits.most_batches // (prefetch + 1)))
+
+
+def prefetch_of(measured: Measurements, workers: int) -> int:
+    """The prefetch_factor with which so many workers are compared with others.
+
+    Args:
+        measured: What is known.
+        workers: How many load; 0: it is 0.
+    """
+    said = measured.said.get("prefetch_factor")
+    if said is not None or not workers:
+        return int(said) if said is not None and workers else 0
+    allowed = measured.limits.most_batches // workers - 1
+    return max(DEFAULT_PREFETCH, min(math.ceil(_UNDER_WAY / workers), allowed))
 
 
 def best_candidate(measured: Measurements) -> Candidate:
@@ -152,10 +183,15 @@ def best_candidate(measured: Measurements) -> Candidate:
     return min(near)
 
 
+def _least_prefetch(measured: Measurements, workers: int) -> int:
+    """What a search for the prefetch_factor begins with: where workers were said, with torch's default."""
+    return DEFAULT_PREFETCH if "num_workers" in measured.said else prefetch_of(measured, workers)
+
+
 def _best_prefetch(measured: Measurements, workers: int) -> Candidate:
     """The smallest prefetch_factor after which no larger one gained enough, for a number of workers."""
     best = Candidate(workers, DEFAULT_PREFETCH if workers else 0)
-    for prefetch in _PREFETCHES:
+    for prefetch in _more(best.prefetch_factor):
         candidate = Candidate(workers, prefetch)
         if not _trials(measured, candidate) or not _trials(measured, best):
             break
@@ -172,15 +208,10 @@ def batch_s(trials: Iterable[Trial]) -> float:
 def _cost_s(measured: Measurements, trials: list[Trial]) -> float:
     """Seconds a batch, with its share of what beginning an epoch takes.
 
-    That is starting the workers, then the wait for the first batch: all of them make one at once, and share
-    the CPUs.
+    Each worker has to be started, to open the dataset, and to get its memory warm, while all share the CPUs.
     """
-    alone, workers = measured.alone, trials[0].num_workers
-    if not workers or alone is None:
-        return batch_s(trials)
-    filling = max(alone.load_s, workers * alone.load_cpu_s / measured.limits.cpus)
-    beginning = workers * measured.limits.start_s + filling
-    return batch_s(trials) + beginning / (measured.batches or math.inf)
+    beginning_s = trials[0].num_workers * measured.limits.start_s
+    return batch_s(trials) + beginning_s / (measured.batches or math.inf)
 
 
 def _most_saved_s(measured: Measurements, alone: Alone) -> float:
@@ -191,17 +222,21 @@ def _most_saved_s(measured: Measurements, alone: Alone) -> float:
     return batches * (alone.batch_s - at_best)
 
 
-def _prefetch(measured: Measurements) -> int:
-    """The prefetch_factor with which numbers of workers are compared."""
-    said = measured.said.get("prefetch_factor")
-    return DEFAULT_PREFETCH if said is None else int(said)
+def _with_prefetch(measured: Measurements, workers: int) -> Candidate:
+    return Candidate(workers, prefetch_of(measured, workers))
 
 
-def _by_workers(measured: Measurements, prefetch: int) -> dict[int, list[Trial]]:
-    """The trials of each number of workers."""
+def _more(prefetch: int) -> list[int]:
+    """What to try beside a prefetch_factor."""
+    doubled = [prefetch * 2, prefetch * 4]
+    return [factor for factor in doubled if factor <= _MOST_PREFETCH]
+
+
+def _by_workers(measured: Measurements) -> dict[int, list[Trial]]:
+    """The trials of each number of workers, with what they are compared with in advance."""
     known: dict[int, list[Trial]] = {}
     for trial in measured.trials:
-        if trial.num_workers and trial.prefetch_factor == prefetch:
+        if trial.num_workers and trial.prefetch_factor == prefetch_of(measured, trial.num_workers):
             known.setdefault(trial.num_workers, []).append(trial)
     return known
 
@@ -223,6 +258,15 @@ def _neighbours(best: int, most: int) -> list[int]:
     return [number for number in dict.fromkeys(inside) if number != best]
 
 
+def _are_too_many(measured: Measurements, workers: int, best: int, known: dict[int, list[Trial]]) -> bool:
+    """Whether the CPUs cannot serve so many workers, and no trial says that they can."""
+    assert measured.alone is not None
+    if workers <= max(_TWICE * _useful_workers(measured, measured.alone), best):
+        return False
+    fewer = [batch_s(trials) for number, trials in known.items() if number <= _FEWER * best]
+    return not fewer or min(fewer) < batch_s(known[best]) * _PAYS
+
+
 def _may_be_better(workers: int, best: int, known: dict[int, list[Trial]], alone: Alone) -> bool:
     """Whether that is not ruled out: by what workers can do at all, or by what lies between."""
     if alone.load_s / workers > batch_s(known[best]) * _FASTER_IN_A_WORKER:
@@ -236,9 +280,11 @@ def _to_measure_again(measured: Measurements, known: dict[int, list[Trial]]) -> 
     costs = {workers: _cost_s(measured, trials) for workers, trials in known.items()}
     fastest = min(costs.values())
     assert measured.alone is not None
-    counts = {
-        workers: len(known[workers]) for workers, cost in costs.items() if cost * (1 - _NEAR) <= fastest
-    }
+    counts = {}
+    for workers, cost in costs.items():
+        count = len(known[workers])
+        if cost * (1 - (_NEAR if count >= _SURE else _DOUBTFUL)) <= fastest:
+            counts[workers] = count
     without = [trial for trial in measured.trials if not trial.num_workers]
     seconds = batch_s(without) if without else measured.alone.batch_s
     if seconds <= fastest * (1 + 2 * _NEAR if without else _CLEARLY):
@@ -257,7 +303,8 @@ def next_prefetch(measured: Measurements, workers: int) -> Candidate | None:
         workers: How many load.
     """
     before: list[Trial] = []
-    for prefetch in (DEFAULT_PREFETCH, *_PREFETCHES):
+    least = _least_prefetch(measured, workers)
+    for prefetch in (least, *_more(least)):
         candidate = Candidate(workers, prefetch)
         trials = _trials(measured, candidate)
         if before and workers * (prefetch + 1) > measured.limits.most_batches:

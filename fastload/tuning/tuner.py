@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import statistics
 import weakref
 from typing import Any
 
@@ -63,6 +64,7 @@ class Tuner:
         self._is_settled = "num_workers" in said
         self._reopenings = 0
         self._trials_s = 0.0
+        self._starts_s: list[float] = []
         #: Whether it is known what loading does to the dataset.
         self.is_checked = False
         self._measuring: weakref.ref[Any] | None = None
@@ -122,9 +124,9 @@ class Tuner:
 
     def note_alone(self, loader: Any, alone: Alone) -> None:
         """Takes note of what a batch takes without workers."""
+        self.note_limits(limits_of(loader, alone.batch_bytes))
         self._change(
             alone=alone,
-            limits=limits_of(loader, alone.batch_bytes),
             has_cuda=_uses_cuda(),
             pinning_gain=_pinning_gain(alone.batch_bytes) if self._may_pin() else None,
         )
@@ -183,11 +185,13 @@ class Tuner:
 
     def note_limits(self, limits: Limits) -> None:
         """Takes note of what the loader may take."""
-        self._change(limits=limits)
+        start_s = statistics.median(self._starts_s) if self._starts_s else limits.start_s
+        self._change(limits=dataclasses.replace(limits, start_s=start_s))
 
     def note_start(self, seconds: float) -> None:
-        """Takes note of what starting a worker takes, in seconds."""
-        self._change(limits=dataclasses.replace(self._measured.limits, start_s=seconds))
+        """Takes note of what starting a worker took, in seconds."""
+        self._starts_s.append(seconds)
+        self.note_limits(self._measured.limits)
 
     def stuck_s(self) -> float:
         """After how many seconds without a first batch workers are taken to be stuck."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import time
 
 from fastload.clock import StepClock
 from fastload.timing import LoadTimes
 from fastload.tuning.plan import Alone, Trial
 from fastload.tuning.search import Candidate
 
-# A window lasts that long, in seconds, and so many batches of each worker: they come in turns.
+# A window lasts that long, in seconds, and so many batches of each worker: they come in turns, and so it
+# ends with a turn.
 _WINDOW_S = 0.25
-_BATCHES_A_WORKER = 2
+_BATCHES_A_WORKER = 3
 _LEAST_BATCHES = 4
 
 # Without workers, one batch that takes as long as this is enough: more of them would be time lost.
@@ -26,6 +28,36 @@ _UNUSUAL = 5.0
 _NOTHING = LoadTimes(0, 0, 0.0, 0.0, 0.0, 0.0)
 
 
+class Beginning:
+    """What starting workers takes: from being forked until each of them has made a first batch.
+
+    It is seen in how much later those batches come than as many do later on.
+
+    Args:
+        clock: The epoch's.
+    """
+
+    def __init__(self, clock: StepClock) -> None:
+        self._batches, self._seconds = clock.batches, _elapsed_s(clock)
+        self._at = time.perf_counter()
+        self._unseen_s = 0.0
+
+    def note_made(self) -> None:
+        """The processes have been started: before an epoch's first batch no wait holds what that took."""
+        if not self._batches:
+            self._unseen_s = time.perf_counter() - self._at
+
+    def seconds(self, window: Window, trial: Trial) -> float:
+        """What it took.
+
+        Args:
+            window: The first one after it.
+            trial: What that showed.
+        """
+        taken_s = self._unseen_s + window.begun_s - self._seconds
+        return max(0.0, taken_s - (window.first - self._batches) * trial.batch_s)
+
+
 class Window:
     """What the latest batches took.
 
@@ -36,12 +68,13 @@ class Window:
 
     Attributes:
         clock: See above.
+        first: See above.
     """
 
     def __init__(self, clock: StepClock, first: int) -> None:
         self.clock = clock
-        self._first = first
-        self._begun_s = clock.seconds() if clock.batches >= first else None
+        self.first = first
+        self._begun_at_s = clock.seconds() if clock.batches >= first else None
         self._loaded: tuple[LoadTimes, ...] = ()
 
     def due(self, workers: int) -> int:
@@ -52,17 +85,17 @@ class Window:
         """
         done = self._done
         if done < 0:
-            return self._first
-        if self._begun_s is None:
-            self._begun_s = self.clock.seconds()
+            return self.first
+        if self._begun_at_s is None:
+            self._begun_at_s = self.clock.seconds()
             self._loaded = self.clock.loading() if not workers else ()
         least = self._least(workers)
         if not workers and done < least:
             return self.clock.batches + 1
         if done < least:
-            return self._first + least
-        left = (_WINDOW_S / max(self.seconds(), 1e-9) - 1) * done
-        return self.clock.batches + max(1, min(done, int(left)))
+            return self.first + least
+        left = max(1, min(done, int((_WINDOW_S / max(self.seconds(), 1e-9) - 1) * done)))
+        return self.clock.batches + left + -(done + left) % max(1, workers)
 
     def is_over(self, workers: int) -> bool:
         """Whether it has lasted long enough to tell.
@@ -76,13 +109,18 @@ class Window:
             return True
         return done >= self._least(workers) and (done >= _MOST_BATCHES or self.seconds() >= _WINDOW_S)
 
+    @property
+    def begun_s(self) -> float:
+        """How long the epoch had lasted when it began, in seconds."""
+        return self.clock.first_wait_s + (self._begun_at_s or 0.0)
+
     def seconds(self) -> float:
         """How long it has lasted."""
-        return 0.0 if self._begun_s is None else self.clock.seconds() - self._begun_s
+        return 0.0 if self._begun_at_s is None else self.clock.seconds() - self._begun_at_s
 
     @property
     def _done(self) -> int:
-        return self.clock.batches - self._first
+        return self.clock.batches - self.first
 
     def whole_epoch(self, setting: Candidate) -> Trial:
         """What the whole epoch shows, its first wait included, where it was loaded in one way."""
@@ -120,3 +158,8 @@ class Window:
 
     def _least(self, workers: int) -> int:
         return max(_LEAST_BATCHES, _BATCHES_A_WORKER * workers)
+
+
+def _elapsed_s(clock: StepClock) -> float:
+    """How long an epoch has lasted, in seconds, up to its latest batch."""
+    return clock.first_wait_s + clock.seconds()

@@ -8,7 +8,7 @@ import pytest
 from fastload import Cache
 from fastload.cache.limits import Limits
 from tests.cache.programs import plenty
-from tests.dataset.test_batches import packed, photos, thumbnails  # noqa: F401
+from tests.dataset.conftest import packed, photos, thumbnails  # noqa: F401
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
-from tests.dataset.test_batches import PIPELINES, TINY_PIPELINES, check_against_plain, filled
+from tests.dataset.pipelines import PIPELINES, TINY_PIPELINES
+from tests.dataset.plainly import check_against_plain, filled
 from tests.images.pictures import exif, file_of, photo
 
 # Every pipeline; and every encoding, where what is done while decoding differs.

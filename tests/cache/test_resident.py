@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from fastload.cache.resident import Resident, device_room
-from tests.dataset.test_batches import MEAN, STD, filled
+from tests.dataset.pipelines import MEAN, STD
+from tests.dataset.plainly import filled
 
 SEED = 7
 INDICES = [39, 0, 3, 3, 21, 17]

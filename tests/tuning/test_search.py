@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fastload.tuning.decide import decide
 from fastload.tuning.plan import Measurements, Plan
-from fastload.tuning.search import Candidate, next_candidate, why_alone
+from fastload.tuning.search import Candidate, next_candidate, prefetch_of, why_alone
 from tests.tuning.simulation import GRID, Machine, alone, limits, searched
 
 
@@ -119,12 +119,49 @@ def test_workers_slower_than_none_in_a_noisy_run_are_not_taken():
 
 
 def test_more_batches_in_advance_where_that_ends_waits():
+    # As many workers as CPUs, and 16 batches under way.
     machine = Machine(
-        lambda workers, prefetch: {0: 0.1, 2: 0.06, 4: 0.052, 8: 0.0515}[prefetch if workers else 0],
+        lambda workers, prefetch: (0.06 if workers * prefetch < 16 else 0.052) if workers else 0.1,
         alone(0.09, step_s=0.01),
+        limits(most_workers=2),
+    )
+    assert searched(machine).best == (2, 8)
+
+
+def test_few_workers_are_compared_with_as_many_batches_under_way_as_many_workers():
+    # With four batches under way, jitter leaves a quarter of the time unused, whoever makes them.
+    machine = Machine(
+        lambda workers, prefetch: (0.05 if workers * prefetch >= 8 else 0.065) if workers > 1 else 0.1,
+        alone(0.1),
         limits(),
     )
-    assert searched(machine).best.prefetch_factor == 4
+    assert searched(machine).best == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("workers", "most_batches", "expected"),
+    [
+        (0, 1000, 0),
+        (1, 1000, 8),
+        (2, 1000, 4),
+        (3, 1000, 3),
+        (4, 1000, 2),
+        (9, 1000, 2),
+        (2, 8, 3),
+        (2, 6, 2),
+    ],
+)
+def test_eight_batches_are_under_way_where_there_is_room(workers, most_batches, expected):
+    assert prefetch_of(Measurements({}, limits(most_batches=most_batches)), workers) == expected
+
+
+def test_workers_that_take_longer_to_begin_than_they_save_in_an_epoch_are_not_taken():
+    # 100 batches: 1 s without workers; two save 0.4 s of it, and take 0.5 s to begin, as was measured.
+    machine = Machine(
+        lambda workers, prefetch: 0.006 if workers else 0.01, alone(0.0099), limits(start_s=0.25)
+    )
+    assert searched(machine, batches=100).best == (0, 0)
+    assert searched(machine, batches=1000).best.num_workers == 2
 
 
 def test_prefetch_factor_that_was_said_is_never_changed():
