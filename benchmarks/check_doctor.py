@@ -9,7 +9,6 @@ quota) has no real gain.
 Run it on a machine that nothing else keeps busy: as root, with fuse3, or the slow disks are left out.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from _circumstances import machine, versions
+from _harness import identified, options_of, progress, publish_json
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.doctor.places import place_of
@@ -27,35 +26,48 @@ from tests.doctor.situations import APPLIED, SITUATIONS, TRAIN, Situation, make_
 
 _WITHIN = 0.25
 
+# Of each turn.
+_STEPS = 120
+
 # Starting workers takes a second where they have to open a packed dataset: not to be measured here.
 _LONG_EPOCH = ["--samples", "6000"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=3, help="turns of each side")
-    parser.add_argument("--steps", type=int, default=120, help="of each turn")
-    parser.add_argument("--only", default="", help="situations whose name holds this")
-    parser.add_argument("--json", metavar="FILE")
-    given = parser.parse_args()
+    only = {"metavar": "TEXT", "default": "", "help": "situations whose name holds this"}
+    given = options_of(__doc__, only=only)
+    steps = 20 if given.smoke else _STEPS
     rows = []
     with tempfile.TemporaryDirectory() as root:
         folders = make_folders(Path(root))
         for situation in SITUATIONS:
             if given.only in situation.name:
-                row = examined(situation, folders, given.runs, given.steps)
+                row = examined(situation, folders, given.runs, steps)
                 rows.append(row)
-                print(told(row), flush=True)
+                progress(told(row))
     ran = [row for row in rows if "skipped" not in row]
     checked = [row for row in ran if row.get("gain")]
     near = [row for row in checked if abs(row["gain"] / row["predicted"] - 1) <= _WITHIN]
     right = sum(row["verdict"] == row["truth"] for row in ran)
-    print(f"{right} of {len(ran)} verdicts right; {len(near)} of {len(checked)} gains within 25 %")
-    if given.json:
-        content = {"machine": machine(), "versions": versions(), "rows": rows}
-        Path(given.json).write_text(json.dumps(content, indent=1) + "\n")
+    progress(f"{right} of {len(ran)} verdicts right; {len(near)} of {len(checked)} gains within 25 %")
+    heads = ["situation", "truth", "verdict", "first fix", "predicted gain", "real gain"]
+    question = "Is the doctor right, and does its first fix gain what it predicts?"
+    content = {
+        **identified("doctor", question, {"runs": given.runs, "steps": steps}, {}),
+        "tables": [],
+        "rows": [],
+        "missing": [],
+        "situations": rows,
+        "grids": [{"heads": heads, "rows": [cells(row) for row in rows]}],
+    }
+    publish_json(content, given)
+
+
+def cells(row: dict) -> list[str]:
+    if "skipped" in row:
+        return [row["name"], row["truth"], "–", "–", "–", "–"]
+    shown = [f"{row[name]:.2f}" if row.get(name) else "–" for name in ("predicted", "gain")]
+    return [row["name"], row["truth"], row["verdict"], row["fix"], *shown]
 
 
 def told(row: dict) -> str:

@@ -22,7 +22,7 @@ from fastload.errors import OptionError
 from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
 from fastload.machine import affine_cpus, cpu_quota
 from fastload.timing import EpochTimes
-from fastload.tuning.caching import LoaderCache
+from fastload.tuning.caching import LoaderCache, asks_for_device, why_not_resident
 from fastload.tuning.epoch import TunedIterator
 from fastload.tuning.plan import Alone, Plan
 from fastload.tuning.prefetching import PrefetchTuner
@@ -131,8 +131,7 @@ class DataLoader(_Base[_T_co]):
         self._obeyed: Plan | None = None
         self._prefetching: PrefetchTuner | None = None
         self._clock = StepClock()
-        place = self._device if self._device is not None or device is None else torch.device("cpu")
-        self._kept = None if cache is None else LoaderCache(cache, place)
+        self._kept: LoaderCache | None = None
         self._epochs = 0
         self._is_beginning = False
         self._progress: resume.Progress | None = None
@@ -161,8 +160,12 @@ class DataLoader(_Base[_T_co]):
             in_order=in_order,
         )
         self.generator = generator
+        if cache is not None:
+            self._kept = self._cache_of(cache)
         if self._is_tuned:
             self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        elif "prefetch_factor" not in self._said and self.prefetch_factor is not None:
+            self.prefetch_factor = Unsaid(self.prefetch_factor)
 
     if not TYPE_CHECKING:
 
@@ -189,6 +192,11 @@ class DataLoader(_Base[_T_co]):
 
     def _begin(self, iterate: Callable[[], Any]) -> Any:
         """Begins an epoch with the iterator that `iterate()` returns."""
+        if self._said_since():
+            self._is_tuned = "num_workers" not in self._said
+            self._tuner = self._obeyed = self._prefetching = None
+        if self._is_tuned:
+            self._follow_plan()
         resumed, self._loaded = self._loaded, None
         if resumed is not None:
             self._prepare(resumed)
@@ -207,10 +215,34 @@ class DataLoader(_Base[_T_co]):
             raise
         finally:
             self._is_beginning = False
+        if not isinstance(self._iterator, WorkersIterator):
+            # torch would begin the next epoch with it, and only workers can live on.
+            self._iterator = None
         self._progress.users_state = None
         if self._later_epochs is not None:
             self._later_epochs = became
         return iterator
+
+    def _said_since(self) -> bool:
+        """Takes note of what the user has set in the attributes since; says whether that is anything."""
+        values = {
+            name: getattr(self, name)
+            for name in ("num_workers", "prefetch_factor", "pin_memory")
+            if name not in self._said
+        }
+        new = said(**values)
+        self._said.update(new)
+        return bool(new)
+
+    def _follow_plan(self) -> None:
+        """Shows in the attributes how the next epoch begins, before torch looks at them."""
+        tuner = self._tuned_by()
+        tuner.open(self)
+        if not tuner.is_settled:
+            # What another loader, or an earlier search, came to is no longer what is done.
+            self.num_workers, self._iterator = UNSAID, None
+        elif self._obeyed is not tuner.plan:
+            self.obey(tuner.plan)
 
     def _noted(self, progress: resume.Progress) -> resume.Progress:
         """Readies what an epoch is drawn from."""
@@ -281,9 +313,9 @@ class DataLoader(_Base[_T_co]):
         self._obeyed = plan
         if self._is_tuned:
             self.num_workers = Unsaid(plan.num_workers.value)
-            if "prefetch_factor" not in self._said:
-                prefetch = plan.prefetch_factor.value
-                self.prefetch_factor = None if prefetch is None else Unsaid(prefetch)
+        if "prefetch_factor" not in self._said:
+            prefetch = plan.prefetch_factor.value
+            self.prefetch_factor = None if prefetch is None else Unsaid(prefetch)
         if "pin_memory" not in self._said:
             self.pin_memory = Unsaid(plan.pin_memory.value)  # type: ignore[assignment]
 
@@ -331,15 +363,11 @@ class DataLoader(_Base[_T_co]):
         setting = Setting(self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers)
         seeds = self._worker_seeds(self._progress)
         start = Start(self._progress, self._device, seeds, self._clock, setting)
-        if self._is_tuned:
-            self._tuned_by().open(self)
         resident = self._opened_cache()
         if resident is not None:
-            return ResidentIterator(self, start._replace(setting=Setting(0, None)), resident)
+            return ResidentIterator(self, start._replace(setting=Setting(0, None), reads=False), resident)
         if self._is_tuned:
             tuner = self._tuned_by()
-            if tuner.is_settled and self._obeyed is not tuner.plan:
-                self.obey(tuner.plan)
             # Workers that live on are torch's business, once it is settled how many they are.
             if not (tuner.is_settled and self.persistent_workers and self.num_workers):
                 return TunedIterator(self, start._replace(setting=tuner.setting()), tuner)
@@ -368,10 +396,18 @@ class DataLoader(_Base[_T_co]):
             self._kept.decide(self.dataset, alone)
             self._tuned_by().note_cache(self._kept.choice)
 
+    def _cache_of(self, asked: str | Cache) -> LoaderCache:
+        is_elsewhere = self._device is not None or self.device is None
+        return LoaderCache(
+            asked, self._device if is_elsewhere else torch.device("cpu"), why_not_resident(self)
+        )
+
     def _opened_cache(self) -> Resident | None:
         """The dataset on the device, if it lies there, with every cache opened that can be by now."""
         if self._kept is None:
-            return None
+            if not asks_for_device(self.dataset):
+                return None
+            self._kept = self._cache_of("device")
         tuner = self._tuned_by()
         self._kept.open(self.dataset)
         tuner.note_cache(self._kept.choice)

@@ -37,7 +37,8 @@ class CacheReadings:
         samples: How many there are.
         sample_bytes: What is stored of one, on average.
         decoded_bytes: Its pixels, on average.
-        disk_samples_per_s: F: read in random order from the disk itself, not from the page cache.
+        disk_samples_per_s: F: read in random order from the disk itself, not from the page cache; 0 where
+            that could not be measured.
         memory_bytes_per_s: How fast memory is copied.
         prepare_samples_per_s: P: decoded and transformed from encoded bytes, by all workers.
         prepare_decoded_samples_per_s: P': the same from pixels; None where pixels cannot be kept, or it is
@@ -126,6 +127,8 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
     """
     if readings.is_in_memory:
         return CacheChoice(None, None, 0.0, "no cache: the dataset lies in memory already (tmpfs)")
+    if readings.disk_samples_per_s <= 0:
+        return CacheChoice(None, None, 0.0, "no cache: the disk could not be measured")
     if (on_device := _on_device(readings)) is not None:
         return on_device
     room = readings.room_bytes or readings.tmpfs_room_bytes

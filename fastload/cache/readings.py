@@ -67,12 +67,13 @@ def gather(
     if pixels is None and measured.step_samples_per_s is not None and extent.can_be_decoded:
         pixels = prepare("decoded")
     room = limits.room()
-    in_tmpfs = tmpfs_room(os.fspath(cache.folder or DEFAULT_PARENT)) if can_keep() else 0
+    folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
+    in_tmpfs = tmpfs_room(folder) if can_keep() else 0
     return CacheReadings(
         samples=samples,
         sample_bytes=extent.size_bytes("encoded") / samples,
         decoded_bytes=extent.size_bytes("decoded") / samples,
-        disk_samples_per_s=disk.bytes_per_s / max(1.0, extent.stored_bytes / samples) or 1e-9,
+        disk_samples_per_s=disk.bytes_per_s / max(1.0, extent.stored_bytes / samples),
         memory_bytes_per_s=_memory_bytes_per_s(),
         prepare_samples_per_s=rate,
         prepare_decoded_samples_per_s=pixels,

@@ -188,7 +188,8 @@ class PackedDataset(ImageDataset):
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
         digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
         return Extent(
-            identity=f"packed {os.path.realpath(records.folder)} {digest}",
+            # What was kept unchecked is for those who do not want it checked.
+            identity=f"packed {os.path.realpath(records.folder)} {digest} {records.verify == 'never'}",
             samples=count,
             stored_bytes=manifest.size_bytes,
             decoded_bytes=int(decoded_bytes),

@@ -37,6 +37,7 @@ class Start(NamedTuple):
         clock: Stops the time of waits and steps.
         setting: How batches are loaded.
         order: The rest of the epoch's order, where another iterator has begun it.
+        reads: Whether samples are read; else nothing is asked of the disk in advance.
         watch: Called with a WorkersIterator after its first batch, and then when as many batches have been
             handed out as it returned; None: never.
     """
@@ -47,4 +48,5 @@ class Start(NamedTuple):
     clock: StepClock
     setting: Setting
     order: Iterator[Any] | None = None
+    reads: bool = True
     watch: Callable[[Any], int] | None = None

@@ -59,6 +59,7 @@ class View:
         self.is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
         sampler = loader._index_sampler
         self._is_sent = start.setting.num_workers > 0
+        self._reads = start.reads
         if self.stateful is not None:
             self.dataset: Any = self.stateful
         elif self.is_seeded:
@@ -79,7 +80,8 @@ class View:
         if not self.is_seeded:
             return self._sent(sampler)
         iterator = self._iterator
-        prefetch = prefetcher(self._loader.dataset) if self._loader._auto_collation else None
+        is_read_ahead = self._reads and self._loader._auto_collation
+        prefetch = prefetcher(self._loader.dataset) if is_read_ahead else None
         return self._sent(SeededSampler(sampler, lambda: transform_seed(iterator()), prefetch))
 
     def _sent(self, sampler: Any) -> Any:

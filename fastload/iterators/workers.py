@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,12 +43,15 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     Attributes:
         clock: Of the epoch.
+        patience_s: After how many seconds of waiting for a batch to give up; None: never.
     """
 
     clock: StepClock
+    patience_s: float | None
 
     def __init__(self, loader: Any, start: Start) -> None:
         self._process = os.getpid()
+        self.patience_s = None
         # Tasks to have outstanding, once `steer` has said how many.
         self._target: int | None = None
         self._watch = start.watch
@@ -176,6 +180,17 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             super()._try_put_index()
             if self._send_idx == sent:
                 return
+
+    def _get_data(self) -> Any:
+        if self.patience_s is None:
+            return super()._get_data()
+        end_s = time.perf_counter() + self.patience_s
+        while time.perf_counter() < end_s:
+            # Waits for a few seconds, and raises if a worker has died.
+            is_here, data = self._try_get_data()
+            if is_here:
+                return data
+        raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
 
     def _next_data(self) -> Any:
         self.clock.ask()

@@ -6,17 +6,20 @@ through Subset and ConcatDataset, and tells them what to do.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data._utils.collate import default_collate
 
 from fastload.cache.options import Cache, cache_of
 from fastload.cache.readings import Measured
 from fastload.cache.resident import Resident, device_room
 from fastload.dataset.images import ImageDataset
 from fastload.errors import OptionError
-from fastload.machine import usable_cpus
+from fastload.machine import local_ranks, usable_cpus
+from fastload.transport.filling import fills_batches
 from fastload.tuning.plan import Alone, Choice
 
 
@@ -26,6 +29,7 @@ class LoaderCache:
     Args:
         asked: As the loader was told.
         device: Where batches go, if anywhere.
+        why_not_resident: Why batches cannot be made on the device, as a clause; "" if they can.
 
     Attributes:
         resident: The dataset on the device; None where it is not kept there.
@@ -35,9 +39,10 @@ class LoaderCache:
         OptionError: There is no such cache.
     """
 
-    def __init__(self, asked: str | Cache, device: torch.device | None) -> None:
+    def __init__(self, asked: str | Cache, device: torch.device | None, why_not_resident: str) -> None:
         self._asked = cache_of(asked)
         self._device = device
+        self._why_not_resident = why_not_resident
         self._is_decided = False
         self.resident: Resident | None = None
         self.choice = Choice(asked if isinstance(asked, str) else asked.kind, "as you said")
@@ -58,6 +63,7 @@ class LoaderCache:
         """
         if self._asked.kind != "auto" and not self._is_decided:
             self._use(dataset, Measured())
+            self._is_decided = True
 
     def decide(self, dataset: Any, alone: Alone | None) -> None:
         """Decides by what was measured.
@@ -68,10 +74,10 @@ class LoaderCache:
                 with what all CPUs can prepare.
         """
         if self.waits_for_measurements:
-            self._use(dataset, _measured(alone, self._device))
+            self._use(dataset, self._measured(alone))
+        self._is_decided = True
 
     def _use(self, dataset: Any, measured: Measured) -> None:
-        self._is_decided = True
         parts = _parts(dataset)
         if not parts:
             needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
@@ -83,14 +89,39 @@ class LoaderCache:
             self._load(parts, dataset)
             return
         reports = [part.use_cache(self._asked, measured) for part in parts]
-        self.choice = Choice(reports[0].kind, reports[0].reason)
         if reports[0].kind == "device":
-            self._load(parts, dataset)
+            try:
+                self._load(parts, dataset)
+            except OptionError:
+                # It is no such dataset, as is found out by loading it: what is best besides?
+                self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
+            return
+        self.choice = Choice(reports[0].kind, reports[0].reason)
+
+    def _measured(self, alone: Alone | None) -> Measured:
+        """What a loader knows: what all CPUs can prepare of bytes in memory, and what the models take."""
+        device, room = self._device, None
+        if device is not None and device.type == "cuda" and not self._why_not_resident:
+            room = device_room(device)
+        if alone is None:
+            return Measured(device_room_bytes=room)
+        cpu_s = max(alone.load_cpu_s, 1e-9) / alone.batch_size
+        step_s = max(alone.step_s, 1e-9) / alone.batch_size
+        # The ranks of a machine share its CPUs and its disk, and each has a model.
+        return Measured(
+            prepare_samples_per_s=usable_cpus() / cpu_s,
+            step_samples_per_s=local_ranks() / step_s,
+            device_room_bytes=room,
+        )
 
     def _load(self, parts: list[ImageDataset], dataset: Any) -> None:
         """Loads the dataset onto the device."""
         if self._device is None:
             raise OptionError('cache="device" needs to know which: say device="cuda" too')
+        if self._why_not_resident:
+            raise OptionError(
+                f'cache="device" makes batches by itself, and {self._why_not_resident}: use cache="ram"'
+            )
         inner = dataset
         while type(inner) is Subset:
             inner = inner.dataset
@@ -116,13 +147,25 @@ def _parts(dataset: Any) -> list[ImageDataset]:
     return []
 
 
-def _measured(alone: Alone | None, device: torch.device | None) -> Measured:
-    """What a loader knows: what all CPUs can prepare of bytes in memory, and what the model takes."""
-    room = device_room(device) if device is not None and device.type == "cuda" else None
-    if alone is None:
-        return Measured(device_room_bytes=room)
-    cpu_s = max(alone.load_cpu_s, 1e-9) / alone.batch_size
-    step_s = max(alone.step_s, 1e-9) / alone.batch_size
-    return Measured(
-        prepare_samples_per_s=usable_cpus() / cpu_s, step_samples_per_s=1 / step_s, device_room_bytes=room
-    )
+def why_not_resident(loader: Any) -> str:
+    """Why a loader's batches cannot be made on its device, as a clause; "" if they can.
+
+    Args:
+        loader: The DataLoader.
+    """
+    if not loader._auto_collation:
+        return "this loader hands out samples (batch_size=None)"
+    if loader.collate_fn is not default_collate:
+        return "this loader has a collate_fn, which would not be called"
+    if not fills_batches(loader.dataset):
+        return "this dataset's own __getitem__ would not be called"
+    return ""
+
+
+def asks_for_device(dataset: Any) -> bool:
+    """Whether a dataset itself has been told to live on the device, which takes a loader.
+
+    Args:
+        dataset: A loader's.
+    """
+    return any(part.cached.kind == "device" for part in _parts(dataset))

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._C import _remove_worker_pids
 
 from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
+from fastload.resume import WORKERS, mixed
 from fastload.tuning.footprint import Footprint
 from fastload.tuning.search import Candidate
 from fastload.tuning.tuner import Tuner
@@ -65,8 +67,8 @@ class TunedIterator(SingleProcessIterator):
         self._due = 1 if self._is_measuring else _WATCHED_BATCHES
         if start.setting.num_workers:
             self._go_to(Candidate(start.setting.num_workers, start.setting.prefetch_factor or 0))
-            if not self._is_measuring:
-                self._begin_to_watch()
+        if not self._is_measuring:
+            self._begin_to_watch()
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
@@ -81,7 +83,8 @@ class TunedIterator(SingleProcessIterator):
         if self.clock.batches >= self._due:
             self._decide()
         while True:
-            source = self._leaving or self._current
+            # Not `or`: whether workers are true is their length, which a sampler may lack.
+            source = self._current if self._leaving is None else self._leaving
             try:
                 return self._next_alone() if source is None else self._next_of(source)
             except StopIteration:
@@ -113,8 +116,8 @@ class TunedIterator(SingleProcessIterator):
         if failure is not None:
             return self._instead_of(workers, failure, position)
         self._order.sent.popleft()
-        if not self._loader.timeout:
-            workers._timeout = 0  # a batch has come: these workers are not stuck
+        if self.clock.batches + 1 >= self._window.first:
+            workers.patience_s = None  # each has sent a batch: none of them is stuck
         return batch
 
     def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
@@ -148,13 +151,13 @@ class TunedIterator(SingleProcessIterator):
         """Looks at what was measured, and goes over to what is to be tried next."""
         if self._leaving is not None:
             self._due += 1
+        elif self._order.is_drawn:
+            self._due = _NEVER
         elif not self._is_measuring:
             self._watch()
         elif self._is_to_go_on:
             self._is_to_go_on = False
             self._go_on()
-        elif self._order.is_drawn:
-            self._due = _NEVER
         elif self._window.is_over(self._setting.num_workers):
             self._note()
             self._go_on()
@@ -219,7 +222,8 @@ class TunedIterator(SingleProcessIterator):
         self._is_measuring = False
         if self.clock.batches and not self._is_to_go_on:
             if not self._setting.num_workers:
-                self._note()
+                if self._has_loaded_alone:
+                    self._note()
             elif not self._changed_at:
                 # Too short an epoch for so many workers: it is what it is, their start included.
                 self._tuner.note_trial(self._window.whole_epoch(self._setting))
@@ -227,6 +231,15 @@ class TunedIterator(SingleProcessIterator):
         if self._tuner.may_settle():
             self._tuner.settle()
             self._loader.obey(self._tuner.plan)
+
+    @property
+    def _has_loaded_alone(self) -> bool:
+        """Whether the window holds a batch that the training process loaded, and nobody else."""
+        if self._current is not None or self._leaving is not None:
+            return False
+        return (
+            bool(self._window.batches) if self._tuner.is_alone_known else self.clock.loading()[0].batches > 0
+        )
 
     def _go_to(self, candidate: Candidate) -> None:
         """Loads what comes next in another way."""
@@ -248,6 +261,8 @@ class TunedIterator(SingleProcessIterator):
         first = self.clock.batches + len(self._order.sent) + max(1, workers)
         self._window = Window(self.clock, first)
         self._due = self._window.due(workers)
+        if self._current is not None:
+            self._current.patience_s = self._tuner.stuck_s()
 
     def _has_started(self, candidate: Candidate) -> bool:
         """Starts workers for a candidate, which take over from others; says whether that went well."""
@@ -258,25 +273,27 @@ class TunedIterator(SingleProcessIterator):
         setting = self._start.setting._replace(
             num_workers=number, prefetch_factor=candidate.prefetch_factor, persistent_workers=False
         )
-        seeds = torch.Generator().manual_seed(int(self._base_seed))
+        # Workers of the epoch's beginning have torch's seeds; later ones must not draw the same again.
+        seed = int(self._base_seed)
+        seed = mixed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
+        seeds = torch.Generator().manual_seed(seed)
         # They are told what to make when they are steered; before, each of them would be given some.
         start = self._start._replace(setting=setting, seeds=seeds, order=iter(()))
         beginning = Beginning(self.clock)
         try:
             with warnings.catch_warnings():
-                # That forking a process with threads is dangerous: the first batch is watched for that.
-                warnings.simplefilter("ignore")
+                # That forking a process with threads is dangerous: the first batches are watched for that.
+                warnings.filterwarnings("ignore", r".*fork\(\)")
                 workers = WorkersIterator(self._loader, start)
         except Exception as error:
             self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
             return False
         beginning.note_made()
+        _watch_for_deaths_while_waiting(workers)
         if self._leaving is None:
             self._beginning = beginning
             self._progress.rebase(self._progress.position, 0)
         self._loader_to_draw = None
-        if not workers._timeout:
-            workers._timeout = self._tuner.stuck_s()
         self._current, self._started = workers, number
         workers.go_on_with(self._order)
         workers.steer(*candidate)
@@ -337,6 +354,17 @@ class _Order:
         """Makes all indices that are owed the next ones to be drawn."""
         self.rest = itertools.chain(list(self.sent), self.rest)
         self.sent.clear()
+
+
+def _watch_for_deaths_while_waiting(workers: WorkersIterator) -> None:
+    """Lets a worker's death be noticed where batches are waited for, and nowhere else.
+
+    torch's handler of SIGCHLD raises it wherever the training happens to be, which nobody there expects who
+    has asked for no workers. While batches are waited for, torch looks every five seconds besides.
+    """
+    if workers._worker_pids_set:
+        _remove_worker_pids(id(workers))
+        workers._worker_pids_set = False
 
 
 def _line_of(error: Exception) -> str:

@@ -7,11 +7,14 @@ what the user said. What is no plan, or cannot be written, is as if it were not 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import sys
 import tempfile
+import types
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +96,20 @@ def described(value: Any, depth: int = 4) -> Any:
         return str(value)
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(value, type) or (callable(value) and not hasattr(kind, "__dict__")):
-        return name
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, types.FunctionType):
+        # Lambdas share a name; what they do is in their code.
+        code = value.__code__
+        numbers = [const for const in code.co_consts if isinstance(const, (int, float, str, bytes))]
+        body = zlib.crc32(code.co_code + repr((code.co_names, numbers)).encode())
+        return [value.__module__, value.__qualname__, body]
+    if isinstance(value, (types.MethodType, functools.partial)) and depth:
+        parts = (value.func, value.args, value.keywords) if isinstance(value, functools.partial) else ()
+        bound = (value.__func__, value.__self__) if isinstance(value, types.MethodType) else ()
+        return [name, [described(part, depth - 1) for part in (*parts, *bound)]]
+    if isinstance(value, types.BuiltinFunctionType):
+        return [name, value.__module__, value.__qualname__]
     if isinstance(value, (list, tuple)):
         inside = [described(each, depth - 1) for each in value[:16]] if depth else []
         return [name, len(value), inside]

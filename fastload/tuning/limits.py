@@ -64,13 +64,14 @@ def limits_of(loader: Any, batch_bytes: int) -> Limits:
         loader: The DataLoader.
         batch_bytes: Bytes of one batch.
     """
-    files, shared = open_files(), shared_memory()
+    files, shared, ranks = open_files(), shared_memory(), local_ranks()
+    available = available_memory_bytes()
     forks = _start_method(loader) == "fork"
     room = Room(
-        cpus=max(1, usable_cpus() // local_ranks()),
-        available_bytes=available_memory_bytes(),
+        cpus=max(1, usable_cpus() // ranks),
+        available_bytes=None if available is None else available // ranks,
         # Slots are anonymous memory, which is none of its business; without them torch's way is taken.
-        shared_bytes=None if shared is None or hasattr(os, "memfd_create") else shared.free_bytes,
+        shared_bytes=None if shared is None or hasattr(os, "memfd_create") else shared.free_bytes // ranks,
         descriptors=None if files is None else files.soft - files.used,
         forks=forks,
     )
@@ -111,9 +112,10 @@ def limits_in(room: Room, batch_bytes: int) -> Limits:
 
 def _start_method(loader: Any) -> str:
     context = loader.multiprocessing_context
-    if context is None:
-        context = multiprocessing.get_context()
-    return str(context.get_start_method())
+    if context is not None:
+        return str(context.get_start_method())
+    # Asked so that it is not fixed by this: the user may still set another.
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def _why_none(forks: bool) -> str:
@@ -134,7 +136,9 @@ def _may_import_main() -> bool:
     """Whether a new process could import the main module without doing its work a second time."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
-    if file is None or getattr(main, "__spec__", None) is not None:
+    spec = getattr(main, "__spec__", None)
+    # A package's `__main__.py` is left out by multiprocessing; `python -m package.train` is not.
+    if file is None or (spec is not None and spec.name.endswith(".__main__")):
         return True
     frame: FrameType | None = sys._getframe()
     while frame is not None:

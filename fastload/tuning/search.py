@@ -33,6 +33,9 @@ _MOST_TRIALS = 60
 # of noise in the median of five windows is as much (measured: 2 to 4 %).
 _SAME = 0.96
 
+# More workers than the CPUs can serve have to be that much faster: most of what they gain is noise.
+_SAME_BEYOND = 0.93
+
 # Loading without workers is measured again, late in the epoch, unless workers are that many times as fast:
 # what the first batches take is not what later ones do.
 _CLEARLY = 1.5
@@ -178,9 +181,10 @@ def best_candidate(measured: Measurements) -> Candidate:
     for candidate in seconds:
         seconds[candidate] = _cost_s(measured, _trials(measured, candidate))
     seconds.setdefault(alone, measured.alone.batch_s)
-    fastest = min(seconds.values())
-    near = [candidate for candidate, value in seconds.items() if value * _SAME <= fastest]
-    return min(near)
+    fastest = min(seconds, key=lambda candidate: seconds[candidate])
+    is_beyond = fastest.num_workers > _useful_workers(measured, measured.alone)
+    same = _SAME_BEYOND if is_beyond else _SAME
+    return min(candidate for candidate, value in seconds.items() if value * same <= seconds[fastest])
 
 
 def _least_prefetch(measured: Measurements, workers: int) -> int:

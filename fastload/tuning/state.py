@@ -7,6 +7,7 @@ author saw without them. Nothing of the dataset's own is called: no `__getstate_
 
 from __future__ import annotations
 
+import mmap
 import random
 import types
 import zlib
@@ -21,7 +22,9 @@ _MOST_OBJECTS = 5000
 # Elements of one container that are looked into, and, beyond, whose identities are compared.
 _MOST_ELEMENTS = 64
 _MOST_IDENTITIES = 100_000
+# Bytes of one array, and of all of them: 16 MiB take some 10 ms.
 _MOST_BYTES = 1 << 20
+_MOST_BYTES_IN_ALL = 16 << 20
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _OPAQUE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
@@ -37,6 +40,7 @@ def fingerprint(value: Any) -> int:
         value: The object.
     """
     digest = 0
+    left = _MOST_BYTES_IN_ALL
     seen: set[int] = set()
     stack = [value]
     while stack and len(seen) < _MOST_OBJECTS:
@@ -48,6 +52,9 @@ def fingerprint(value: Any) -> int:
             digest = _mixed(digest, id(part))
             continue
         seen.add(id(part))
+        if isinstance(part, np.ndarray) and (left := left - min(part.nbytes, _MOST_BYTES)) < 0:
+            digest = _mixed(digest, id(part))
+            continue
         digest = _mixed(digest, _own_digest(part))
         stack.extend(_parts(part))
     return digest
@@ -88,11 +95,18 @@ def _container_digest(part: Any) -> int:
 
 
 def _array_digest(array: Any) -> int:
-    if array.dtype.hasobject or array.nbytes == 0:
+    if array.dtype.hasobject or array.nbytes == 0 or _is_of_a_file(array):
         return id(array)
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat[: _MOST_BYTES // array.itemsize]
     step = max(1, array.nbytes // _MOST_BYTES)
     return zlib.crc32(np.ascontiguousarray(flat[::step]).view(np.uint8).data)
+
+
+def _is_of_a_file(array: Any) -> bool:
+    """Whether an array's bytes are mapped from a file: looking at them would read it, and may take long."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
 def _parts(part: Any) -> list[Any]:
@@ -114,9 +128,10 @@ def _parts(part: Any) -> list[Any]:
         held = {name: value for name, value in held.items() if not name.startswith("_")}
         held.pop("targets", None)
         held.pop("samples", None)
-    for slots in (vars(base).get("__slots__", ()) for base in kind.__mro__):
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            member = vars(kind).get(name)
+            member = vars(base).get(name)
             if isinstance(member, types.MemberDescriptorType):
                 try:
                     held[name] = member.__get__(part)

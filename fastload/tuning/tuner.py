@@ -15,7 +15,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastload.iterators import Setting
-from fastload.machine import identity, read_machine
+from fastload.machine import identity, local_ranks, read_machine
 from fastload.tuning import kept
 from fastload.tuning.decide import decide
 from fastload.tuning.limits import limits_of
@@ -249,6 +249,7 @@ class Tuner:
             return False
         self._reopenings += 1
         self._origin = "measured again in this run, because batches took longer than they had"
+        self._trials_s, self._starts_s = 0.0, []
         self._change(alone=None, trials=())
         if self._key is not None:
             kept.forget_plan(self._key)
@@ -291,6 +292,7 @@ def _parts(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
         "batch_size": loader.batch_size,
         "said": {name: kept.described(value) for name, value in said.items()},
         "context": kept.described(loader.multiprocessing_context),
+        "ranks": local_ranks(),
     }
 
 

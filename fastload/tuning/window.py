@@ -119,6 +119,11 @@ class Window:
         return 0.0 if self._begun_at_s is None else self.clock.seconds() - self._begun_at_s
 
     @property
+    def batches(self) -> int:
+        """How many batches it holds by now."""
+        return 0 if self._begun_at_s is None else max(0, self._done)
+
+    @property
     def _done(self) -> int:
         return self.clock.batches - self.first
 

@@ -192,3 +192,9 @@ def test_any_choice_fits_gains_and_says_why(given_readings):
     # No encoded cache where the disk feeds enough.
     if choice.form == "encoded" and choice.kind != "device":
         assert given_readings.disk_samples_per_s < given_readings.needed_samples_per_s
+
+
+def test_disk_that_could_not_be_measured_gets_no_cache():
+    choice = choose_cache(readings(disk_samples_per_s=0.0))
+    assert choice.kind is None
+    assert "could not be measured" in choice.reason

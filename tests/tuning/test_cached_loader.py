@@ -93,6 +93,22 @@ def test_epoch_on_the_device_is_resumed(folder):
     assert torch.equal(torch.cat([images for images, _ in again]), torch.cat(rest))
 
 
+def test_device_cache_that_a_dataset_asked_for_is_the_loaders(folder):
+    dataset = fastload.FolderDataset(folder / "photos", transform=TRANSFORM, cache="device")
+    loader = fastload.DataLoader(dataset, batch_size=8, device="cpu", num_workers=0)
+    assert len(epochs(loader)[0]) == 60
+    assert "pixels lie on cpu" in loader.plan.cache.reason
+
+
+def test_device_cache_beside_a_collate_fn_is_refused(folder):
+    options = {"batch_size": 8, "device": "cpu", "cache": "device"}
+    for said, reason in (({"collate_fn": list}, "collate_fn"), ({"batch_size": None}, "batch_size=None")):
+        loader = fastload.DataLoader(datasets(folder)[0], **{**options, **said})
+        for _ in range(2):
+            with pytest.raises(OptionError, match=reason):
+                iter(loader)
+
+
 def test_device_cache_without_a_device_says_what_to_say(folder):
     loader = fastload.DataLoader(datasets(folder)[0], cache="device")
     with pytest.raises(OptionError, match='say device="cuda" too'):

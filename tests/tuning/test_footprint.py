@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import OrderedDict, deque
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 import fastload
 from fastload.tuning.footprint import Footprint, moved_files, open_files
+from fastload.tuning.kept import described
 from fastload.tuning.state import fingerprint
 
 
@@ -130,3 +132,39 @@ def test_file_that_is_written_to_is_nobodys_business(tmp_path):
         log.write("x" * 100_000)
         log.flush()
         assert moved_files(before, open_files()) == []
+
+
+def test_mapped_file_is_not_read(tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(1000).tofile(path)
+    mapped = np.memmap(path, np.int64, "r+")
+    held = [mapped, np.arange(1000)]
+    before = fingerprint(held)
+    mapped[20] = 7
+    assert fingerprint(held) == before
+    held[1][20] = 7
+    assert fingerprint(held) != before
+
+
+def test_inherited_slots_are_looked_at():
+    class Counter:
+        __slots__ = ("count",)
+
+    class Special(Counter):
+        __slots__ = ()
+
+    special = Special()
+    special.count = 1
+    before = fingerprint(special)
+    special.count = 2
+    assert fingerprint(special) != before
+
+
+@pytest.mark.parametrize("make", [lambda step: lambda x: x + step, lambda step: functools.partial(max, step)])
+def test_functions_that_do_the_same_look_the_same_to_a_plan(make):
+    assert described(make(1)) == described(make(1))
+
+
+def test_functions_that_differ_have_plans_of_their_own():
+    functions = [lambda x: x + 1, lambda x: x + 2, lambda x: -x, max, min, functools.partial(max, 1)]
+    assert len({str(described(function)) for function in functions}) == len(functions)

@@ -48,7 +48,7 @@ class Uneven(Dataset[Any]):
     """Every sixteenth sample takes long; each tells which worker made it."""
 
     def __len__(self) -> int:
-        return 800
+        return 400
 
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(0.04 if index % 16 == 0 else 0.0005)
