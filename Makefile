@@ -20,8 +20,8 @@ venv: $(VENV)/.dev ## Make .venv with fastload (editable) and every tool that th
 demo: $(VENV)/.demo ## Pack a small made-up dataset, load it, show what it gained
 	$(BIN)/fastload demo $(ARGS)
 
-test: lint ## Check the code, then run the tests; skipped ones are listed with what they lack
-	$(BIN)/python -m pytest $(ARGS)
+test: lint ## Check the code, then run the tests, two at a time; skipped ones are listed with what they lack
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/ruff check .

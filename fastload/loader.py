@@ -294,7 +294,6 @@ class DataLoader(_Base[_T_co]):
             pin_memory=bool(self.pin_memory),
             persistent_workers=bool(self.persistent_workers),
             device="cpu" if self._device is None else self._device.type,
-            dataset=type(self.dataset).__name__,
             epoch_samples=self._epoch_samples(times.batch_size),
         )
         return diagnosis.of_epoch(times, setting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import traceback
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     """Examines, prints what was found, and ends as the script ended."""
     if options.html:
         _check_writable(options.html)
+        # Now: the script may change the working directory.
+        options.html = os.path.abspath(options.html)
     path = Path(os.path.expanduser(options.path))
     if path.suffix == ".py" and not path.is_dir():
         return _run_script(path, options)
@@ -109,11 +112,17 @@ def _tell(title: str, parts: list[Part], options: argparse.Namespace, notes: tup
         document = diagnosis_document(title, parts, notes)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(diagnosis_json(title, parts), end="")
+        print(_without_infinities(diagnosis_json(title, parts)))
     else:
         _print(title, parts, notes)
     if options.html:
         print(f"wrote {options.html}", file=sys.stderr)
+
+
+def _without_infinities(text: str) -> str:
+    """JSON that any program reads: what has no bound, or no value, is null in it."""
+    content = json.loads(text, parse_constant=lambda name: None)
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:

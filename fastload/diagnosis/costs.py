@@ -5,6 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fastload.diagnosis.extent import (
+    batch_samples,
+    epoch_batches,
+    goes_on,
+    made_samples,
+    seen_s,
+)
 from fastload.diagnosis.measurements import Activity, Measurements, Seen
 
 MOST_WORKERS = 32
@@ -14,8 +21,19 @@ WORKERS_A_CPU = 4
 """So many workers for each CPU are advised at most, eight where there are few CPUs: processes that mostly
 wait still wake each other up."""
 
-WORKER_START_S = 0.02
-"""What starting a worker takes: a fork of a process that has imported torch (measured)."""
+WORKER_START_S = 0.03
+"""What starting and ending a worker takes, where none was started yet: forks of a process that has imported
+torch took 15 to 45 ms of the training process (measured with two and eight workers on two CPUs)."""
+
+MOST_FORK_S = 0.045
+"""Of what starting a worker took, so much at most is the training process's, one worker after the other. What
+goes beyond is the worker's own, importing where it was spawned and opening its dataset, beside the others."""
+
+RECEIVING_S, RECEIVING_S_PER_BYTE = 0.4e-3, 0.1e-9
+SENDING_S, SENDING_S_PER_BYTE = 0.4e-3, 0.3e-9
+"""CPU time that a batch of two tensors takes the training process and the worker on its way through torch's
+own queue and shared memory, where there is no worker yet to be seen doing it. Measured on the jobs of
+benchmarks/bench_transport.py: some 0.25 ms a tensor on either side, and the first touch of shared pages."""
 
 ENOUGH = 0.97
 """Of the best throughput that any number of workers gives: the least number that gives so much is advised."""
@@ -34,7 +52,8 @@ class Costs:
         training_cpu_s: The CPU time of the training process, of all its threads.
         cpus: The CPUs' worth of time that all processes share.
         most_per_s: The samples a second that the storage gives at most, however many ask.
-        start_s: Starting one worker, in each epoch; 0 where workers live on.
+        fork_s: What each worker adds to the start of an epoch, one after the other; 0 where workers live on.
+        opening_s: What a worker then does by itself before its first batch, beside the others.
         epoch_samples: How many samples an epoch has.
     """
 
@@ -46,7 +65,8 @@ class Costs:
     training_cpu_s: float
     cpus: float
     most_per_s: float = math.inf
-    start_s: float = 0.0
+    fork_s: float = 0.0
+    opening_s: float = 0.0
     epoch_samples: float = math.inf
 
     def rate(self, workers: int) -> float:
@@ -62,12 +82,19 @@ class Costs:
             self.most_per_s,
         )
 
+    def start_s(self, workers: int) -> float:
+        """What starting so many workers takes, in each epoch."""
+        if not workers:
+            return 0.0
+        # As many open their datasets at a time as there are CPUs.
+        return self.fork_s * workers + self.opening_s * max(1.0, workers / max(1.0, self.cpus))
+
     def throughput(self, workers: int) -> float:
         """Samples a second over a whole epoch, the start of its workers included."""
         rate = self.rate(workers)
         if math.isinf(self.epoch_samples) or math.isinf(rate) or rate <= 0:
             return rate
-        return self.epoch_samples / (self.epoch_samples / rate + self.start_s * workers)
+        return self.epoch_samples / (self.epoch_samples / rate + self.start_s(workers))
 
     def best_workers(self) -> int:
         """The least number of workers with which an epoch is nearly as short as any number makes it."""
@@ -77,38 +104,50 @@ class Costs:
 
 
 def costs_of(measured: Measurements) -> Costs:
-    """What a sample costs, of what was measured."""
-    times, setting = measured.times, measured.setting
-    made = sum(process.samples for process in measured.times.loading)
+    """What a sample costs, of what was measured.
+
+    Making and taking are both costed by the batch, and divided by one number of samples.
+    """
+    times = measured.times
+    made, samples = made_samples(measured), batch_samples(measured)
     # The first batch's wait is not among the waits, its step is.
-    used = max(1, times.samples)
-    step_s = max(0.0, times.stepping_s - measured.training_delayed_s) / used
+    taken = max(1, times.batches) * samples
+    step_s = max(0.0, times.stepping_s - measured.training_delayed_s) / taken
     busy_s = sum(process.busy_s for process in times.loading)
-    delayed_s = _delayed_s(measured)
     cpu_s = min(busy_s, sum(process.cpu_s for process in times.loading))
-    made = max(1, made)
-    blocked_s = max(0.0, busy_s - cpu_s - delayed_s)
-    training_cpu_s = step_s if measured.training_cpu_s is None else measured.training_cpu_s / used
+    blocked_s = max(0.0, busy_s - cpu_s - waited_for_cpu_s(measured)) / made
+    training_cpu_s = step_s if measured.training_cpu_s is None else measured.training_cpu_s / taken
+    received_s, sent_s = receive_s(measured) / taken, measured.sending_cpu_s / made
+    if not times.num_workers and not measured.setting.is_fastload:
+        received_s = (RECEIVING_S + RECEIVING_S_PER_BYTE * times.batch_bytes) / samples
+        sent_s = (SENDING_S + SENDING_S_PER_BYTE * times.batch_bytes) / samples
+    fork_s, opening_s = _starts_s(measured)
     return Costs(
         step_s=step_s,
-        receive_s=receive_s(measured) / used if times.num_workers else 0.0,
+        receive_s=received_s,
         cpu_s=cpu_s / made,
-        blocked_s=blocked_s / made,
-        send_s=measured.sending_cpu_s / made,
+        blocked_s=blocked_s,
+        send_s=sent_s,
         training_cpu_s=training_cpu_s,
-        cpus=setting.usable_cpus,
-        most_per_s=_most_per_s(measured, blocked_s / made),
-        start_s=_start_s(measured),
-        epoch_samples=float(setting.epoch_samples or math.inf),
+        cpus=measured.setting.usable_cpus,
+        most_per_s=_most_per_s(measured, blocked_s),
+        fork_s=fork_s,
+        opening_s=opening_s,
+        epoch_samples=epoch_batches(measured) * samples,
     )
 
 
-def _start_s(measured: Measurements) -> float:
-    """What starting a worker takes in each epoch."""
-    if measured.setting.persistent_workers:
-        return 0.0
+def _starts_s(measured: Measurements) -> tuple[float, float]:
+    """What starting workers takes in each epoch: each, one after the other, and each beside the others."""
+    if measured.setting.persistent_workers or goes_on(measured):
+        return 0.0, 0.0
     workers = measured.times.num_workers
-    return WORKER_START_S if not workers else startup_s(measured) / workers / measured.epochs
+    if not workers:
+        return WORKER_START_S, 0.0
+    whole_s = startup_s(measured) / max(1, measured.epochs)
+    fork_s = min(MOST_FORK_S, whole_s / workers)
+    rounds = max(1.0, workers / max(1.0, measured.setting.usable_cpus))
+    return fork_s, (whole_s - fork_s * workers) / rounds
 
 
 def startup_s(measured: Measurements) -> float:
@@ -116,20 +155,34 @@ def startup_s(measured: Measurements) -> float:
     times = measured.times
     if times.num_workers == 0:
         return 0.0
-    made = sum(process.samples for process in times.loading)
+    batches = sum(process.batches for process in times.loading)
     busy_s = sum(process.busy_s for process in times.loading)
-    batch_s = times.batch_size * busy_s / made if made else 0.0
+    batch_s = busy_s / batches if batches else 0.0
     return max(0.0, times.first_wait_s - measured.epochs * batch_s)
 
 
 def receive_s(measured: Measurements) -> float:
-    """How much of the waits went into taking batches in, rather than waiting for them.
+    """How much of the waits went into taking batches in, rather than waiting for them, or for a CPU.
 
     Where nobody looked, it is none. Copies to the device count, where the loader makes them.
     """
     times = measured.times
     received = spent(measured.training, "receive")
+    if measured.receiving_cpu_s is not None:
+        received = min(received, measured.receiving_cpu_s)
+    elif times.stepping_s > 0:
+        # The main thread got a CPU no sooner than in its steps.
+        received *= max(0.0, 1 - measured.training_delayed_s / times.stepping_s)
     return min(times.waiting_s, received + times.copying_s)
+
+
+def on_cpu_share(measured: Measurements) -> float:
+    """Of the time in which samples were made, waits for something else left out, how much was on a CPU."""
+    loading = measured.times.loading
+    busy_s = sum(process.busy_s for process in loading)
+    cpu_s = min(busy_s, sum(process.cpu_s for process in loading))
+    running_s = cpu_s + waited_for_cpu_s(measured)
+    return cpu_s / running_s if running_s > 0 else 1.0
 
 
 def spent(seen: tuple[Seen, ...], *activities: Activity) -> float:
@@ -137,7 +190,7 @@ def spent(seen: tuple[Seen, ...], *activities: Activity) -> float:
     return sum(one.seconds for one in seen if one.activity in activities)
 
 
-def _delayed_s(measured: Measurements) -> float:
+def waited_for_cpu_s(measured: Measurements) -> float:
     """How long making batches waited for a CPU.
 
     Where the system does not tell, but all the CPUs there are were in use, nothing else was waited for.
@@ -145,7 +198,7 @@ def _delayed_s(measured: Measurements) -> float:
     loading, times = measured.times.loading, measured.times
     delayed_s = sum(process.delayed_s for process in loading)
     busy_s, cpu_s = sum(p.busy_s for p in loading), sum(p.cpu_s for p in loading)
-    wall_s = times.waiting_s + times.stepping_s + times.first_wait_s
+    wall_s = seen_s(measured)
     used = cpu_s + measured.sending_cpu_s + (measured.training_cpu_s or 0.0)
     # Nine tenths: the rest goes into what else a system does.
     if delayed_s == 0 and times.num_workers and used >= 0.9 * measured.setting.usable_cpus * wall_s > 0:
@@ -163,7 +216,10 @@ def _most_per_s(measured: Measurements, blocked_s: float) -> float:
     cold_s = 1 / store.random_per_s if store.random_per_s else 1 / store.parallel_per_s
     if blocked_s < 0.3 * cold_s:
         return math.inf
-    return max(store.parallel_per_s, measured.times.samples_per_s)
+    times = measured.times
+    seconds = times.waiting_s + times.stepping_s
+    present_per_s = (times.batches - 1) * batch_samples(measured) / seconds if seconds > 0 else 0.0
+    return max(store.parallel_per_s, present_per_s)
 
 
 def _per_s(count: float, seconds: float) -> float:

@@ -11,7 +11,7 @@ from fastload.diagnosis.findings import Diagnosis, Fix, Forecast, Share, Verdict
 from fastload.diagnosis.fixes import LEAST_GAIN
 from fastload.diagnosis.limits import machine_limits
 from fastload.diagnosis.measurements import Decoding, Limits, Setting, Store
-from fastload.diagnosis.storing import MOST_OF_MEMORY, size
+from fastload.diagnosis.storing import MOST_OF_MEMORY, is_kept_by_kernel, size
 
 _FORECAST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -168,9 +168,7 @@ def _cache(measured: DataMeasurements, workers: int, rate: float) -> Iterator[Fi
     available = 0 if limits is None or limits.available_bytes is None else limits.available_bytes
     if store is None or not store.is_cold or store.size_bytes <= 0:
         return
-    is_remote = store.kind.startswith(("network", "fuse"))
-    if store.size_bytes > MOST_OF_MEMORY * available or (2 * store.size_bytes < available and not is_remote):
-        # Of a local disk, the page cache keeps by itself what is so much smaller than the memory.
+    if store.size_bytes > MOST_OF_MEMORY * available or is_kept_by_kernel(store, limits):
         return
     kind = "FolderDataset" if measured.decoding is not None else "PackedDataset"
     yield Fix(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fastload.diagnosis.costs import Costs, costs_of, receive_s, spent
 from fastload.diagnosis.evidence import evidence_of, headline_of
+from fastload.diagnosis.extent import made_samples
 from fastload.diagnosis.findings import Diagnosis, Forecast, Share
 from fastload.diagnosis.fixes import fixes_of
 from fastload.diagnosis.limits import limits_of
 from fastload.diagnosis.measurements import Measurements, Setting
+from fastload.diagnosis.stepping import with_bounded_copies
 from fastload.diagnosis.verdicts import Work, verdict_of, work_of
 from fastload.timing import EpochTimes
 
@@ -28,9 +30,9 @@ def of_epoch(times: EpochTimes, setting: Setting) -> Diagnosis:
 
 def diagnose(measured: Measurements) -> Diagnosis:
     """What holds a training back, why, and what to do about it."""
+    measured = with_bounded_copies(measured)
     costs = costs_of(measured)
-    made = sum(process.samples for process in measured.times.loading)
-    work = work_of(measured, costs.blocked_s * made)
+    work = work_of(measured, costs.blocked_s * made_samples(measured))
     verdict = verdict_of(measured, work)
     fixes = fixes_of(measured, costs, work, verdict)
     return Diagnosis(

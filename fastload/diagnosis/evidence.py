@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastload.diagnosis.costs import Costs, receive_s, spent, startup_s
+from fastload.diagnosis.extent import made_samples, seen_s
 from fastload.diagnosis.findings import Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
-from fastload.diagnosis.verdicts import Work, is_out_of_shared_memory
+from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel, size
+from fastload.diagnosis.verdicts import Work, exhausted
 
 _MOST_PLACES = 3
 _LEAST_SHARE = 0.05
@@ -26,12 +28,18 @@ _NAMES: dict[Verdict, str] = {
     "little": "There is too little work for loading to matter",
 }
 
+_ENDED = {
+    "open files": "it had as many files open as 'ulimit -n' allows",
+    "shared memory": "/dev/shm was full",
+}
+
 
 def headline_of(measured: Measurements, work: Work, verdict: Verdict) -> str:
     """The verdict as a sentence, with the figure behind it."""
     times = measured.times
-    if is_out_of_shared_memory(measured):
-        return f"{_NAMES[verdict]}: the training ended because /dev/shm was full."
+    ended = exhausted(measured)
+    if ended is not None:
+        return f"{_NAMES[verdict]}: the training ended because {_ENDED[ended]}."
     waits = f"the training waits for data {times.waiting_share:.0%} of the time"
     part_s = {
         "storage": work.storage_s,
@@ -46,25 +54,23 @@ def headline_of(measured: Measurements, work: Work, verdict: Verdict) -> str:
         share = spent(measured.training, "work") / all_s
         return f"{_NAMES[verdict]}: it takes {share:.0%} of the step."
     if verdict == "little":
-        total_s = times.first_wait_s + times.waiting_s + times.stepping_s
-        return f"{_NAMES[verdict]}: {times.samples:,} samples took {total_s:.2f} s in all."
+        return f"{_NAMES[verdict]}: {times.samples:,} samples took {seen_s(measured):.2f} s in all."
     return f"{_NAMES[verdict]}: {waits}."
 
 
 def evidence_of(measured: Measurements, costs: Costs, work: Work) -> Iterator[str]:
     """What was measured, a sentence each, the steps first."""
-    times = measured.times
     yield from _step_evidence(measured)
     yield from _loading_evidence(measured, costs, work)
     yield from _places(measured.loading, "making samples", ("transform", "decode", "load", "read"))
     yield from _places(measured.training, "the main thread's steps", ("work", "model", "copy"))
-    if (started_s := startup_s(measured)) > 0.1 * (times.first_wait_s + times.waiting_s + times.stepping_s):
+    if (started_s := startup_s(measured)) > 0.1 * seen_s(measured):
         yield f"Starting and ending workers took {started_s:.2f} s in {_count(measured.epochs, 'epoch')}."
     yield from _balance(measured)
     if measured.slow:
         slowest = ", ".join(f"{one.index} ({one.seconds:.2f} s)" for one in measured.slow[:5])
         yield f"Slowest samples, by index: {slowest}."
-    yield from _store_evidence(measured)
+    yield from _store_evidence(measured, work)
     if measured.gpu_busy:
         mean = sum(measured.gpu_busy) / len(measured.gpu_busy)
         yield f"The GPU was busy {mean:.0%} of the time."
@@ -100,9 +106,9 @@ def _mean_s(measured: Measurements) -> float:
 
 def _loading_evidence(measured: Measurements, costs: Costs, work: Work) -> Iterator[str]:
     times = measured.times
-    made = sum(process.samples for process in times.loading)
-    if not made:
+    if not any(process.batches for process in times.loading):
         return
+    made = made_samples(measured)
     who = (
         "the training process loads"
         if not times.num_workers
@@ -159,7 +165,7 @@ def _balance(measured: Measurements) -> Iterator[str]:
         )
 
 
-def _store_evidence(measured: Measurements) -> Iterator[str]:
+def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
     store = measured.store
     if store is None:
         return
@@ -173,6 +179,11 @@ def _store_evidence(measured: Measurements) -> Iterator[str]:
         )
     if store.note:
         yield store.note
+    if work.storage_s >= LEAST_SHARE * work.total_s > 0 and is_kept_by_kernel(store, measured.limits):
+        yield (
+            f"The files take {size(store.size_bytes)}, less than half of the memory that is available: once "
+            "read, the page cache keeps them by itself."
+        )
 
 
 def milliseconds(seconds: float) -> str:

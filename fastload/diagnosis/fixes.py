@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastload.diagnosis.costs import Costs, spent, startup_s
+from fastload.diagnosis.costs import Costs, on_cpu_share, spent, waited_for_cpu_s
+from fastload.diagnosis.extent import batch_samples, made_samples
 from fastload.diagnosis.findings import Fix, Verdict
-from fastload.diagnosis.measurements import Measurements
+from fastload.diagnosis.measurements import Measurements, Store
+from fastload.diagnosis.starting import small_fixes, starting_fixes
 from fastload.diagnosis.stepping import stepping_fixes
 from fastload.diagnosis.storing import storing_fixes
-from fastload.diagnosis.verdicts import Work, is_out_of_shared_memory
+from fastload.diagnosis.verdicts import Work, attributed, exhausted
 
 LEAST_GAIN = 1.05
 """What is predicted to gain less is not worth the trouble, nor within what can be predicted."""
+
+MOST_WAITING = 0.4
+"""Workers that wait for a free CPU for a larger share of their time are too many."""
+
+SLOT_S_PER_BYTE = 0.11e-9
+"""What making a batch of ready samples in a slot takes (benchmarks/bench_transport.py: two workers make
+154 MB in 8.4 ms). torch's workers ask for new shared memory each time, and take eight times as long."""
+
+PAGES_S_PER_BYTE = 0.15e-9
+"""What the training process takes for new pages of shared memory, to touch them and to let go of them
+(measured: 0.25 ms/MB of batches of 4 to 17 MB that are summed up, the sum included)."""
+
+_NORMALISING = re.compile(r"normali[sz]e|to_?tensor|to_?dtype|convert_?image_?dtype|to_?float", re.IGNORECASE)
 
 _EFFORT = {
     "workers": 1.0,
@@ -53,22 +69,23 @@ def _rank(fix: Fix) -> tuple[bool, bool, float]:
 
 
 def _candidates(measured: Measurements, costs: Costs, work: Work, verdict: Verdict) -> Iterator[Fix]:
-    if is_out_of_shared_memory(measured):
-        yield from _shared_memory_fixes()
+    ended = exhausted(measured)
+    if ended is not None:
+        yield from _descriptor_fixes() if ended == "open files" else _shared_memory_fixes()
         return
+    yield from starting_fixes(measured)
     if verdict == "little":
-        yield from _small_fixes(measured)
+        yield from small_fixes(measured)
         return
     if verdict in ("model", "main thread", "copy"):
         yield from stepping_fixes(measured, costs, verdict)
-    if verdict == "model":
-        return
     if verdict in ("transport", "copy"):
-        yield from _transport_fixes(measured, costs)
-    yield from _worker_fixes(measured, costs)
+        yield from _transport_fixes(measured, costs, work)
+    yield from _worker_fixes(measured, costs, work)
     yield from _quota_fixes(measured, costs)
-    yield from storing_fixes(measured, costs, work)
-    yield from _transform_fixes(measured, costs, work)
+    if verdict != "model":
+        yield from storing_fixes(measured, costs, work)
+        yield from _transform_fixes(measured, costs, work)
 
 
 def gain_of(costs: Costs, workers: int, changed: Costs, changed_workers: int | None = None) -> float:
@@ -77,12 +94,22 @@ def gain_of(costs: Costs, workers: int, changed: Costs, changed_workers: int | N
     return changed.throughput(after) / costs.throughput(workers)
 
 
-def _worker_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
+def _worker_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     workers = measured.times.num_workers
     best = costs.best_workers()
     if best == workers:
         return
     gain = gain_of(costs, workers, costs, best)
+    if gain < LEAST_GAIN and _is_crowded(measured, best):
+        # Not slower: 16 workers on two CPUs took as much CPU time a sample as two did (measured with PIL).
+        yield Fix(
+            "workers",
+            f"DataLoader(…, num_workers={best}) in place of num_workers={workers}",
+            None,
+            f"{workers} workers wait for a free CPU {_waiting_share(measured):.0%} of their time: fewer give "
+            "as much, and each is a process of some 200 MB",
+        )
+        return
     per_s = 1 / (costs.cpu_s + costs.blocked_s) if costs.cpu_s + costs.blocked_s > 0 else 0.0
     yield Fix(
         "workers",
@@ -92,7 +119,24 @@ def _worker_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
         f"{costs.cpu_s / max(1e-12, costs.cpu_s + costs.blocked_s):.0%} of "
         f"its time on a CPU, and {costs.cpus:g} CPUs are shared with the training; the model takes "
         f"{1 / costs.step_s if costs.step_s else 0:,.0f} samples/s at most",
+        # Several at once may get no more than one from a disk whose speed nobody measured.
+        is_bound=best > workers and work.storage_s > 0.5 * work.total_s and not _is_measured(measured.store),
     )
+
+
+def _is_crowded(measured: Measurements, best: int) -> bool:
+    """Whether far more workers compute than there are CPUs."""
+    return measured.times.num_workers >= 2 * max(1, best) and _waiting_share(measured) > MOST_WAITING
+
+
+def _waiting_share(measured: Measurements) -> float:
+    """Of the time in which workers made batches, how much they waited for a CPU."""
+    return waited_for_cpu_s(measured) / max(1e-12, sum(process.busy_s for process in measured.times.loading))
+
+
+def _is_measured(store: Store | None) -> bool:
+    """Whether it is known what the disk gives to several at once."""
+    return store is not None and store.is_cold and store.parallel_per_s > 0
 
 
 def _quota_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
@@ -110,11 +154,10 @@ def _quota_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
     )
 
 
-def _transport_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
+def _transport_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     workers = measured.times.num_workers
     if workers and not measured.setting.is_fastload:
-        # Slots: no copy in the training process, none in the worker beside the one that makes the batch.
-        moved = replace(costs, receive_s=0.1 * costs.receive_s, send_s=0.0)
+        moved = _in_slots(measured, costs, work)
         yield Fix(
             "loader",
             "from fastload import DataLoader, in place of torch.utils.data's",
@@ -139,6 +182,27 @@ def _transport_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
         )
 
 
+def _in_slots(measured: Measurements, costs: Costs, work: Work) -> Costs:
+    """The costs where batches are made in memory that is used again and again, and read there."""
+    bytes_each = measured.times.batch_bytes / batch_samples(measured)
+    # What the user's own function collates, it goes on to collate.
+    collating = [seen for seen in measured.loading if seen.activity == "collate"]
+    torchs_s = sum(seen.seconds for seen in collating if not seen.place)
+    share = torchs_s / sum(seen.seconds for seen in collating) if torchs_s > 0 else 0.0
+    collate_s = share * on_cpu_share(measured) * work.collate_s / made_samples(measured)
+    spared_s = max(0.0, collate_s - SLOT_S_PER_BYTE * bytes_each)
+    # No more than half of a step is taken for the pages' first touch and their end.
+    pages_s = min(PAGES_S_PER_BYTE * bytes_each, 0.5 * costs.step_s)
+    return replace(
+        costs,
+        step_s=costs.step_s - pages_s,
+        training_cpu_s=max(0.0, costs.training_cpu_s - pages_s),
+        cpu_s=max(0.0, costs.cpu_s - spared_s),
+        receive_s=0.1 * costs.receive_s,
+        send_s=0.0,
+    )
+
+
 def _without_copy(measured: Measurements) -> float:
     times = measured.times
     total_s = times.waiting_s + times.stepping_s
@@ -150,28 +214,46 @@ def _without_copy(measured: Measurements) -> float:
 def _transform_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     if not work.is_told_apart or work.total_s <= 0 or work.transforms_s < 0.15 * work.total_s:
         return
-    places = [seen for seen in measured.loading if seen.activity == "transform"]
+    known = attributed(measured.loading)
+    places = [seen for seen in known if seen.activity == "transform"]
     slowest = max(places, key=lambda seen: seen.seconds)
-    share = slowest.seconds / max(1e-12, sum(seen.seconds for seen in measured.loading))
+    moved = [seen for seen in places if _NORMALISING.search(seen.place)]
+    is_moved = slowest in moved and measured.setting.device != "cpu"
+    taken_s = sum(seen.seconds for seen in moved) if is_moved else slowest.seconds
+    share = taken_s / max(1e-12, sum(seen.seconds for seen in known))
     workers = measured.times.num_workers
     freed = replace(costs, cpu_s=costs.cpu_s * (1 - share), blocked_s=costs.blocked_s * (1 - share))
-    is_normalising = any(word in slowest.place.lower() for word in ("normalize", "totensor", "to_tensor"))
-    if is_normalising and measured.setting.device != "cpu":
+    if is_moved:
         yield Fix(
             "device",
             "make uint8 batches, and convert and normalise them on the device: "
             "batch.to(device, non_blocking=True).float().div_(255).sub_(mean).div_(std)",
             gain_of(costs, workers, freed),
-            f"{slowest.place} takes {share:.0%} of the time in which samples are made",
+            f"{share:.0%} of the time in which samples are made: {'; '.join(s.place for s in moved[:3])}",
         )
         return
     yield Fix(
         "transform",
-        f"make {slowest.place} cheaper: do it once before the training, on whole batches, on the device, or "
-        "with fastload.transforms",
+        f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole batches, on "
+        "the device, or with fastload.transforms",
         gain_of(costs, workers, freed),
         f"it takes {share:.0%} of the time in which samples are made",
         is_bound=True,
+    )
+
+
+def _descriptor_fixes() -> Iterator[Fix]:
+    yield Fix(
+        "open files",
+        "more open files: 'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536)",
+        None,
+        "torch's workers pass a descriptor for each tensor on its way, and for each that the training keeps",
+    )
+    yield Fix(
+        "sharing strategy",
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
+        None,
+        "tensors then go by name, and take no descriptor while nobody uses them",
     )
 
 
@@ -188,29 +270,3 @@ def _shared_memory_fixes() -> Iterator[Fix]:
         None,
         "torch's workers put their batches there",
     )
-
-
-def _small_fixes(measured: Measurements) -> Iterator[Fix]:
-    times = measured.times
-    total_s = times.first_wait_s + times.waiting_s + times.stepping_s
-    started_s = startup_s(measured)
-    if times.num_workers == 0 or total_s <= 0:
-        return
-    # One process warms up once.
-    warming_s = measured.warming_s * (1 - 1 / max(1, len(times.loading)))
-    busy_s = sum(process.cpu_s + process.blocked_s for process in times.loading) - warming_s
-    yield Fix(
-        "no workers",
-        "DataLoader(…, num_workers=0)",
-        total_s / max(1e-9, busy_s + times.stepping_s),
-        f"starting and ending workers took {started_s:.2f} s of {total_s:.2f} s, and making all batches "
-        f"{busy_s:.2f} s",
-    )
-    if not measured.setting.persistent_workers and measured.epochs > 1:
-        once_s = started_s * (1 - 1 / measured.epochs)
-        yield Fix(
-            "persistent workers",
-            "DataLoader(…, persistent_workers=True)",
-            total_s / max(1e-9, total_s - once_s),
-            f"workers were started {measured.epochs} times",
-        )

@@ -55,9 +55,9 @@ class Setting:
         pin_memory: As the loader was told.
         persistent_workers: As the loader was told.
         device: The kind of device that the model is on: `cpu`, `cuda`, …
-        dataset: What the dataset's class is called.
         encoding: How a packed dataset stores its images; None where nothing is packed.
         epoch_samples: How many samples an epoch has; None where that is not known, or there is no end.
+        epoch_batches: How many batches, as `len(loader)` tells; None: to be told from `epoch_samples`.
     """
 
     usable_cpus: float
@@ -66,9 +66,9 @@ class Setting:
     pin_memory: bool = False
     persistent_workers: bool = False
     device: str = "cpu"
-    dataset: str = ""
     encoding: str | None = None
     epoch_samples: int | None = None
+    epoch_batches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,6 @@ class Decoding:
         shrunk_s: What decoding takes of images that were shrunk to `shrunk_side` before; None where they
             are no larger.
         shrunk_side: The shorter side of these, in pixels.
-        is_photographic: Whether most of the files are JPEGs.
     """
 
     seconds: dict[str, float]
@@ -107,7 +106,6 @@ class Decoding:
     width: float
     shrunk_s: float | None = None
     shrunk_side: int = 256
-    is_photographic: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +145,12 @@ class Limits:
         open_files: `ulimit -n`.
         shared_memory_bytes: The size of /dev/shm.
         shared_memory_free_bytes: What is free of it.
-        cpu_quota: The CPUs' worth of time that the control group may use.
         available_bytes: Memory that can be taken without swapping.
     """
 
     open_files: int | None = None
     shared_memory_bytes: int | None = None
     shared_memory_free_bytes: int | None = None
-    cpu_quota: float | None = None
     available_bytes: int | None = None
 
 
@@ -170,6 +166,9 @@ class Measurements:
         training: What the training process's main thread was seen doing.
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
         warming_s: How much longer the first batches took that each process made than its later ones, in all.
+        quickest_s: What making the quickest of all batches took; None where that is not known.
+        receiving_cpu_s: The CPU time of the training process's main thread in the waits, the first ones of
+            epochs left out; None where that is not known.
         training_cpu_s: The CPU time of the training process, loading left out, in all.
         training_delayed_s: How long its main thread was ready to run and no CPU was free.
         slow: The samples that were seen taking longest.
@@ -189,6 +188,8 @@ class Measurements:
     training: tuple[Seen, ...] = ()
     sending_cpu_s: float = 0.0
     warming_s: float = 0.0
+    quickest_s: float | None = None
+    receiving_cpu_s: float | None = None
     training_cpu_s: float | None = None
     training_delayed_s: float = 0.0
     slow: tuple[SlowSample, ...] = ()

@@ -10,7 +10,13 @@ from fastload.diagnosis.findings import Fix, Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 
 WRITES_LEFT = 0.1
-"""Of ten log writes, one is left: what 'every 10 steps' does."""
+"""Of ten log writes, one is left."""
+
+COPY_S, COPIED_BYTES_PER_S = 0.1e-3, 2e9
+"""A copy to a GPU takes no longer: its launch, and half of what PCIe 3.0 x16 gives out of memory that is not
+page-locked (some 4 GB/s). What is seen beyond is the wait for the steps before it."""
+
+_MOST_PLACES = 3
 
 _MOST_IDLE = 0.5
 """A GPU, or a CPU, that is idle for more than this in the steps waits for something that costs a step, not a
@@ -40,6 +46,7 @@ def stepping_fixes(measured: Measurements, costs: Costs, verdict: Verdict) -> It
 def _work_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
     """Doing less often what is not the model: logging, saving, drawing."""
     works = sorted((s for s in measured.training if s.activity == "work"), key=lambda s: -s.seconds)
+    places = list(dict.fromkeys(seen.place for seen in works if seen.place))[:_MOST_PLACES]
     all_s = spent(works_and_rest(measured), "work", "model", "copy")
     if not works or all_s <= 0:
         return
@@ -52,10 +59,32 @@ def _work_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
     workers = measured.times.num_workers
     yield Fix(
         "fewer log writes",
-        f"do it every 10 steps rather than every step: {works[0].place}",
+        f"log, save and draw ten times less often than now{': ' if places else ''}{'; '.join(places)}",
         freed.throughput(workers) / costs.throughput(workers),
-        f"logging, saving and the like take {share:.0%} of the step, and a tenth of that would be left",
+        f"all that is logged, saved and the like takes {share:.0%} of the step, and a tenth of that would be "
+        "left",
     )
+
+
+def with_bounded_copies(measured: Measurements) -> Measurements:
+    """The measurements, with no more copying to a GPU than copies can take: the rest is the model's.
+
+    A copy out of ordinary memory waits until the GPU has done the steps before it, and is seen doing so.
+    """
+    times = measured.times
+    copied_s = spent(measured.training, "copy")
+    most_s = times.batches * (COPY_S + times.batch_bytes / COPIED_BYTES_PER_S)
+    if measured.setting.device != "cuda" or copied_s <= most_s:
+        return measured
+    share = most_s / copied_s
+    training: list[Seen] = []
+    for seen in measured.training:
+        if seen.activity == "copy":
+            training.append(replace(seen, activity="model", seconds=seen.seconds * (1 - share)))
+            training.append(replace(seen, seconds=seen.seconds * share))
+        else:
+            training.append(seen)
+    return replace(measured, training=tuple(training))
 
 
 def works_and_rest(measured: Measurements) -> tuple[Seen, ...]:

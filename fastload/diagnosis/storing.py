@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastload.diagnosis.costs import Costs
+from fastload.diagnosis.costs import Costs, on_cpu_share, spent
+from fastload.diagnosis.extent import made_samples
 from fastload.diagnosis.findings import Fix
-from fastload.diagnosis.measurements import Decoding, Measurements
+from fastload.diagnosis.measurements import Decoding, Limits, Measurements, Store
 from fastload.diagnosis.verdicts import Work
 
 MOST_OF_MEMORY = 0.7
 """Of the memory that is available, what may be filled with data: the rest is the training's to grow into."""
+
+PACKED_S = 15e-6
+"""What a sample of a packed dataset takes besides decoding: finding its record, reading and checking it,
+making the sample (benchmarks/bench_read.py: 2 to 9 µs of it are the record's)."""
+
+MOST_SLOWDOWN = 2.0
+"""Two threads of one core, with all caches shared, take no longer than one after the other."""
+
+_LIBRARIES = {
+    "PIL": re.compile(r"→ PIL|\bImage\.open\b|\.convert\("),
+    "OpenCV": re.compile(r"→ OpenCV|\bcv2\."),
+}
 
 LEAST_SHARE = 0.15
 """A part of loading that is smaller than this share of it is left alone."""
@@ -32,7 +46,7 @@ def storing_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[
 
 def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     store, limits = measured.store, measured.limits
-    if store is None or store.size_bytes <= 0:
+    if store is None or store.size_bytes <= 0 or is_kept_by_kernel(store, limits):
         return
     available = 0 if limits is None or limits.available_bytes is None else limits.available_bytes
     share = min(1.0, MOST_OF_MEMORY * available / store.size_bytes)
@@ -41,19 +55,29 @@ def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[F
     workers = measured.times.num_workers
     kept = 1 - share
     is_cold = costs.most_per_s < float("inf")
+    # A transform that sleeps goes on sleeping.
+    spared_s = share * min(costs.blocked_s, work.storage_s / made_samples(measured))
     freed = replace(
         costs,
-        blocked_s=costs.blocked_s * kept,
+        blocked_s=costs.blocked_s - spared_s,
         most_per_s=costs.most_per_s / kept if is_cold and kept > 0 else float("inf"),
     )
+    free = 0 if limits is None else limits.shared_memory_free_bytes or 0
+    copied = "copy them to /dev/shm once, or " if share == 1 and store.size_bytes < free else ""
     whole = "all" if share == 1 else f"{share:.0%}"
     yield Fix(
         "cache",
-        'keep the files in memory: copy them to /dev/shm once, or fastload\'s DataLoader(…, cache="auto")',
+        f'keep the files in memory: {copied}fastload\'s DataLoader(…, cache="auto")',
         freed.throughput(workers) / costs.throughput(workers),
         f"{whole} of the {size(store.size_bytes)} fit into the memory that is available, and "
         f"{work.storage_s / work.total_s:.0%} of loading is waiting for the disk; from the second epoch on",
     )
+
+
+def is_kept_by_kernel(store: Store, limits: Limits | None) -> bool:
+    """Whether the page cache keeps a dataset by itself: a local disk's, and small beside the memory."""
+    available = 0 if limits is None or limits.available_bytes is None else limits.available_bytes
+    return 2 * store.size_bytes < available and not store.kind.startswith(("network", "fuse"))
 
 
 def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
@@ -77,18 +101,23 @@ def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> It
 
 def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: Decoding) -> Iterator[Fix]:
     workers = measured.times.num_workers
-    made = max(1, sum(process.samples for process in measured.times.loading))
-    decode_s = work.decoding_s / made
+    made = made_samples(measured)
+    # CPU time: that other processes had the CPUs meanwhile does not make decoding dearer.
+    decode_s = on_cpu_share(measured) * work.decoding_s / made
     # Opening and reading a file, out of the page cache, falls away with it; waiting for the disk does not.
-    read_s = max(0.0, work.storage_s / made - costs.blocked_s)
-    present = measured.setting.encoding or _present_way(decoding, decode_s)
+    read_s = on_cpu_share(measured) * max(0.0, work.storage_s / made - costs.blocked_s)
+    present = measured.setting.encoding or _present_way(measured, decoding, decode_s)
+    slowdown = _slowdown(workers, decode_s, decoding.seconds.get(present, 0.0))
+    ways = {way: slowdown * seconds for way, seconds in decoding.seconds.items()}
 
-    def gain(seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0) -> float:
-        cpu_s = max(0.0, costs.cpu_s - decode_s - spared_s) + min(seconds, decode_s)
+    def gain(
+        seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0, added_s: float = 0.0
+    ) -> float:
+        cpu_s = max(0.0, costs.cpu_s - decode_s - spared_s) + min(seconds, decode_s) + added_s
         freed = replace(costs, cpu_s=cpu_s, most_per_s=min(costs.most_per_s, most_per_s))
         return freed.throughput(workers) / costs.throughput(workers)
 
-    opencv_s = decoding.seconds.get("OpenCV")
+    opencv_s = ways.get("OpenCV")
     if present == "PIL" and opencv_s is not None and opencv_s < decode_s:
         yield Fix(
             "decoder",
@@ -97,7 +126,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             f"an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * opencv_s:.2g} ms with OpenCV",
         )
     for encoding in ("raw", "tiled"):
-        seconds = decoding.seconds.get(encoding)
+        seconds = ways.get(encoding)
         if seconds is None or present == encoding or seconds >= decode_s:
             continue
         count = measured.store.files if measured.store is not None else 0
@@ -106,16 +135,16 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             "pack",
             f"fastload pack FOLDER data.fl --encode {encoding}, then fastload.PackedDataset('data.fl', "
             "transform=…)",
-            gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s),
+            gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s, PACKED_S),
             f"decoding an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * seconds:.2g} ms from "
             f"{encoding} "
             f"({size(decoding.stored_bytes[encoding])} an image{room})",
         )
-    if decoding.shrunk_s is not None and decoding.shrunk_s < decode_s:
+    if decoding.shrunk_s is not None and slowdown * decoding.shrunk_s < decode_s:
         yield Fix(
             "shrink",
             f"store smaller images: fastload pack FOLDER data.fl --shorter-side {decoding.shrunk_side}",
-            gain(decoding.shrunk_s, spared_s=read_s),
+            gain(slowdown * decoding.shrunk_s, spared_s=read_s, added_s=PACKED_S),
             f"they have {decoding.width:.0f} × {decoding.height:.0f} pixels on average, and the model "
             "sees fewer",
         )
@@ -134,8 +163,27 @@ def _read_per_s(measured: Measurements, stored_bytes: float) -> float:
     return store.sequential_bytes_per_s / stored_bytes
 
 
-def _present_way(decoding: Decoding, decode_s: float) -> str:
-    """Which of two libraries decodes now: the one that takes most nearly as long."""
+def _slowdown(workers: int, decode_s: float, idle_s: float) -> float:
+    """How much longer decoding takes in the training than on an idle core, in whatever way.
+
+    Beside other workers only: what a process by itself takes longer, reading or swapping channels, is its own
+    call's.
+    """
+    return min(MOST_SLOWDOWN, max(1.0, decode_s / idle_s)) if workers and idle_s > 0 else 1.0
+
+
+def _present_way(measured: Measurements, decoding: Decoding, decode_s: float) -> str:
+    """What decodes now, as the lines show that were seen decoding; "" for what was not timed.
+
+    Where no line was noted, it is the one of the two libraries that takes most nearly as long.
+    """
+    seen = [one for one in measured.loading if one.activity in ("decode", "load") and one.place]
+    taken_s = {
+        way: sum(one.seconds for one in seen if calls.search(one.place)) for way, calls in _LIBRARIES.items()
+    }
+    most = max(taken_s, key=lambda way: taken_s[way])
+    if taken_s[most] > 0.5 * spent(measured.loading, "decode", "load"):
+        return most
     ways = {name: decoding.seconds[name] for name in ("PIL", "OpenCV") if name in decoding.seconds}
     return min(ways, key=lambda name: abs(ways[name] - decode_s), default="")
 

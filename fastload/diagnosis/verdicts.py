@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from fastload.diagnosis.costs import receive_s, spent, startup_s
+from fastload.diagnosis.extent import foreseen_s, seen_s
 from fastload.diagnosis.findings import Verdict
-from fastload.diagnosis.measurements import Measurements
+from fastload.diagnosis.measurements import Measurements, Seen
 
 LEAST_WAITING = 0.1
 """A training that waits for less than this share of its time gains a ninth from its loader, at most."""
 
-_FULL_SHARED_MEMORY = re.compile(r"bus error|shared memory|\bshm\b|/torch_\d+", re.IGNORECASE)
+_NO_DESCRIPTORS = re.compile(r"too many open files|received 0 items of ancdata", re.IGNORECASE)
+_FULL_SHARED_MEMORY = re.compile(
+    r"bus error|/dev/shm|unable to (write|mmap|allocate|resize).*(shared memory|torch_)"
+    # A file of the user's that is named fills another disk.
+    r"|no space left on device(?!: ['\"](?!/(torch_|psm_|dev/shm)))",
+    re.IGNORECASE,
+)
 
 LEAST_LOADING = 1 / 3
 """Without workers every training waits; below this share of its time, the step is what takes most of it."""
@@ -74,33 +82,53 @@ def work_of(measured: Measurements, blocked_s: float) -> Work:
     loading = measured.times.loading
     busy_s = sum(process.busy_s for process in loading)
     collate_s = sum(process.collate_s for process in loading)
-    seen = spent(measured.loading, "read", "load", "decode", "transform", "collate")
-    if seen <= 0:
-        # A dataset that fills batches itself: all of its time is that of making samples.
-        collate_s = 0.0 if collate_s > 0.95 * busy_s else collate_s
+    # Of a dataset that fills batches itself all is said to be collating: it is that of making samples.
+    collate_s = 0.0 if collate_s > 0.95 * busy_s else collate_s
+    known = attributed(measured.loading)
+    seen = spent(known, "read", "load", "decode", "transform", "collate")
+    sampled_s = seen - spent(known, "collate")
+    if seen <= 0 or (sampled_s <= 0 and collate_s > 0):
         rest_s = max(0.0, busy_s - blocked_s - collate_s)
         return Work(min(blocked_s, busy_s), 0.0, rest_s, collate_s, is_told_apart=False)
-    scale = busy_s / seen if busy_s > 0 else 1.0
-    read_s = scale * spent(measured.loading, "read")
-    decode_s = scale * spent(measured.loading, "load", "decode")
-    transform_s = scale * spent(measured.loading, "transform")
-    # Waits that were not seen as reading hide in calls that read and decode at once, and in mapped memory:
-    # but a transform may sleep as well, and what it was seen doing is its own.
-    hidden_s = max(0.0, blocked_s - read_s - transform_s)
-    hidden_s = min(hidden_s, decode_s)
-    return Work(
-        read_s + hidden_s,
-        decode_s - hidden_s,
-        transform_s,
-        scale * spent(measured.loading, "collate"),
-        is_told_apart=True,
+    # A clock tells what batches took to be made of samples; a look now and then tells the rest apart.
+    collate_s = collate_s or busy_s * spent(known, "collate") / seen
+    scale = (busy_s - collate_s) / sampled_s if sampled_s > 0 else 0.0
+    read_s, load_s, decode_s, transform_s = (
+        scale * spent(known, name) for name in ("read", "load", "decode", "transform")
     )
+    cpu_s = sum(process.cpu_s for process in loading)
+    hidden_s = _hidden_s(max(0.0, blocked_s - read_s), load_s, decode_s, transform_s, cpu_s)
+    decoding_s = load_s + decode_s - hidden_s
+    return Work(read_s + hidden_s, decoding_s, transform_s, collate_s, is_told_apart=True)
+
+
+def attributed(loading: tuple[Seen, ...]) -> tuple[Seen, ...]:
+    """What processes were seen doing while they made batches, where it is known whose it is.
+
+    Between samples, in torch's own loop, what they leave behind is freed: that is each part's, by its size.
+    """
+    known = tuple(seen for seen in loading if seen.place or seen.activity != "transform")
+    is_most = sum(seen.seconds for seen in known) > 0.5 * sum(seen.seconds for seen in loading)
+    return known if is_most else loading
+
+
+def _hidden_s(blocked_s: float, load_s: float, decode_s: float, transform_s: float, cpu_s: float) -> float:
+    """How much of loading and decoding was waiting for a disk, though it was not seen as reading.
+
+    It hides in calls that read and decode at once, and in memory into which a file is mapped. A transform may
+    sleep as well: of a call that reads, only what CPU time cannot explain is taken to be the transform's; of
+    one that decodes alone, as much as the transform took.
+    """
+    slept_s = max(0.0, transform_s - cpu_s)
+    in_loads_s = min(load_s, max(0.0, blocked_s - slept_s))
+    in_decoding_s = min(decode_s, max(0.0, blocked_s - in_loads_s - transform_s))
+    return in_loads_s + in_decoding_s
 
 
 def verdict_of(measured: Measurements, work: Work) -> Verdict:
     """What the training waits for most."""
     times = measured.times
-    if is_out_of_shared_memory(measured):
+    if exhausted(measured) is not None:
         return "transport"
     if _is_little(measured):
         return "little"
@@ -115,9 +143,14 @@ def verdict_of(measured: Measurements, work: Work) -> Verdict:
     return _loading_verdict(measured, work)
 
 
-def is_out_of_shared_memory(measured: Measurements) -> bool:
-    """Whether the training ended because /dev/shm was full: torch's workers then die, or say so."""
-    return bool(_FULL_SHARED_MEMORY.search(measured.error))
+def exhausted(measured: Measurements) -> Literal["open files", "shared memory"] | None:
+    """What the training ran out of, if that is what ended it: torch's workers then die, or say so.
+
+    "unable to open shared memory object </torch_1>: Too many open files" is a matter of descriptors.
+    """
+    if _NO_DESCRIPTORS.search(measured.error):
+        return "open files"
+    return "shared memory" if _FULL_SHARED_MEMORY.search(measured.error) else None
 
 
 def _loading_verdict(measured: Measurements, work: Work) -> Verdict:
@@ -138,8 +171,7 @@ def _stepping_verdict(measured: Measurements) -> Verdict:
 
 
 def _is_little(measured: Measurements) -> bool:
-    times = measured.times
-    total_s = times.first_wait_s + times.waiting_s + times.stepping_s
+    total_s = foreseen_s(measured)
     if total_s < LEAST_S:
         return True
     # Ten seconds an epoch: nobody minds a slow start of what goes on for long.
@@ -149,7 +181,7 @@ def _is_little(measured: Measurements) -> bool:
 def _is_sending(measured: Measurements) -> bool:
     """Whether workers have time left to make batches, though the training waits for them."""
     times = measured.times
-    wall_s = times.first_wait_s + times.waiting_s + times.stepping_s
+    wall_s = seen_s(measured)
     busy = [process.busy_s for process in times.loading]
     if not busy or times.batches < 2 * times.num_workers:
         return False

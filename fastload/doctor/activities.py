@@ -53,7 +53,12 @@ _READING_FILES = re.compile(
     r"/(h5py|fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b"
 )
 _LOADING_FILES = re.compile(
-    r"/(imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel)/"
+    r"/(imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel|skimage/io|monai/data"
+    r"|monai/transforms/io)/"
+)
+_TRANSFORM_FILES = re.compile(
+    r"/(torchvision/transforms|fastload/transforms|albumentations|albucore|kornia|imgaug|skimage"
+    r"|monai/transforms|torchio|audiomentations|torchaudio/(transforms|functional))/"
 )
 _DECODING_FILES = re.compile(
     r"/(simplejpeg|turbojpeg\.py|fastload/images/(decode|region|jpeg|encodings|yuv)\.py)"
@@ -92,10 +97,20 @@ _WORK_CALLS = _calls(
     ),
     *(r"[\w.]*\.(to_csv|add_scalars?|add_image|add_histogram|set_postfix|set_description)", r"open"),
 )
-_WORK_FUNCTIONS = re.compile(
-    r"(^|\.)_*(logs?|logging|logger|write|save|plot|print|report|checkpoint|dump|flush|draw|record|visuali[sz]e"
-    r"|summari[sz]e|metrics?)(_\w+)?$|(Logger|Writer|Recorder|Checkpointer)\."
+# What is not written down, though it sounds so: logarithms, losses, random draws, recomputed blocks.
+_MATHS = (
+    r"(?!logs?_?((prob|probs|probabilit\w+|det|std|stddev|var|variance|mel|spec|normal|normalizer|scale|[pqz]\w?)"
+    r"(_|$)|likelihood|softmax|sigmoid|sum_?exp|mean_?exp|add_?exp|abs_|pdf|pmf|cdf|density|posterior|prior|joint"
+    r"|marginal|gaussian|odds|ratio|mel_?spec|spectr|sigma|cosh|1p))"
+    r"(?!metrics?_(loss|learning|fn|function|space|tensor)|record_function)"
+    r"(?!draw_(noise|samples?|latents?|z|eps|negatives?|timesteps?|random|normal|gaussian|prior|posterior|from))"
+    r"(?!checkpoint_?(block|layer|segment|forward|sequential|wrapper|fn|func|module))"
 )
+_WORK_FUNCTIONS = re.compile(
+    rf"(^|\.)_*{_MATHS}(logs?|logging|logger|write|save|plot|print|report|checkpoint|dump|flush|draw|record"
+    r"|visuali[sz]e|summari[sz]e|metrics?)(_\w+)?$|(Logger|Writer|Recorder|Checkpointer)\."
+)
+_FORWARD = re.compile(r"(^|\.)forward$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda)", r"[\w.]*_to_device", r"move_data_to_device", r"tree_map")
 _IDLE_FILES = re.compile(r"/(selectors|threading|queue)\.py$|multiprocessing/(connection|popen_\w+)\.py$")
 _IDLE_CALLS = _calls(r"[\w.]*\.(poll|select|wait|acquire|get)", r"wait", r"_poll")
@@ -112,7 +127,8 @@ def loading_activity(stack: Sequence[Frame]) -> Activity:
     if _is_collating(stack):
         return "collate"
     innermost = stack[-1]
-    for activity, pattern in _LOADING_CALLS:
+    is_transform = _TRANSFORM_FILES.search(innermost.file) and not _LOADING_FILES.search(innermost.file)
+    for activity, pattern in () if is_transform else _LOADING_CALLS:
         if pattern.search(innermost.text):
             return activity
     for frame in reversed(stack):
@@ -143,9 +159,7 @@ def _of_loading_frame(frame: Frame) -> Activity | None:
         return "decode"
     if frame.is_users:
         return next((kind for kind, pattern in _LOADING_FUNCTIONS if pattern.search(frame.function)), None)
-    if "torchvision/transforms/" in frame.file or "/fastload/transforms/" in frame.file:
-        return "transform"
-    return None
+    return "transform" if _TRANSFORM_FILES.search(frame.file) else None
 
 
 def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
@@ -162,10 +176,12 @@ def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
         return "work"
     if has_device and _COPY_CALLS.search(innermost.text):
         return "copy"
+    # What a model calls is the model, whatever its name.
+    is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
     for frame in reversed(stack):
         if _WORK_FILES.search(frame.file):
             return "work"
-        if frame.is_users and _WORK_FUNCTIONS.search(frame.function):
+        if frame.is_users and not is_inside_model and _WORK_FUNCTIONS.search(frame.function):
             return "work"
     return "model"
 
@@ -180,12 +196,48 @@ def waiting_activity(stack: Sequence[Frame]) -> Activity:
 
 
 def users_place(stack: Sequence[Frame]) -> str:
-    """The innermost line of the user's own code: `train.py:41 log(loss)`; "" where there is none."""
+    """The innermost line of the user's own code: `train.py:41 log(loss)`; "" where there is none.
+
+    What it runs in a library of transforms, or to decode, is put behind: `train.py:41 self.transform(img) →
+    Normalize`. Where a library's dataset does all of it, it is that, or the library's name.
+    """
+    inner: list[Frame] = []
     for frame in reversed(stack):
         if frame.is_users:
             name = frame.file.replace("\\", "/").rpartition("/")[2]
-            return f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
-    return ""
+            place = f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
+            return " → ".join(filter(None, (place, _library_part(inner))))
+        inner.append(frame)
+    packages = (match[1] for match in (_PACKAGE.search(frame.file) for frame in inner) if match)
+    return _library_part(inner) or next((name for name in packages if name != "torch"), "")
+
+
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")
+
+# Classes that call the transforms, and methods that each of these has.
+_CALLERS = {"Compose", "Sequential", "SequentialTransforms", "RandomApply", "RandomChoice", "OneOf", "SomeOf"}
+_BASES = re.compile(
+    r"^(Base|Basic|ImageOnly|Dual|Geometric\w*|Intensity\w*|Map|_\w*)?(Transform|Augment\w*)?$"
+)
+_METHODS = re.compile(r"^_*(call|forward|transform|apply\w*|wrap\w*|inner|<\w+>)_*$")
+
+
+def _library_part(inner: Sequence[Frame]) -> str:
+    """What the frames of libraries, the innermost first, do to an image: `Normalize`, `resize`, `PIL`."""
+    function = ""
+    for frame in inner:
+        if "/PIL/" in frame.file and _of_loading_frame(frame) == "decode":
+            return "PIL"
+        if _DECODING_FILES.search(frame.file) or "cv2.imdecode" in frame.text or "cv2.imread" in frame.text:
+            return "OpenCV"
+        if _TRANSFORM_FILES.search(frame.file):
+            owner, _, method = frame.function.replace("<locals>.", "").rpartition(".")
+            owner = owner.rpartition(".")[2]
+            if owner and owner not in _CALLERS and not _BASES.search(owner):
+                return owner
+            if not owner and not function and not _METHODS.search(method):
+                function = method
+    return function
 
 
 def shortened(text: str, most: int = 60) -> str:

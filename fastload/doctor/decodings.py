@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import statistics
 import tempfile
 import time
@@ -76,8 +75,7 @@ def _measure(files: list[bytes], workdir: Path, most_s: float) -> Decoding | Non
             ways["shrunk"] = [partial(decode, image.data) for image in small]
     seconds = _timed(ways, most_s)
     shrunk_s = seconds.pop("shrunk", None)
-    is_photographic = sum(data.startswith(b"\xff\xd8") for data in kept) * 2 > len(kept)
-    return Decoding(seconds, stored, height, width, shrunk_s, _SHRUNK_SIDE, is_photographic)
+    return Decoding(seconds, stored, height, width, shrunk_s, _SHRUNK_SIDE)
 
 
 def _timed(ways: dict[str, list[Callable[[], object]]], most_s: float) -> dict[str, float]:
@@ -115,12 +113,3 @@ def _read(path: str) -> bytes | None:
 
 def _evenly(paths: Sequence[str], count: int) -> Sequence[str]:
     return paths[:: max(1, len(paths) // count)][:count]
-
-
-def folder_of(paths: Sequence[str]) -> str:
-    """The folder that holds all the files; "" for none."""
-    if not paths:
-        return ""
-    with contextlib.suppress(ValueError):
-        return os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
-    return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,14 @@ from fastload.diagnosis import Diagnosis, Measurements, Setting, diagnose
 from fastload.doctor.activities import Frame
 from fastload.doctor.data import count_of, encoding_of, files_of
 from fastload.doctor.decodings import measure_decoding
-from fastload.doctor.gpu import GpuWatch
+from fastload.doctor.gpu import GpuWatch, uuid_of
 from fastload.doctor.loads import LoadLog, as_seen, warming_s
 from fastload.doctor.machine import cpus_of, limits_of
 from fastload.doctor.records import LoaderRecord, slow_samples
-from fastload.doctor.script import Ending, run_script
+from fastload.doctor.script import Ending, local_rank, run_script
 from fastload.doctor.stores import measure_store
 from fastload.doctor.trials import ModelWatch, try_model
-from fastload.doctor.watching import Enough, Watcher
+from fastload.doctor.watching import Watcher
 from fastload.machine import read_machine
 
 
@@ -78,23 +77,23 @@ def examine_script(
         OptionError: The script cannot be read, or is no Python.
     """
     model, gpu = ModelWatch(), GpuWatch()
-    with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as folder:
         watcher = Watcher(Path(folder), steps, seconds, _is_above(path))
-        gpu.start()
-        with watcher.watching(), model.watching():
+        with watcher.watching(), model.watching(), gpu.watching():
             ending = run_script(path, arguments)
-        gpu.stop()
-        was_cut = isinstance(ending.error, Enough)
+        # Not by the exception: a framework may have made another of it.
+        was_cut = watcher.was_cut
         records = sorted(watcher.records, key=lambda record: -record.total_s)
         found = [(record, watcher.logs_of(record)) for record in records if record.batches]
         if not found:
             failed = [(record, watcher.logs_of(record)) for record in records]
             found = failed[:1] if ending.text and not was_cut else []
+    gpu_busy = gpu.busy(watcher.span, uuid_of(model.device))
     examinations = []
     for place, (record, logs) in enumerate(found):
         is_first = place == 0
         text = "" if was_cut else ending.text
-        measured = _measure(record, logs, model, gpu, text, is_first)
+        measured = _measure(record, logs, model, gpu_busy, text, is_first)
         examinations.append(Examination(_name(record), measured, diagnose(measured)))
     return ScriptReport(tuple(examinations), ending, was_cut)
 
@@ -103,7 +102,7 @@ def _measure(
     record: LoaderRecord,
     logs: list[LoadLog],
     model: ModelWatch,
-    gpu: GpuWatch,
+    gpu_busy: tuple[float, ...],
     error: str,
     is_first: bool,
 ) -> Measurements:
@@ -128,27 +127,29 @@ def _measure(
         pin_memory=bool(settings["pin_memory"]),
         persistent_workers=bool(settings["persistent_workers"]),
         device=_device(model, settings),
-        dataset=type(record.dataset).__name__,
         encoding=encoding,
-        epoch_samples=settings["epoch_samples"],
+        epoch_samples=_epoch_samples(record),
+        epoch_batches=settings["epoch_batches"],
     )
     measured = Measurements(
         times=record.times(logs),
         setting=setting,
         epochs=max(1, record.epochs),
         loading=as_seen(seen),
-        training=as_seen(record.seen),
+        training=as_seen(record.training()),
         sending_cpu_s=sum(max(0.0, log.process_cpu_s - log.cpu_s) for log in logs)
         if settings["num_workers"]
         else 0.0,
         warming_s=warming_s(logs),
+        quickest_s=min((log.quickest_s for log in logs if log.batches), default=None),
+        receiving_cpu_s=record.receiving_cpu_s if settings["num_workers"] else None,
         training_cpu_s=record.training_cpu_s,
         training_delayed_s=record.training_delayed_s,
         slow=slow_samples(logs),
         decoding=decoding,
         store=store,
         limits=limits_of(machine),
-        gpu_busy=gpu.busy,
+        gpu_busy=gpu_busy,
         uses_data_parallel=model.uses_data_parallel,
         error=error,
     )
@@ -157,18 +158,25 @@ def _measure(
 
 def _with_trials(measured: Measurements, model: ModelWatch) -> Measurements:
     """The measurements with those of the model, where it is the model that holds the training back."""
-    if diagnose(measured).verdict != "model":
+    # Of several ranks on a machine, one speaks, and the others' GPUs are left alone.
+    if local_rank() or diagnose(measured).verdict != "model":
         return measured
-    return replace(measured, trials=try_model(model.model, model.inputs))
+    times = measured.times
+    return replace(measured, trials=try_model(model, times.stepping_s / max(1, times.batches)))
 
 
 def _device(model: ModelWatch, settings: dict[str, Any]) -> str:
-    if model.model is not None:
-        with contextlib.suppress(StopIteration):
-            return next(model.model.parameters()).device.type
+    if model.device is not None:
+        return model.device.type
     if settings["device"]:
         return torch.device(settings["device"]).type
     return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+
+def _epoch_samples(record: LoaderRecord) -> int | None:
+    """How many samples an epoch has, by the batches that were seen: a batch sampler's size is not said."""
+    batches = record.loader["epoch_batches"]
+    return None if batches is None or not record.batch_size else batches * record.batch_size
 
 
 def _name(record: LoaderRecord) -> str:

@@ -28,6 +28,9 @@ _MOST_FILES = 4096
 _PACKED_SAMPLES = 96
 _STEPS = 4
 
+# A sample whose time the clock is too coarse for took less than this.
+_LEAST_S = 1e-7
+
 
 def examine_data(path: Path, step: Step = lambda label, done, total: None) -> list[DataMeasurements]:
     """Measures what a dataset's files and this machine allow: some seconds for each split.
@@ -37,7 +40,7 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
         step: Called before each step.
 
     Raises:
-        SourceError: There is nothing at the path that can be read.
+        SourceError: There is nothing at the path that can be read, or no image or record of it.
         FormatError: A packed dataset cannot be read.
     """
     step("listing", 0, _STEPS)
@@ -81,13 +84,17 @@ def _examine_packed(path: Path, step: Step) -> DataMeasurements:
     store = measure_store(shards, len(dataset), record_bytes=_record_bytes(shards, len(dataset)))
     step("decoding", 2, _STEPS)
     sample_s = _sample_s(dataset)
+    if sample_s is None:
+        raise SourceError(
+            f"{path}: at least one record that can be read is needed, got none of {len(dataset)}"
+        )
     step("this machine", 3, _STEPS)
     way = encoding_of(dataset) or "keep"
     return _measured(str(path), len(dataset), len(dataset.classes), way, sample_s, store, None, ())
 
 
-def _sample_s(dataset: PackedDataset) -> float:
-    """What making a sample takes one core, out of memory."""
+def _sample_s(dataset: PackedDataset) -> float | None:
+    """What making a sample takes one core, out of memory; None where none can be made."""
     length = len(dataset)
     indices = range(0, length, max(1, length // _PACKED_SAMPLES)) if length else range(0)
     taken, made = 0.0, 0
@@ -98,7 +105,7 @@ def _sample_s(dataset: PackedDataset) -> float:
             dataset[index]
             taken += time.thread_time() - began
             made += 1
-    return taken / made if made else 0.0
+    return max(_LEAST_S, taken / made) if made else None
 
 
 def _record_bytes(shards: list[str], records: int) -> int:

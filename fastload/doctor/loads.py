@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -38,8 +39,10 @@ class LoadLog:
         delayed_s: How much of it no CPU was free.
         process_cpu_s: The CPU time of the whole process from the first batch to the last.
         first_s: What the first batch took.
+        quickest_s: What the quickest batch took.
+        collate_s: What making batches of samples took; 0 where that is not told apart.
         seen: Seconds by (activity, place).
-        slow: Seconds by sample.
+        slow: By sample, for how long it was seen being made at a stretch: the longest time of all epochs.
         watching_cpu_s: The CPU time of looking, which is not the loader's.
     """
 
@@ -50,10 +53,14 @@ class LoadLog:
     delayed_s: float = 0.0
     process_cpu_s: float = 0.0
     first_s: float = 0.0
+    quickest_s: float = math.inf
+    collate_s: float = 0.0
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     slow: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     watching_cpu_s: float = 0.0
     _first_cpu_s: float | None = None
+    _sample: int | None = None
+    _sample_s: float = 0.0
 
     def notice(self, stack: Sequence[Frame], seconds: float, index: int | None = None) -> None:
         """Notes what the process is seen doing, where that is making a batch.
@@ -65,13 +72,23 @@ class LoadLog:
         """
         begin = next((place for place, frame in enumerate(stack) if frame.file == _FETCH_FILE), None)
         if begin is None:
+            self._sample = None
             return
         inner = stack[begin:]
         key = loading_activity(inner), users_place(inner)
         if key in self.seen or len(self.seen) < _MOST_PLACES:
             self.seen[key] += seconds
+        self._notice_sample(index, seconds)
+
+    def _notice_sample(self, index: int | None, seconds: float) -> None:
+        """Notes for how long a sample is seen being made without a break.
+
+        Not its sum over the epochs, by which every sample would be slow in the end.
+        """
+        self._sample_s = self._sample_s + seconds if index == self._sample else seconds
+        self._sample = index
         if index is not None:
-            self.slow[index] += seconds
+            self.slow[index] = max(self.slow[index], self._sample_s)
             if len(self.slow) > 4 * _MOST_SLOW:
                 self.slow = defaultdict(float, self._slowest())
 
@@ -94,18 +111,15 @@ class LoadLog:
         """
         if not self.batches:
             self.first_s = busy_s
+        self.quickest_s = min(self.quickest_s, busy_s)
         self.batches += 1
         self.samples += samples
         self.busy_s += busy_s
+        self._sample = None
 
     def times(self) -> LoadTimes:
         """What making the batches took."""
-        all_s = sum(self.seen.values())
-        collated = sum(seconds for (activity, _), seconds in self.seen.items() if activity == "collate")
-        share = collated / all_s if all_s > 0 else 0.0
-        return LoadTimes(
-            self.batches, self.samples, self.busy_s, self.cpu_s, self.delayed_s, share * self.busy_s
-        )
+        return LoadTimes(self.batches, self.samples, self.busy_s, self.cpu_s, self.delayed_s, self.collate_s)
 
     def save(self, path: Path) -> None:
         """Writes it to a file, which another process may read at any time."""
@@ -118,6 +132,8 @@ class LoadLog:
                 self.delayed_s,
                 self.process_cpu_s,
                 self.first_s,
+                self.quickest_s,
+                self.collate_s,
             ],
             "seen": [[*key, seconds] for key, seconds in list(self.seen.items())],
             "slow": list(self._slowest().items()),
@@ -183,15 +199,23 @@ def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
     originals = [kind.fetch for kind in _FETCHERS]
     clocks: dict[int, ThreadClock] = {}
 
+    def clock_here() -> ThreadClock:
+        # One for each process, not one for each batch: it holds a file open.
+        process = os.getpid()
+        if process not in clocks:
+            clocks[process] = ThreadClock()
+        return clocks[process]
+
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
         def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
             log = current()
             if log is None:
                 return original(self, possibly_batched_index)
-            clock = clocks.setdefault(os.getpid(), ThreadClock())
+            clock = clock_here()
             began_cpu_s = time.process_time()
             began, cpu_s, delayed_s = time.perf_counter(), clock.cpu_s(), clock.delayed_s()
-            batch = original(self, possibly_batched_index)
+            with _collating_timed(self, log):
+                batch = original(self, possibly_batched_index)
             log.note_batch(time.perf_counter() - began, count_in(possibly_batched_index))
             log.cpu_s += clock.cpu_s() - cpu_s
             log.delayed_s += clock.delayed_s() - delayed_s
@@ -209,6 +233,27 @@ def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
             kind.fetch = original
         for clock in clocks.values():
             clock.close()
+
+
+@contextlib.contextmanager
+def _collating_timed(fetcher: Any, log: LoadLog) -> Iterator[None]:
+    """Notes what a fetcher's `collate_fn` takes; fastload's own makes samples too, and is left alone."""
+    collate = fetcher.collate_fn
+    if type(collate).__module__.startswith("fastload."):
+        yield
+        return
+
+    def timed(samples: Any) -> Any:
+        began = time.perf_counter()
+        batch = collate(samples)
+        log.collate_s += time.perf_counter() - began
+        return batch
+
+    fetcher.collate_fn = timed
+    try:
+        yield
+    finally:
+        fetcher.collate_fn = collate
 
 
 def count_in(asked: Any) -> int:

@@ -15,7 +15,6 @@ def limits_of(machine: Machine) -> Limits:
         open_files=None if files is None else files.soft,
         shared_memory_bytes=None if shared is None else shared.total_bytes,
         shared_memory_free_bytes=None if shared is None else shared.free_bytes,
-        cpu_quota=machine.cpu_quota,
         available_bytes=machine.available_bytes,
     )
 

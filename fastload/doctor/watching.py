@@ -11,10 +11,10 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils.data import DataLoader
@@ -27,12 +27,9 @@ from fastload.doctor.loads import LoadLog, index_in, noting_fetches
 from fastload.doctor.records import LoaderRecord
 from fastload.doctor.sampling import Sampler
 from fastload.doctor.stacks import stack_of
+from fastload.doctor.ways import Ways
 from fastload.doctor.workers import FOLDER_VARIABLE, LOADER_VARIABLE, watched_loop
-
-_SETTINGS = (
-    *("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"),
-    *("drop_last", "multiprocessing_context"),
-)
+from fastload.loader import DataLoader as FastloadsDataLoader
 
 
 class Enough(KeyboardInterrupt):
@@ -48,6 +45,8 @@ class Watcher:
         seconds: End it so many seconds after the first batch; None: never.
         is_above: Whether a frame is one of those that lead to the script.
 
+    Attributes:
+        was_cut: Whether the training was ended because it had been measured for as long as was asked for.
     """
 
     def __init__(
@@ -61,47 +60,57 @@ class Watcher:
         self._steps = steps
         self._seconds = seconds
         self._is_above = is_above
+        self.was_cut = False
         self._thread = threading.get_ident()
+        self._process = os.getpid()
         self._clock = ThreadClock()
         # Weakly: a loader that the training lets go of must end its workers, and its place may be another's.
-        self._by_iterator: WeakKeyDictionary[Any, _Ways] = WeakKeyDictionary()
-        self._by_loader: WeakKeyDictionary[Any, _Ways] = WeakKeyDictionary()
-        self._ways: list[_Ways] = []
+        self._by_iterator: weakref.WeakKeyDictionary[Any, Ways] = weakref.WeakKeyDictionary()
+        self._by_loader: weakref.WeakKeyDictionary[Any, Ways] = weakref.WeakKeyDictionary()
+        self._ways: list[Ways] = []
         self._current: LoaderRecord | None = None
+        # The iterator that handed out last, while it lives; and whether any was asked a second time.
+        self._latest: weakref.ref[Any] | None = None
+        self._has_gone_on = False
         self._first_at: float | None = None
+        self._latest_at = 0.0
         self._handed = 0
         self._sampler = Sampler(self._thread, self._notice)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watches until it ends."""
-        kind: Any = torchs._BaseDataLoaderIter
-        loaders: Any = DataLoader
-        workers: Any = torchs_worker
-        was_next, was_iter, was_loop = kind.__next__, loaders.__iter__, workers._worker_loop
-        watcher = self
-
-        def __next__(iterator: Any) -> Any:
-            return watcher._next(iterator, was_next)
-
-        def __iter__(loader: Any) -> Any:
-            return watcher._iter(loader, was_iter)
-
-        kind.__next__ = __next__
-        loaders.__iter__ = __iter__
-        workers._worker_loop = watched_loop
         os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._sampler.start()
         try:
-            with noting_fetches(self._log):
+            with self._wrapping(), noting_fetches(self._log):
                 yield
         finally:
             self._sampler.stop()
-            kind.__next__, loaders.__iter__ = was_next, was_iter
-            workers._worker_loop = was_loop
             os.environ.pop(FOLDER_VARIABLE, None)
-            if self._current is not None:
-                self._current.close_step(self._clock)
+            self._close_step()
+
+    @contextlib.contextmanager
+    def _wrapping(self) -> Iterator[None]:
+        """Puts what watches in the place of torch's functions, and of fastload's that replaces one."""
+        wrapped: list[tuple[Any, str, Any]] = [
+            (torchs._BaseDataLoaderIter, "__next__", self._next),
+            (DataLoader, "__iter__", self._start),
+            # A subclass may make its iterators itself, and need not call `__iter__` of its base.
+            (DataLoader, "_get_iterator", self._start),
+            (FastloadsDataLoader, "_get_iterator", self._start),
+        ]
+        originals = [vars(owner)[name] for owner, name, _ in wrapped]
+        for (owner, name, watched), original in zip(wrapped, originals, strict=True):
+            setattr(owner, name, _method(name, watched, original))
+        workers: Any = torchs_worker
+        was_loop, workers._worker_loop = workers._worker_loop, watched_loop
+        try:
+            yield
+        finally:
+            workers._worker_loop = was_loop
+            for (owner, name, _), original in zip(wrapped, originals, strict=True):
+                setattr(owner, name, original)
 
     @property
     def records(self) -> list[LoaderRecord]:
@@ -116,49 +125,92 @@ class Watcher:
                 logs.append(LoadLog.load(path))
         return logs
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """When the first and the latest batch were handed out, by `time.perf_counter`; equal for none."""
+        return self._latest_at if self._first_at is None else self._first_at, self._latest_at
+
     def _log(self) -> LoadLog | None:
         record = self._current
-        is_waiting = record is not None and record.phase == "waiting"
+        # A forked worker has a copy of this watcher, and notes its own.
+        is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
         return record.log if record is not None and is_waiting else None
 
-    def _iter(self, loader: Any, original: Callable[[Any], Any]) -> Any:
-        if threading.get_ident() != self._thread:
+    def _is_watched(self) -> bool:
+        """Whether it is the training's main thread that calls."""
+        return threading.get_ident() == self._thread and os.getpid() == self._process
+
+    def _start(self, loader: Any, original: Callable[[Any], Any]) -> Any:
+        """A loader's iterator, watched: `__iter__`, or `_get_iterator` within it or without it."""
+        if not self._is_watched():
             return original(loader)
-        if self._current is not None:
-            self._current.close_step(self._clock)
         ways = self._ways_of(loader)
+        if ways.record.phase == "starting":
+            iterator = original(loader)
+        else:
+            iterator = self._start_epoch(ways, lambda: original(loader))
+        with contextlib.suppress(TypeError):  # What cannot be referred to weakly is not watched.
+            self._by_iterator[iterator] = ways
+        return iterator
+
+    def _start_epoch(self, ways: Ways, make: Callable[[], Any]) -> Any:
+        self._close_step()
+        # What came before is no part of a step with this epoch's batches.
+        for each in self._ways:
+            each.handed = None
         record = ways.record
         record.begin_start()
         with _workers_named(ways.name):
             try:
-                iterator = original(loader)
+                return make()
             finally:
                 record.end_start()
-        self._by_iterator[iterator] = ways
-        return iterator
 
     def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         ways = self._by_iterator.get(iterator)
-        if ways is None or threading.get_ident() != self._thread:
+        if ways is None or not self._is_watched():
             return original(iterator)
         record = ways.record
-        if self._current is not None and self._current is not record:
-            self._current.close_step(self._clock)
+        if self._current is not record:
+            self._close_step()
         self._stop_if_enough()
+        self._has_gone_on = self._has_gone_on or ways.handed is not None
+        if ways.handed is not None and 0 < self._handed - ways.handed < len(self._ways):
+            record.extend_step(self._clock)
         self._current = record
+        clock = ways.clock(iterator)
+        copied_s = 0.0 if clock is None else clock.copying_s
         record.ask(self._clock)
         try:
             with _workers_named(ways.name) if ways.is_tuned else contextlib.nullcontext():
                 batch = original(iterator)
         except BaseException:
             record.end()
+            ways.handed = None
             raise
         record = self._current = ways.now(iterator)
-        record.hand(batch, self._clock)
-        self._handed += 1
-        if self._first_at is None:
-            self._first_at = time.perf_counter()
+        record.hand(batch, self._clock, 0.0 if clock is None else clock.copying_s - copied_s)
+        self._note_handed(iterator, ways)
         return batch
+
+    def _note_handed(self, iterator: Any, ways: Ways) -> None:
+        self._handed += 1
+        ways.handed = self._handed
+        self._latest_at = time.perf_counter()
+        if self._first_at is None:
+            self._first_at = self._latest_at
+        self._latest = weakref.ref(iterator, self._let_go)
+
+    def _let_go(self, iterator: Any) -> None:
+        """The iterator that handed out last is gone: what comes now is no step of its loader's."""
+        self._close_step()
+        if not self._has_gone_on:
+            # A look at a batch before the training is not yet the training.
+            self._first_at = None
+
+    def _close_step(self) -> None:
+        if self._current is not None:
+            self._current.close_step(self._clock)
 
     def _stop_if_enough(self) -> None:
         is_late = (
@@ -167,14 +219,14 @@ class Watcher:
             and time.perf_counter() - self._first_at >= self._seconds
         )
         if is_late or (self._steps is not None and self._handed >= self._steps):
-            if self._current is not None:
-                self._current.close_step(self._clock)
+            self._close_step()
+            self.was_cut = True
             raise Enough
 
-    def _ways_of(self, loader: Any) -> _Ways:
+    def _ways_of(self, loader: Any) -> Ways:
         known = self._by_loader.get(loader)
         if known is None:
-            known = _Ways(f"loader{len(self._ways)}", loader)
+            known = Ways(f"loader{len(self._ways)}", loader)
             self._by_loader[loader] = known
             self._ways.append(known)
         return known
@@ -189,48 +241,20 @@ class Watcher:
         record.notice(inner, seconds, index, _has_device())
 
 
-class _Ways:
-    """What was noted of one loader, by the number of its workers: fastload's changes that itself.
+def _method(name: str, watched: Callable[[Any, Any], Any], original: Callable[[Any], Any]) -> Any:
+    """A method that is watched, for a class.
 
     Args:
-        name: A short one of its own.
-        loader: The loader.
-
-    Attributes:
-        name: See above.
-        is_tuned: Whether the number of workers may change.
-        records: By the number of workers.
-        record: That of the present number.
+        name: Its name.
+        watched: Called with the instance and the original.
+        original: The method that it takes the place of.
     """
 
-    def __init__(self, name: str, loader: Any) -> None:
-        self.name = name
-        settings = {name: getattr(loader, name, None) for name in _SETTINGS}
-        settings["num_workers"] = int(settings["num_workers"] or 0)
-        self.is_tuned = settings["is_fastload"] = type(loader).__module__.startswith("fastload.")
-        settings["device"] = str(getattr(loader, "device", None) or "")
-        settings["epoch_samples"] = _epoch_samples(loader)
-        self.record = LoaderRecord(name, settings, loader.dataset)
-        self.records = {settings["num_workers"]: self.record}
+    def method(self: Any) -> Any:
+        return watched(self, original)
 
-    def now(self, iterator: Any) -> LoaderRecord:
-        """The record of how an iterator loads by now.
-
-        Args:
-            iterator: The loader's.
-        """
-        before = self.record
-        clock = getattr(iterator, "clock", None)
-        if clock is None or clock.num_workers == before.loader["num_workers"]:
-            return before
-        if clock.num_workers not in self.records:
-            settings = {"num_workers": clock.num_workers, "prefetch_factor": clock.prefetch_factor}
-            self.records[clock.num_workers] = LoaderRecord(
-                self.name, {**before.loader, **settings}, before.dataset
-            )
-        self.record = self.records[clock.num_workers]
-        self.record.take_over(before)
-        return self.record
+    method.__name__, method.__doc__ = name, original.__doc__
+    return method
 
 
 @contextlib.contextmanager
@@ -245,13 +269,6 @@ def _workers_named(name: str) -> Iterator[None]:
             os.environ.pop(LOADER_VARIABLE, None)
         else:
             os.environ[LOADER_VARIABLE] = before
-
-
-def _epoch_samples(loader: Any) -> int | None:
-    """How many samples an epoch of a loader has; None where it does not say."""
-    with contextlib.suppress(Exception):
-        return len(loader) * (loader.batch_size or 1)
-    return None
 
 
 def _has_device() -> bool:

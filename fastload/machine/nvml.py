@@ -7,7 +7,9 @@ which. Reference: NVML API Reference Guide.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,19 +63,62 @@ def gpus_of(nvml: Any) -> tuple[Gpu, ...]:
     Args:
         nvml: The library: what `ctypes.CDLL` gives.
     """
-    import ctypes
+    with opened(nvml) as read:
+        return read()
 
-    # In pairs, as NVML counts them: nothing stays open, and nothing is carried through a fork.
-    if nvml.nvmlInit_v2() != _SUCCESS:
-        return ()
+
+@contextlib.contextmanager
+def reading(library: str = _LIBRARY) -> Iterator[Callable[[], tuple[Gpu, ...]]]:
+    """Keeps NVML open for many readings: opening it takes much longer than a reading.
+
+    Args:
+        library: The name of the driver's library.
+
+    Returns:
+        What reads the GPUs: none where there is no driver. It never raises.
+    """
+    nvml = _loaded(library)
     try:
-        count = ctypes.c_uint()
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
-            return ()
-        found = (_gpu(nvml, index) for index in range(count.value))
-        return tuple(gpu for gpu in found if gpu is not None)
+        session = contextlib.ExitStack()
+        read = None if nvml is None else session.enter_context(opened(nvml))
+    except AttributeError:  # A driver older than one of the functions.
+        read = None
+    with session:
+        yield functools.partial(_read_or_none, read)
+
+
+def _read_or_none(read: Callable[[], tuple[Gpu, ...]] | None) -> tuple[Gpu, ...]:
+    try:
+        return () if read is None else read()
+    except AttributeError:
+        return ()
+
+
+@contextlib.contextmanager
+def opened(nvml: Any) -> Iterator[Callable[[], tuple[Gpu, ...]]]:
+    """Opens NVML, gives what reads the GPUs, and closes it again.
+
+    Args:
+        nvml: The library: what `ctypes.CDLL` gives.
+    """
+    # In pairs, as NVML counts them: nothing stays open behind it.
+    if nvml.nvmlInit_v2() != _SUCCESS:
+        yield tuple
+        return
+    try:
+        yield lambda: _all_gpus(nvml)
     finally:
         nvml.nvmlShutdown()
+
+
+def _all_gpus(nvml: Any) -> tuple[Gpu, ...]:
+    import ctypes
+
+    count = ctypes.c_uint()
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
+        return ()
+    found = (_gpu(nvml, index) for index in range(count.value))
+    return tuple(gpu for gpu in found if gpu is not None)
 
 
 def _gpu(nvml: Any, index: int) -> Gpu | None:

@@ -8,45 +8,8 @@ from hypothesis import strategies as st
 
 from fastload.diagnosis import Measurements, Setting, diagnose, of_epoch
 from fastload.diagnosis.costs import Costs
-from fastload.diagnosis.measurements import Decoding, Limits, ModelTrial, Seen, SlowSample, Store
-from fastload.timing import EpochTimes, LoadTimes
-
-CPUS = Setting(usable_cpus=8.0, cpus=8, is_fastload=False)
-
-
-def epoch(num_workers=2, waiting_s=8.0, stepping_s=2.0, first_wait_s=0.1, copying_s=0.0, busy_s=None, **load):
-    """An epoch of 100 batches of 32; what is said of loading is that of each process."""
-    processes = max(1, num_workers)
-    busy_s = (10.0 if num_workers else waiting_s) if busy_s is None else busy_s
-    cpu_s = load.get("cpu_s", busy_s)
-    one = LoadTimes(
-        100 // processes,
-        3200 // processes,
-        busy_s,
-        cpu_s,
-        load.get("delayed_s", 0.0),
-        load.get("collate_s", 0.0),
-    )
-    return EpochTimes(
-        num_workers=num_workers,
-        prefetch_factor=2 if num_workers else None,
-        batch_size=32,
-        batches=100,
-        samples=3200,
-        batch_bytes=32 * 3 * 224 * 224,
-        first_wait_s=first_wait_s,
-        waiting_s=waiting_s,
-        stepping_s=stepping_s,
-        copying_s=copying_s,
-        waits_s=(waiting_s / 99,) * 99,
-        steps_s=(stepping_s / 99,) * 99,
-        loading=(one,) * processes,
-    )
-
-
-def seen(**seconds):
-    return tuple(Seen(activity, f"train.py:7 {activity}()", taken) for activity, taken in seconds.items())
-
+from fastload.diagnosis.measurements import Decoding, Limits, ModelTrial, SlowSample, Store
+from tests.diagnosis.measured import CPUS, epoch, seen
 
 VERDICTS = {
     "waits for a disk": ("storage", Measurements(epoch(cpu_s=1.0), CPUS)),
@@ -54,6 +17,10 @@ VERDICTS = {
     "waits in calls that read and decode": (
         "storage",
         Measurements(epoch(cpu_s=2.0), CPUS, loading=seen(load=8, transform=2)),
+    ),
+    "waits in calls that read and decode, and computes in transforms": (
+        "storage",
+        Measurements(epoch(cpu_s=5.6), CPUS, loading=seen(load=5.6, transform=4.4)),
     ),
     "computes in calls that read and decode": (
         "decoding",
@@ -74,6 +41,20 @@ VERDICTS = {
         "transport",
         Measurements(epoch(), CPUS, error="RuntimeError: unable to write to file </torch_1>"),
     ),
+    "runs out of descriptors": (
+        "transport",
+        Measurements(
+            epoch(), CPUS, error="unable to open shared memory object </torch_1>: Too many open files"
+        ),
+    ),
+    "has a kernel too large for its GPU": (
+        "preparing",
+        Measurements(epoch(), CPUS, error="OutOfResources: out of resource: shared memory"),
+    ),
+    "fills the disk": (
+        "preparing",
+        Measurements(epoch(), CPUS, error="OSError: [Errno 28] No space left on device: '/out/last.pt'"),
+    ),
     "copies ahead": ("copy", Measurements(epoch(copying_s=7.0), CPUS)),
     "copies itself": (
         "copy",
@@ -88,6 +69,21 @@ VERDICTS = {
     "starts workers": (
         "little",
         Measurements(epoch(waiting_s=0.2, stepping_s=0.3, first_wait_s=2.0, busy_s=0.1), CPUS),
+    ),
+    "would go on for long, had it not been cut": (
+        "preparing",
+        Measurements(
+            epoch(waiting_s=1.8, stepping_s=0.2, first_wait_s=3.0, busy_s=2.0),
+            dataclasses.replace(CPUS, epoch_batches=10_000),
+        ),
+    ),
+    "waits for its GPU in copies": (
+        "model",
+        Measurements(
+            epoch(waiting_s=0.1, stepping_s=9.9),
+            dataclasses.replace(CPUS, device="cuda"),
+            training=seen(copy=7, model=3),
+        ),
     ),
     "is over at once": (
         "little",
@@ -153,7 +149,7 @@ def test_packing_gains_what_decoding_takes():
 
 
 def test_a_cache_takes_what_fits():
-    store = Store(1000, 10**9, "nvme, ext4", True, 200.0, 200.0, 1e8, 9000.0, 5e-3)
+    store = Store(1000, 10**9, "network, nfs4", True, 200.0, 200.0, 1e8, 9000.0, 5e-3)
     measured = Measurements(
         epoch(cpu_s=1.0, stepping_s=0.2), CPUS, store=store, limits=Limits(available_bytes=10**10)
     )

@@ -110,3 +110,91 @@ def test_the_place_is_the_innermost_line_of_the_users():
     assert users_place(stack) == "train.py:41 model(x)"
     assert users_place([]) == ""
     assert len(shortened("x" * 100)) == 60
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "log_prob",
+            "Gaussian.log_prob",
+            "log_likelihood",
+            "log_softmax",
+            "log_abs_det_jacobian",
+            "log_var",
+        ),
+        *("metric_loss", "draw_noise", "checkpoint_block", "logsumexp", "log_px", "log_mel_spectrogram"),
+    ],
+)
+def test_mathematics_is_the_model_though_it_sounds_like_writing(name):
+    assert step_activity([mine("x * y", name)], has_device=False) == "model"
+
+
+@pytest.mark.parametrize(
+    "name", ["log_summary", "log_scalars", "log_variables", "save_checkpoint", "draw_boxes"]
+)
+def test_what_writes_is_work(name):
+    assert step_activity([mine("x * y", name)], has_device=False) == "work"
+
+
+def test_what_a_model_calls_is_the_model_whatever_its_name():
+    stack = [mine("model(x)", "main"), mine("self.report(x)", "Net.forward"), mine("x * y", "Net.report")]
+    assert step_activity(stack, has_device=False) == "model"
+
+
+LIBRARIES = [
+    "albumentations/core/composition.py",
+    "kornia/augmentation/base.py",
+    "skimage/transform/_warps.py",
+]
+
+
+@pytest.mark.parametrize("path", [*LIBRARIES, "monai/transforms/compose.py", "imgaug/augmenters/meta.py"])
+def test_a_library_of_transforms_in_a_function_that_loads_is_a_transform(path):
+    stack = [FETCH, mine("self.transform(image)", "load_item"), lib(path, "apply", "np.asarray(image)")]
+    assert loading_activity(stack) == "transform"
+
+
+def test_what_such_a_library_reads_is_loading():
+    stack = [FETCH, mine("self.transform(path)"), lib("monai/transforms/io/array.py", "LoadImage.__call__")]
+    assert loading_activity(stack) == "load"
+
+
+COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.py", "Compose.__call__")]
+
+
+@pytest.mark.parametrize(
+    ("frames", "part"),
+    [
+        (
+            [
+                lib("torchvision/transforms/transforms.py", "Normalize.forward"),
+                lib("torchvision/transforms/functional.py", "normalize"),
+            ],
+            "Normalize",
+        ),
+        (
+            [
+                lib("torchvision/transforms/v2/_misc.py", "Normalize.transform"),
+                lib("torchvision/transforms/v2/_transform.py", "Transform._call_kernel"),
+            ],
+            "Normalize",
+        ),
+        ([lib("torchvision/transforms/functional.py", "normalize")], "normalize"),
+        (
+            [
+                lib("torchvision/transforms/transforms.py", "ToTensor.__call__"),
+                lib("PIL/ImageFile.py", "ImageFile.load"),
+            ],
+            "PIL",
+        ),
+        ([lib("mmcv/image/io.py", "imfrombytes", "cv2.imdecode(data, 1)")], "OpenCV"),
+    ],
+)
+def test_the_place_says_what_the_library_does(frames, part):
+    assert users_place([FETCH, *COMPOSED, *frames]) == f"train.py:41 self.transform(img) → {part}"
+    assert users_place([FETCH, *frames]) == part
+
+
+def test_a_transform_of_the_users_that_a_library_calls_is_their_own():
+    assert users_place([*COMPOSED, mine("x * 2", "Mine.__call__")]) == "train.py:41 x * 2"

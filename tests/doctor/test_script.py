@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tests.commands import run
+from tests.doctor.situations import make_photos
 
 LOOP = """
 import sys, time, torch
@@ -92,10 +93,43 @@ def test_json_is_all_that_is_on_standard_output(script):
     assert content["verdict"] == "transforms"
 
 
+def test_a_cut_that_the_script_makes_an_exit_of_is_none_of_its_errors(script):
+    path = script("try:\n    batches()\nexcept KeyboardInterrupt:\n    sys.exit(1)")
+    done = run("doctor", "--steps", "3", path)
+    assert done.returncode == 0
+    assert "ended early" in done.stdout
+
+
+def test_the_batches_of_a_batch_sampler_make_the_epoch(script):
+    path = script(
+        "from torch.utils.data import BatchSampler\n"
+        "list(DataLoader(Numbers(), batch_sampler=BatchSampler(range(64), 16, False)))"
+    )
+    [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
+    assert part["measurements"]["setting"]["epoch_samples"] == 64
+
+
 def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
     path = script("short = DataLoader(Numbers(), 8, sampler=range(8))\nbatches()\nlist(short)\nbatches()")
     parts = json.loads(run("doctor", "--json", path).stdout)["parts"]
     assert [part["measurements"]["times"]["batches"] for part in parts] == [8, 8, 1]
+
+
+def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(script):
+    path = script(
+        "import fastload\n"
+        "class Many(Numbers):\n"
+        "    def __len__(self):\n"
+        "        return 800\n"
+        "list(fastload.DataLoader(Many(), 4))"
+    )
+    [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
+    times = part["measurements"]["times"]
+    assert times["num_workers"] > 1
+    assert 0 < times["samples"] < 800
+    assert sum(process["samples"] for process in times["loading"]) > 0
+    # Where there are few CPUs, starting so many workers takes longer than all their batches.
+    assert part["verdict"] in ("transforms", "little")
 
 
 def test_spawned_workers_are_watched_too(script):
@@ -116,7 +150,8 @@ def test_one_rank_of_a_machine_speaks(script):
 
 def test_a_page_is_written_that_needs_nothing_beside_itself(script, tmp_path):
     page = tmp_path / "report.html"
-    done = run("doctor", "--html", page, script("batches()"))
+    # A relative path is that of the command, wherever the script goes.
+    done = run("doctor", "--html", page.name, script("import os; os.chdir('/'); batches()"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert "<svg" in text
@@ -137,3 +172,24 @@ def test_bad_input_is_one_sentence(arguments, tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("fastload: ")
+
+
+def test_what_has_no_bound_is_null_in_json():
+    from fastload.cli.doctor import _without_infinities
+
+    assert json.loads(_without_infinities('{"rates": [1.5, Infinity, -Infinity, NaN]}')) == {
+        "rates": [1.5, None, None, None]
+    }
+
+
+def test_packed_data_without_a_record_that_can_be_read_is_said_so(tmp_path):
+    import fastload
+
+    fastload.pack(make_photos(tmp_path / "photos", 4, 64, 64), tmp_path / "photos.fl", workers=1)
+    for shard in (tmp_path / "photos.fl").glob("shard-*"):
+        content = shard.read_bytes()
+        shard.write_bytes(b"\0" * len(content))
+    done = run("doctor", "--json", tmp_path / "photos.fl")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastload: ")
+    assert "Traceback" not in done.stderr

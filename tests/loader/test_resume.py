@@ -267,7 +267,9 @@ def test_two_loaders_that_draw_from_the_same_generator_in_turns_resume(workers):
     assert pairs(*resumed) == whole[4:]
 
 
-@pytest.mark.parametrize("options", [{"seed": 1}, {"generator": generator()}, {}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"seed": 1}, {"generator": generator()}, {}], ids=["seed", "generator", "neither"]
+)
 def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
     def shuffled() -> Any:
         return fastload.DataLoader(DATA, batch_size=3, sampler=GlobalShuffle(), **options)

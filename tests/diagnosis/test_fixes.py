@@ -1,0 +1,131 @@
+"""What is advised, and what each thing gains."""
+
+import dataclasses
+
+import pytest
+
+from fastload.diagnosis import Measurements, diagnose
+from fastload.diagnosis.measurements import Decoding, Limits, Seen, Store
+from tests.diagnosis.measured import CPUS, epoch, seen
+
+
+def fixes_of(measured):
+    return {fix.kind: fix for fix in diagnose(measured).fixes}
+
+
+def test_lasting_workers_are_advised_to_a_model_that_starts_them_each_epoch():
+    measured = Measurements(
+        epoch(waiting_s=0.1, stepping_s=9.9, first_wait_s=5.0, busy_s=1.0), CPUS, epochs=5
+    )
+    diagnosis = diagnose(measured)
+    assert diagnosis.verdict == "model"
+    [fix] = [fix for fix in diagnosis.fixes if fix.kind == "persistent workers"]
+    assert fix.gain == pytest.approx(15 / 11, rel=0.02)
+
+
+def test_a_quota_is_named_beside_a_model():
+    few = dataclasses.replace(CPUS, usable_cpus=1.0, cpus=8)
+    measured = Measurements(epoch(waiting_s=0.1, stepping_s=9.9, busy_s=1.0), few, training_cpu_s=20.0)
+    assert fixes_of(measured)["quota"].gain > 1.5
+
+
+def test_tiny_data_without_workers_takes_what_its_quickest_batches_and_steps_take():
+    slow = (4e-3, 1e-3, 1e-3, 1e-3)
+    times = epoch(waiting_s=0.05, stepping_s=0.175, first_wait_s=3.0, busy_s=0.4)
+    times = dataclasses.replace(times, steps_s=25 * slow)
+    measured = Measurements(times, CPUS, epochs=20, quickest_s=5e-4, warming_s=0.2)
+    assert fixes_of(measured)["no workers"].gain == pytest.approx(3.225 / 0.15, rel=0.01)
+    unsaid = dataclasses.replace(measured, quickest_s=None)
+    assert fixes_of(unsaid)["no workers"].gain == pytest.approx(3.225 / (0.1 + 0.6), rel=0.01)
+
+
+def test_fewer_log_writes_name_all_that_is_counted():
+    works = tuple(Seen("work", f"train.py:{line} log()", 2.5) for line in (1, 2, 3))
+    times = epoch(waiting_s=0.1, stepping_s=9.9, busy_s=1.0)
+    measured = Measurements(times, CPUS, training=(*works, *seen(model=2)))
+    assert diagnose(measured).verdict == "main thread"
+    action = fixes_of(measured)["fewer log writes"].action
+    assert "ten times less often than now" in action
+    assert all(f"train.py:{line}" in action for line in (1, 2, 3))
+
+
+def test_what_normalises_can_move_to_the_device():
+    loading = (
+        Seen("transform", "train.py:4 self.transform(img) → Normalize", 5.0),
+        Seen("transform", "train.py:4 self.transform(img) → ToTensor", 3.0),
+        Seen("transform", "train.py:4 self.transform(img) → Resize", 2.0),
+    )
+    measured = Measurements(epoch(), dataclasses.replace(CPUS, device="cuda"), loading=loading)
+    assert fixes_of(measured)["device"].gain == pytest.approx(5, rel=0.05)
+
+
+def test_full_descriptors_have_their_own_fixes():
+    measured = Measurements(epoch(), CPUS, error="RuntimeError: received 0 items of ancdata")
+    diagnosis = diagnose(measured)
+    assert [fix.kind for fix in diagnosis.fixes] == ["open files", "sharing strategy"]
+    assert "ulimit -n" in diagnosis.headline
+
+
+def stored(kind="network, nfs4", **limits):
+    store = Store(1000, 10**9, kind, True, 200.0, 200.0, 1e8, 9000.0, 5e-3)
+    return Measurements(epoch(cpu_s=1.0), CPUS, store=store, limits=Limits(available_bytes=10**10, **limits))
+
+
+def test_the_kernel_keeps_small_data_of_a_local_disk_by_itself():
+    assert "cache" in fixes_of(stored())
+    assert "cache" not in fixes_of(stored("nvme, ext4"))
+    assert any("page cache keeps them" in text for text in diagnose(stored("nvme, ext4")).evidence)
+
+
+@pytest.mark.parametrize(("free", "is_copied"), [(None, False), (64 << 20, False), (2 * 10**9, True)])
+def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
+    action = fixes_of(stored(shared_memory_free_bytes=free))["cache"].action
+    assert ("/dev/shm" in action) == is_copied
+    assert 'cache="auto"' in action
+
+
+def test_a_cache_does_not_end_the_sleep_of_transforms():
+    measured = dataclasses.replace(stored(), loading=seen(read=3, transform=7))
+    assert fixes_of(measured)["cache"].gain < 1.5
+
+
+def photos(places, num_workers=2):
+    """Images that take PIL 3.125 ms and OpenCV 2.5 ms on an idle core, and two workers twice as long."""
+    decoding = Decoding({"PIL": 3.125e-3, "OpenCV": 2.5e-3, "raw": 1e-4}, {"raw": 6e5}, 400, 500)
+    loading = tuple(Seen("decode", place, seconds) for place, seconds in places)
+    times = epoch(num_workers, busy_s=20.0 / max(1, num_workers), stepping_s=0.1)
+    return Measurements(times, CPUS, loading=loading, decoding=decoding)
+
+
+@pytest.mark.parametrize(("workers", "gain"), [(2, 6.25 / 5), (0, 6.25 / 2.5)])
+def test_another_way_of_decoding_is_slowed_down_as_the_present_one_is(workers, gain):
+    fixes = fixes_of(photos([("train.py:3 self.read(path) → PIL", 10.0)], workers))
+    assert fixes["decoder"].gain == pytest.approx(gain, rel=0.02)
+
+
+def test_what_the_lines_say_decodes_is_what_decodes():
+    assert "decoder" not in fixes_of(photos([("train.py:3 cv2.imdecode(data, 1)", 10.0)]))
+
+
+def test_what_is_freed_between_samples_belongs_to_what_made_it():
+    loading = (Seen("decode", "train.py:3 cv2.imdecode(data, 1)", 9.0), Seen("transform", "", 1.0))
+    whole = dataclasses.replace(photos([]), loading=loading)
+    assert not any("transforms" in text for text in diagnose(whole).evidence)
+    opaque = dataclasses.replace(whole, loading=loading[1:])
+    assert diagnose(opaque).verdict == "transforms"
+
+
+def test_a_clock_of_collating_is_believed_before_the_looks_at_it():
+    measured = photos([("train.py:3 cv2.imdecode(data, 1)", 9.0)])
+    looked = dataclasses.replace(measured, loading=(*measured.loading, *seen(collate=1.0)))
+    timed = dataclasses.replace(looked, times=epoch(collate_s=0.1))
+    assert any("making batches 10%" in text for text in diagnose(looked).evidence)
+    assert any("making batches 1%" in text for text in diagnose(timed).evidence)
+
+
+@pytest.mark.parametrize(("place", "gain"), [("", 4.0), ("train.py:9 my_collate(samples)", 1.0)])
+def test_what_torch_collates_is_made_in_slots_and_what_the_user_collates_is_not(place, gain):
+    loading = (Seen("collate", place, 9.0), Seen("decode", "train.py:3 cv2.imdecode(data, 1)", 1.0))
+    times = epoch(waiting_s=9.0, stepping_s=1.0)
+    fixes = fixes_of(Measurements(times, CPUS, loading=loading))
+    assert fixes["loader"].gain > gain if gain > 1 else "loader" not in fixes
