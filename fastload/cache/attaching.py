@@ -215,13 +215,13 @@ def _opened(
     kind: StoreKind = "ram" if choice.kind == "ram" or (is_page and can_share_memory()) else "tmpfs"
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs" and not is_page)
     needed = extent.size_bytes(form)
-    room = limits.room()
-    if kind == "tmpfs":
-        room = min(room, tmpfs_room(os.path.dirname(folder)))
+    room, bound = limits.room(), f"of the memory, {limits.margin() / 1e9:.1f} GB must stay free"
+    if kind == "tmpfs" and (there := tmpfs_room(os.path.dirname(folder))) < room:
+        room, bound = there, f"of the file system of {os.path.dirname(folder)}, a tenth must stay free"
     index_bytes = Layout(extent.samples, extent.fixed_bytes, 0).size_bytes
     capacity = 0 if is_page else min(needed, room - index_bytes)
     if not is_page and capacity <= 0:
-        reason = f"no cache: of the memory, {limits.margin() / 1e9:.1f} GB must stay free, and no more is"
+        reason = f"no cache: {bound}, and no more is"
         return Attached(CacheChoice(None, None, 0.0, reason), None)
     key = _key(choice.kind or "", form, extent.identity)
     layout = Layout(0, 0, 0) if is_page else Layout(extent.samples, extent.fixed_bytes, capacity)
@@ -231,7 +231,7 @@ def _opened(
             Pages(list(extent.paths), opening) if is_page else keep(form, opening)
         )
     except OSError as error:
-        reason = f"no cache: there is no room for its index ({error.strerror})"
+        reason = f"no cache: it could not be opened ({error.strerror})"
         return Attached(CacheChoice(None, None, 0.0, reason), None)
     share = 1.0 if is_page else min(1.0, kept.store.capacity_bytes / max(1, needed))
     return Attached(replace(choice, form=form, share=share), kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -89,6 +90,23 @@ def prepare(descriptor: int, layout: Layout, margin_bytes: int) -> None:
         layout.count, layout.fixed_bytes, layout.capacity_bytes, margin_bytes
     )  # fmt: skip
     os.pwrite(descriptor, header.tobytes(), 0)
+
+
+def layout_of(descriptor: int) -> Layout:
+    """How large the store in a file is, as its header says.
+
+    Raises:
+        OSError: That is not how large the file is, or its other numbers cannot be.
+    """
+    header = os.pread(descriptor, 8 * len(NUMBERS), 0)
+    if len(header) == 8 * len(NUMBERS):
+        numbers = np.frombuffer(header, np.int64).tolist()
+        layout = Layout(numbers[COUNT], numbers[FIXED], numbers[CAPACITY])
+        is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and numbers[CLOSED] in REASONS
+        is_sound = is_sound and numbers[FRONT] + numbers[BACK] <= layout.capacity_bytes
+        if is_sound and layout.size_bytes == os.fstat(descriptor).st_size:
+            return layout
+    raise OSError(errno.EBADMSG, "its header is damaged")
 
 
 def mapped(descriptor: int, size: int) -> mmap.mmap:

@@ -8,6 +8,7 @@ that leaves in order, or at the next start of any.
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import threading
@@ -68,7 +69,7 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         is_guest: Whether a process that a user of the store has started does not count as a further one.
 
     Raises:
-        OSError: There is no room for a new one.
+        OSError: There is no room for a new one, or the one that is there is damaged.
         OptionError: The folder is not this user's own.
     """
     kind, folder, key, layout, limits = (
@@ -101,7 +102,15 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
             raise
         if not is_user:
             os.close(users)
-    store = Store(descriptor, _again(opening, descriptor), _tmpfs(opening), limits)
+    try:
+        store = Store(descriptor, _again(opening, descriptor), _tmpfs(opening), limits)
+        if (store.count, store.layout.fixed_bytes) != (layout.count, layout.fixed_bytes):
+            raise OSError(errno.EBADMSG, "it is another dataset's")
+    except OSError:
+        os.close(descriptor)
+        if is_user:
+            os.close(users)
+        raise
     _opened[folder, key] = store
     if is_user:
         _uses[id(store)] = users

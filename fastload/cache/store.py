@@ -30,14 +30,11 @@ from fastload.cache.layout import (
     BACKED_BACK,
     BACKED_FRONT,
     BAD,
-    CAPACITY,
     CLAIMED,
     CLOSED,
-    COUNT,
     EMPTY,
     ENTRY,
     FILLED,
-    FIXED,
     FRONT,
     FULL,
     HEADER_BYTES,
@@ -51,7 +48,7 @@ from fastload.cache.layout import (
     READY,
     REASONS,
     UNPACK,
-    Layout,
+    layout_of,
     mapped,
 )
 from fastload.cache.limits import Limits, tmpfs_room
@@ -71,6 +68,9 @@ class Store:
         folder: The folder of a tmpfs, whose free space counts; None for memory without a name.
         limits: What must stay free of the memory.
 
+    Raises:
+        OSError: Its header is damaged.
+
     Attributes:
         count: The number of the dataset's records.
         capacity_bytes: What records can take.
@@ -81,8 +81,7 @@ class Store:
         self._place = place
         self._folder = folder
         self._limits = limits
-        header = np.frombuffer(os.pread(descriptor, 8 * len(NUMBERS), 0), np.int64)
-        self.layout = Layout(int(header[COUNT]), int(header[FIXED]), int(header[CAPACITY]))
+        self.layout = layout_of(descriptor)
         self.count = self.layout.count
         self.capacity_bytes = self.layout.capacity_bytes
         self._memory = mapped(descriptor, self.layout.size_bytes)
@@ -211,7 +210,7 @@ class Store:
     @property
     def why_closed(self) -> str:
         """Why no more records are kept; empty while they are."""
-        return REASONS[int(self._header[CLOSED])]
+        return REASONS.get(int(self._header[CLOSED]), "it is damaged")
 
     @property
     def ready(self) -> int:

@@ -56,6 +56,7 @@ class TunedIterator(SingleProcessIterator):
         self._setting, self._changed_at = Candidate(0, 0), 0
         # Whether the next batch is to show what loading does to the dataset.
         self._is_checking = False
+        self._handed: Footprint | None = None
         self._drifts = 0
         super().__init__(loader, start._replace(setting=start.setting._replace(num_workers=0)))
         self._order = _Order(self._sampler_iter)
@@ -100,7 +101,11 @@ class TunedIterator(SingleProcessIterator):
         self._is_checking = False
         before = Footprint(self._loader.dataset)
         batch = super()._next_batch()
-        self._tuner.note_check(before.change())
+        if reason := before.change():
+            self._tuner.note_check(reason)
+        else:
+            # What the training does with it is seen when it asks for the next batch.
+            self._handed = Footprint(self._loader.dataset)
         return batch
 
     def _next_of(self, workers: WorkersIterator) -> Any:
@@ -116,8 +121,6 @@ class TunedIterator(SingleProcessIterator):
         if failure is not None:
             return self._instead_of(workers, failure, position)
         self._order.sent.popleft()
-        if self.clock.batches + 1 >= self._window.first:
-            workers.patience_s = None  # each has sent a batch: none of them is stuck
         return batch
 
     def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
@@ -179,6 +182,9 @@ class TunedIterator(SingleProcessIterator):
 
     def _go_on(self) -> None:
         """Goes over to the next candidate, or to the best if none is left."""
+        if self._handed is not None:
+            self._tuner.note_check(self._handed.change_by_training())
+            self._handed = None
         candidate = self._tuner.next()
         if candidate is None:
             self._settle()
@@ -261,8 +267,6 @@ class TunedIterator(SingleProcessIterator):
         first = self.clock.batches + len(self._order.sent) + max(1, workers)
         self._window = Window(self.clock, first)
         self._due = self._window.due(workers)
-        if self._current is not None:
-            self._current.patience_s = self._tuner.stuck_s()
 
     def _has_started(self, candidate: Candidate) -> bool:
         """Starts workers for a candidate, which take over from others; says whether that went well."""
@@ -288,6 +292,7 @@ class TunedIterator(SingleProcessIterator):
         except Exception as error:
             self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
             return False
+        workers.patience_s = self._tuner.stuck_s()
         beginning.note_made()
         _watch_for_deaths_while_waiting(workers)
         if self._leaving is None:

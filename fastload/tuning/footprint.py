@@ -6,7 +6,7 @@ import os
 import stat
 from typing import Any
 
-from fastload.tuning.state import fingerprint
+from fastload.tuning.state import bound_to, fingerprint
 
 
 class Footprint:
@@ -18,11 +18,17 @@ class Footprint:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._bound_to = bound_to(dataset)
         self._fingerprint = fingerprint(dataset)
         self._files = open_files()
 
     def change(self) -> str:
-        """What has changed since, and why that keeps workers from loading, as a sentence; "" for nothing."""
+        """What keeps workers from loading, by what has changed since, as a sentence; "" for nothing."""
+        if self._bound_to:
+            return (
+                f"the dataset reads through {self._bound_to}, which forked workers would share or lack: "
+                "make it in __getitem__, or say num_workers"
+            )
         if moved_files(self._files, open_files()):
             return (
                 "the dataset reads through a file that it holds open, and forked workers would share its "
@@ -32,6 +38,15 @@ class Footprint:
             return (
                 "reading changes the dataset (a cache, a counter, a random generator of its own), and "
                 "workers would change copies of it: say num_workers if that does not matter"
+            )
+        return ""
+
+    def change_by_training(self) -> str:
+        """The same for what the training has changed since a batch was handed out."""
+        if fingerprint(self._dataset) != self._fingerprint:
+            return (
+                "the training changes the dataset while it iterates, and workers would not see that: say "
+                "num_workers if it does not matter"
             )
         return ""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
+import math
 import os
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from typing import Any
 from fastload import __version__
 from fastload.errors import OptionError
 from fastload.tuning.plan import Plan
+from fastload.tuning.state import LIBRARIES
 
 _VARIABLE = "FASTLOAD_PLAN"
 _MODES = ("", "off", "fresh")
@@ -57,9 +60,25 @@ def read_plan(key: str) -> Plan | None:
     """The plan kept under a key, None where there is none."""
     try:
         with open(folder() / f"{key}.json", encoding="utf-8") as file:
-            return Plan.from_dict(json.load(file))
+            plan = Plan.from_dict(json.load(file))
+        return plan if _is_sound(plan) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _is_sound(plan: Plan) -> bool:
+    """Whether a plan's numbers can be worked with: somebody may have changed the file."""
+    measured = plan.measured
+    alone, limits = measured.alone, measured.limits
+    counts = [plan.num_workers.value, plan.prefetch_factor.value or 1, limits.cpus, limits.most_workers]
+    counts += [limits.most_batches, *([] if alone is None else [alone.batch_size, alone.batch_bytes])]
+    seconds = [limits.start_s, *([] if alone is None else [alone.load_s, alone.load_cpu_s])]
+    seconds += [] if alone is None else [alone.load_blocked_s, alone.step_s]
+    for trial in measured.trials:
+        counts += [trial.num_workers, trial.prefetch_factor, trial.batches - 1]
+        seconds += [trial.seconds - 1e-9, trial.waiting_s]
+    are_whole = all(type(count) is int and count >= 0 for count in counts)
+    return are_whole and all(math.isfinite(each) and each >= 0 for each in seconds)
 
 
 def write_plan(key: str, plan: Plan) -> None:
@@ -111,14 +130,24 @@ def described(value: Any, depth: int = 4) -> Any:
     if isinstance(value, types.BuiltinFunctionType):
         return [name, value.__module__, value.__qualname__]
     if isinstance(value, (list, tuple)):
-        inside = [described(each, depth - 1) for each in value[:16]] if depth else []
-        return [name, len(value), inside]
+        sequence: Any = list if isinstance(value, list) else tuple
+        first = itertools.islice(sequence.__iter__(value), 16) if depth else ()
+        return [name, sequence.__len__(value), [described(each, depth - 1) for each in first]]
     if isinstance(value, dict):
-        return [name, len(value)]
+        return [name, dict.__len__(value)]
     if not depth:
         return name
     try:
         held = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return name
-    return [name, {key: described(each, depth - 1) for key, each in list(held.items())[:64]}]
+    attributes = {str(key): described(each, depth - 1) for key, each in list(held.items())[:64]}
+    return [name, attributes, *_code_of(kind)]
+
+
+def _code_of(kind: type) -> list[Any]:
+    """What the functions of a user's class do: a plan is no good for other code under the same name."""
+    if kind.__module__.partition(".")[0] in LIBRARIES:
+        return []
+    functions = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
+    return [described(function, 0) for function in functions]

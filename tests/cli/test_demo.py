@@ -31,10 +31,11 @@ TINY = ("demo", "--rounds", "1", "--workers", "2")
 
 
 @pytest.fixture
-def scratch(tmp_path, monkeypatch):
+def scratch(tmp_path_factory, monkeypatch):
     """The temporary folder of the demos that the test runs."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
+    # A short name: torch's workers make sockets in it, whose paths may have 107 bytes, and hang if they have
+    # more.
+    folder = tmp_path_factory.mktemp("scratch")
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)  # what was found before is kept there
     return folder

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
+import socket
+import threading
 from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import cv2
@@ -168,3 +172,115 @@ def test_functions_that_do_the_same_look_the_same_to_a_plan(make):
 def test_functions_that_differ_have_plans_of_their_own():
     functions = [lambda x: x + 1, lambda x: x + 2, lambda x: -x, max, min, functools.partial(max, 1)]
     assert len({str(described(function)) for function in functions}) == len(functions)
+
+
+COUNTED = 0
+KEPT: dict[int, int] = {}
+
+
+@functools.lru_cache(None)
+def cached(index: int) -> int:
+    return index
+
+
+class CountsInItsClass:
+    count = 0
+
+    def __getitem__(self, index):
+        type(self).count += 1
+
+
+class CountsInItsModule:
+    def __getitem__(self, index):
+        global COUNTED
+        COUNTED += 1
+
+
+class KeepsInItsModule:
+    def __getitem__(self, index):
+        KEPT[index] = index
+
+
+class Caches:
+    def __getitem__(self, index):
+        return cached(index)
+
+
+class Closes:
+    def __init__(self):
+        count = [0]
+
+        def add():
+            count[0] += 1
+
+        self.add = add
+
+    def __getitem__(self, index):
+        self.add()
+
+
+class Marks:
+    def __init__(self):
+        self.records = [{"index": index} for index in range(1500)]
+
+    def __getitem__(self, index):
+        self.records[index]["seen"] = True
+
+
+class Reads:
+    def __init__(self):
+        self.records = [{"index": index} for index in range(1500)]
+        self.logger = logging.getLogger("reads")
+        self.lock = threading.Lock()
+
+    def __getitem__(self, index):
+        self.logger.debug("%d", index)
+        return self.records[index]["index"]
+
+
+@pytest.mark.parametrize(
+    "kind", [CountsInItsClass, CountsInItsModule, KeepsInItsModule, Caches, Closes, Marks]
+)
+def test_state_beside_the_attributes_is_seen(kind):
+    dataset = kind()
+    before = Footprint(dataset)
+    dataset[7]
+    assert "reading changes the dataset" in before.change()
+
+
+def test_dataset_that_only_reads_has_no_footprint():
+    dataset = Reads()
+    before = Footprint(dataset)
+    dataset[7]
+    assert before.change() == ""
+    assert before.change_by_training() == ""
+    dataset.epoch = 3
+    assert "the training changes the dataset" in before.change_by_training()
+
+
+def test_what_belongs_to_the_process_is_found(tmp_path):
+    with ThreadPoolExecutor(1) as threads, socket.socket() as talk, open(tmp_path / "log", "w") as log:
+        for held, words in (
+            (threads, "threads"),
+            (talk, "a socket"),
+            (log, "a file"),
+            ([{"f": log}], "a file"),
+        ):
+            holder = Holder()
+            holder.held = held
+            assert words in Footprint(holder).change()
+
+
+def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
+    class Lazy(list):
+        def __getitem__(self, index):
+            raise AssertionError
+
+        def __len__(self):
+            raise AssertionError
+
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+    held = [tensor, Lazy("abc")]
+    assert fingerprint(held) == fingerprint(held)
+    assert described(held) == described(held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import multiprocessing
 import os
 import pickle
@@ -109,7 +110,6 @@ def test_cheap_samples_are_loaded_without_workers_as_by_torch(length):
         states.append((orders, torch.rand(2).tolist(), random.random(), np.random.rand()))
     assert states[0] == states[1]
     assert loader.plan.num_workers.value == 0
-    assert not loader.plan.measured.trials
 
 
 @pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
@@ -381,7 +381,13 @@ def test_damaged_plan_is_as_if_it_were_not_there(tmp_path):
     while not loader.plan.is_settled:
         list(loader)
     (plan,) = kept_plans(tmp_path)
-    for text in ("", "{}", "[1, 2", '{"num_workers": 3}', "null"):
+    sound = json.loads(plan.read_text())
+    unsound = [copy.deepcopy(sound) for _ in range(4)]
+    unsound[0]["num_workers"]["value"] = "x"
+    unsound[1]["measured"]["alone"]["load_s"] = -1
+    unsound[2]["measured"]["trials"][0]["batches"] = 0
+    unsound[3]["measured"]["trials"][0]["num_workers"] = -1
+    for text in ("", "{}", "[1, 2", '{"num_workers": 3}', "null", *map(json.dumps, unsound)):
         plan.write_text(text)
         again = fastload.DataLoader(Slow(900), batch_size=8)
         iter(again)
