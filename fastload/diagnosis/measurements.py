@@ -165,7 +165,6 @@ class Measurements:
         loading: What the processes that load were seen doing, while they made batches.
         training: What the training process's main thread was seen doing.
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
-        warming_s: How much longer the first batches took that each process made than its later ones, in all.
         quickest_s: What making the quickest of all batches took; None where that is not known.
         receiving_cpu_s: The CPU time of the training process's main thread in the waits, the first ones of
             epochs left out; None where that is not known.
@@ -187,7 +186,6 @@ class Measurements:
     loading: tuple[Seen, ...] = ()
     training: tuple[Seen, ...] = ()
     sending_cpu_s: float = 0.0
-    warming_s: float = 0.0
     quickest_s: float | None = None
     receiving_cpu_s: float | None = None
     training_cpu_s: float | None = None

@@ -54,9 +54,7 @@ def _settled_making_s(measured: Measurements, made: int) -> float:
     """What a batch takes a process that has made many: those that end after a few have hardly warmed up."""
     if measured.quickest_s is not None:
         return measured.quickest_s
-    loading = measured.times.loading
-    most_s = sum(process.cpu_s + process.blocked_s for process in loading)
-    return min(most_s, max(0.0, sum(process.busy_s for process in loading) - measured.warming_s)) / made
+    return sum(process.cpu_s + process.blocked_s for process in measured.times.loading) / made
 
 
 def _settled_stepping_s(measured: Measurements) -> float:

@@ -15,7 +15,7 @@ from fastload.doctor.activities import Frame
 from fastload.doctor.data import count_of, encoding_of, files_of
 from fastload.doctor.decodings import measure_decoding
 from fastload.doctor.gpu import GpuWatch, uuid_of
-from fastload.doctor.loads import LoadLog, as_seen, warming_s
+from fastload.doctor.loads import LoadLog, as_seen
 from fastload.doctor.machine import cpus_of, limits_of
 from fastload.doctor.records import LoaderRecord, slow_samples
 from fastload.doctor.script import Ending, local_rank, run_script
@@ -140,7 +140,6 @@ def _measure(
         sending_cpu_s=sum(max(0.0, log.process_cpu_s - log.cpu_s) for log in logs)
         if settings["num_workers"]
         else 0.0,
-        warming_s=warming_s(logs),
         quickest_s=min((log.quickest_s for log in logs if log.batches), default=None),
         receiving_cpu_s=record.receiving_cpu_s if settings["num_workers"] else None,
         training_cpu_s=record.training_cpu_s,

@@ -38,7 +38,6 @@ class LoadLog:
         cpu_s: The CPU time of it.
         delayed_s: How much of it no CPU was free.
         process_cpu_s: The CPU time of the whole process from the first batch to the last.
-        first_s: What the first batch took.
         quickest_s: What the quickest batch took.
         collate_s: What making batches of samples took; 0 where that is not told apart.
         seen: Seconds by (activity, place).
@@ -52,7 +51,6 @@ class LoadLog:
     cpu_s: float = 0.0
     delayed_s: float = 0.0
     process_cpu_s: float = 0.0
-    first_s: float = 0.0
     quickest_s: float = math.inf
     collate_s: float = 0.0
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
@@ -109,8 +107,6 @@ class LoadLog:
             busy_s: In seconds.
             samples: How many samples it holds.
         """
-        if not self.batches:
-            self.first_s = busy_s
         self.quickest_s = min(self.quickest_s, busy_s)
         self.batches += 1
         self.samples += samples
@@ -131,7 +127,6 @@ class LoadLog:
                 self.cpu_s,
                 self.delayed_s,
                 self.process_cpu_s,
-                self.first_s,
                 self.quickest_s,
                 self.collate_s,
             ],
@@ -155,21 +150,6 @@ class LoadLog:
         # A copy: the thread that looks may add to it.
         top = sorted(self.slow.copy().items(), key=lambda item: -item[1])[:_MOST_SLOW]
         return dict(top)
-
-
-def warming_s(logs: Sequence[LoadLog]) -> float:
-    """How much longer the processes' first batches took than their later ones, all together.
-
-    Code, allocators and forked memory are cold in them.
-
-    Args:
-        logs: One of each process.
-    """
-    later = sum(log.batches - 1 for log in logs if log.batches)
-    if not later:
-        return 0.0
-    later_s = sum(log.busy_s - log.first_s for log in logs) / later
-    return sum(max(0.0, log.first_s - later_s) for log in logs if log.batches)
 
 
 def as_seen(seconds: dict[tuple[str, str], float]) -> tuple[Seen, ...]:

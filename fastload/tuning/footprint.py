@@ -18,15 +18,14 @@ class Footprint:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        self._bound_to = bound_to(dataset)
         self._fingerprint = fingerprint(dataset)
         self._files = open_files()
 
     def change(self) -> str:
         """What keeps workers from loading, by what has changed since, as a sentence; "" for nothing."""
-        if self._bound_to:
+        if held := bound_to(self._dataset):
             return (
-                f"the dataset reads through {self._bound_to}, which forked workers would share or lack: "
+                f"the dataset reads through {held}, which forked workers would share or lack: "
                 "make it in __getitem__, or say num_workers"
             )
         if moved_files(self._files, open_files()):

@@ -159,9 +159,10 @@ def prefetch_of(measured: Measurements, workers: int) -> int:
         measured: What is known.
         workers: How many load; 0: it is 0.
     """
-    said = measured.said.get("prefetch_factor")
-    if said is not None or not workers:
-        return int(said) if said is not None and workers else 0
+    if not workers:
+        return 0
+    if (said := measured.said.get("prefetch_factor")) is not None:
+        return int(said)
     allowed = measured.limits.most_batches // workers - 1
     return max(DEFAULT_PREFETCH, min(math.ceil(_UNDER_WAY / workers), allowed))
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
-# Objects looked at, at most: 20 000 take some 20 ms.
-_MOST_OBJECTS = 20_000
+# Objects and plain values looked at, at most, however they are nested.
+_MOST_LOOKS = 50_000
 # Elements of one container that are looked into, and, beyond, whose identities are compared.
 _MOST_ELEMENTS = 2000
 _MOST_IDENTITIES = 100_000
@@ -101,14 +101,17 @@ def bound_to(value: Any) -> str:
 
 def _is_standard(part: Any) -> bool:
     """Whether a file is one that every process has, or lies in memory."""
-    return issubclass(type(part), _IN_MEMORY) or part in (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return issubclass(type(part), _IN_MEMORY) or any(part is stream for stream in streams)
 
 
 def _walked(value: Any) -> Iterator[Any]:
     """An object and all that it holds, each once, plain values as often as they are met."""
     seen: set[int] = set()
     stack = [value]
-    while stack and len(seen) < _MOST_OBJECTS:
+    for _ in range(_MOST_LOOKS):
+        if not stack:
+            return
         part = stack.pop()
         if type(part) not in _PLAIN:
             if id(part) in seen:

@@ -41,8 +41,8 @@ _MOST_REOPENINGS = 3
 _CHEAP_START_S = 0.2
 _SPARE = 2
 
-# Workers that have not sent their first batch after so long, and so many times what the training process
-# needs for one, are taken to be stuck (by a lock that was held when they were forked).
+# Workers that have not sent a batch after so long, and so many times what the training process needs for one,
+# are taken to be stuck (by a lock that was held when they were forked, by a thread that they lack).
 _STUCK_S = 60.0
 _STUCK_LOADS = 30
 
@@ -194,7 +194,7 @@ class Tuner:
         self.note_limits(self._measured.limits)
 
     def stuck_s(self) -> float:
-        """After how many seconds without a first batch workers are taken to be stuck."""
+        """After how many seconds of waiting for a batch workers are taken to be stuck."""
         alone = self._measured.alone
         return _STUCK_S + (_STUCK_LOADS * alone.load_s if alone is not None else 0.0)
 

@@ -33,10 +33,10 @@ def test_tiny_data_without_workers_takes_what_its_quickest_batches_and_steps_tak
     slow = (4e-3, 1e-3, 1e-3, 1e-3)
     times = epoch(waiting_s=0.05, stepping_s=0.175, first_wait_s=3.0, busy_s=0.4)
     times = dataclasses.replace(times, steps_s=25 * slow)
-    measured = Measurements(times, CPUS, epochs=20, quickest_s=5e-4, warming_s=0.2)
+    measured = Measurements(times, CPUS, epochs=20, quickest_s=5e-4)
     assert fixes_of(measured)["no workers"].gain == pytest.approx(3.225 / 0.15, rel=0.01)
     unsaid = dataclasses.replace(measured, quickest_s=None)
-    assert fixes_of(unsaid)["no workers"].gain == pytest.approx(3.225 / (0.1 + 0.6), rel=0.01)
+    assert fixes_of(unsaid)["no workers"].gain == pytest.approx(3.225 / (0.1 + 0.8), rel=0.01)
 
 
 def test_fewer_log_writes_name_all_that_is_counted():
