@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _DatasetKind
 
-from fastload import diagnosis, resume
+from fastload import diagnosis
 from fastload.cache.options import Cache
 from fastload.cache.resident import Resident
 from fastload.clock import StepClock
@@ -21,6 +20,7 @@ from fastload.diagnosis import Diagnosis
 from fastload.errors import OptionError
 from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
 from fastload.machine import affine_cpus, cpu_quota
+from fastload.resume import Epochs, Progress
 from fastload.timing import EpochTimes
 from fastload.tuning.caching import LoaderCache, asks_for_device, why_not_resident
 from fastload.tuning.epoch import TunedIterator
@@ -116,7 +116,7 @@ class DataLoader(_Base[_T_co]):
         self.device = device
         self.cache = cache
         self.seed = seed
-        self._order_generator = _generator(seed, generator)
+        self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)
         self._said = said(
             num_workers=num_workers,
@@ -132,13 +132,8 @@ class DataLoader(_Base[_T_co]):
         self._prefetching: PrefetchTuner | None = None
         self._clock = StepClock()
         self._kept: LoaderCache | None = None
-        self._epochs = 0
-        self._is_beginning = False
-        self._progress: resume.Progress | None = None
-        self._loaded: resume.Progress | None = None
-        # The random state that later epochs are drawn from, after a resume in a process whose own
-        # state is not the one that was left.
-        self._later_epochs: resume.State | None = None
+        # The epoch that is about to begin.
+        self._beginning: Progress | None = None
         super().__init__(
             dataset,
             batch_size,
@@ -153,7 +148,7 @@ class DataLoader(_Base[_T_co]):
             timeout,
             worker_init_fn,
             multiprocessing_context,
-            generator if self._order_generator is None else self._order_generator,
+            generator if self._epochs.generator is None else self._epochs.generator,
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
@@ -188,7 +183,7 @@ class DataLoader(_Base[_T_co]):
 
     def _get_iterator(self) -> Any:
         # Called by torch's `__iter__`, and by subclasses that want a new iterator of their own.
-        return self._make_iterator() if self._is_beginning else self._begin(self._make_iterator)
+        return self._begin(self._make_iterator) if self._beginning is None else self._make_iterator()
 
     def _begin(self, iterate: Callable[[], Any]) -> Any:
         """Begins an epoch with the iterator that `iterate()` returns."""
@@ -197,30 +192,20 @@ class DataLoader(_Base[_T_co]):
             self._tuner = self._obeyed = self._prefetching = None
         if self._is_tuned:
             self._follow_plan()
-        resumed, self._loaded = self._loaded, None
-        if resumed is not None:
-            self._prepare(resumed)
-        begun = resumed if resumed is not None and resumed.is_begun else None
-        source = self._later_epochs if begun is None else begun.start["global"]
-        became: resume.State = {}
-        self._is_beginning = True
+
+        def iterator_of(progress: Progress) -> Any:
+            self._beginning, self._clock = progress, StepClock()
+            if isinstance(self._iterator, WorkersIterator):
+                self._iterator.begin_epoch(progress, self._clock)
+            return iterate()
+
         try:
-            with contextlib.nullcontext() if source is None else resume.drawn_from(source, became):
-                self._progress = self._noted(begun or self._new_progress())
-                iterator = iterate()
-                if source is not None:
-                    iterator.draw_first()
-        except BaseException:
-            self._loaded = resumed
-            raise
+            iterator = self._epochs.begin(self, iterator_of)
         finally:
-            self._is_beginning = False
+            self._beginning = None
         if not isinstance(self._iterator, WorkersIterator):
             # torch would begin the next epoch with it, and only workers can live on.
             self._iterator = None
-        self._progress.users_state = None
-        if self._later_epochs is not None:
-            self._later_epochs = became
         return iterator
 
     def _said_since(self) -> bool:
@@ -243,18 +228,6 @@ class DataLoader(_Base[_T_co]):
             self.num_workers, self._iterator = UNSAID, None
         elif self._obeyed is not tuner.plan:
             self.obey(tuner.plan)
-
-    def _noted(self, progress: resume.Progress) -> resume.Progress:
-        """Readies what an epoch is drawn from."""
-        self._epochs = progress.epoch + 1
-        if self._order_generator is not None and self.seed is not None:
-            seed = operator.index(self.seed)
-            self._order_generator.manual_seed(resume.mixed(seed, progress.epoch, resume.ORDER))
-            progress.transform_seed = resume.mixed(seed, progress.epoch, resume.TRANSFORMS)
-        self._clock = StepClock()
-        if isinstance(self._iterator, WorkersIterator):
-            self._iterator.begin_epoch(progress, self._clock)
-        return progress
 
     @property
     def plan(self) -> Plan:
@@ -329,15 +302,7 @@ class DataLoader(_Base[_T_co]):
         Returns:
             A dict of numbers, strings, lists and tensors, for `torch.save`.
         """
-        progress = self._loaded or self._progress
-        if progress is None or progress.is_finished:
-            progress = self._new_progress()
-            progress.is_begun = False
-            if self._later_epochs is not None:
-                progress.start["global"] = self._later_epochs
-        if self._later_epochs is not None and progress is not self._loaded:
-            progress.users_state = resume.ANOTHER_STATE
-        return resume.to_state_dict(progress, self._settings())
+        return self._epochs.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next iteration go on where `state_dict` was called.
@@ -353,15 +318,13 @@ class DataLoader(_Base[_T_co]):
             OptionError: It is no such state, or that of a loader with another seed, batch size, number of
                 batches or kind of sampler; or, of a stateful iterable dataset, with other workers.
         """
-        self._loaded = resume.from_state_dict(state, self._settings())
-        # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
-        resume.set_sampler_epochs(self, self._loaded.start)
+        self._epochs.load_state_dict(self, state)
 
     def _make_iterator(self) -> Any:
-        assert self._progress is not None
+        assert self._beginning is not None
         setting = Setting(self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers)
-        seeds = self._worker_seeds(self._progress)
-        start = Start(self._progress, self._device, seeds, self._clock, setting)
+        seeds = self._epochs.worker_seeds(self)
+        start = Start(self._beginning, self._device, seeds, self._clock, setting)
         resident = self._opened_cache()
         if resident is not None:
             return ResidentIterator(self, start._replace(setting=Setting(0, None), reads=False), resident)
@@ -418,52 +381,3 @@ class DataLoader(_Base[_T_co]):
         if self._tuner is None:
             self._tuner = Tuner(self, self._said)
         return self._tuner
-
-    def _settings(self) -> resume.State:
-        """What a loader that goes on from this one's state must have in common with it."""
-        batches = None
-        if not isinstance(self.dataset, IterableDataset):
-            with contextlib.suppress(TypeError, NotImplementedError):
-                batches = len(self)
-        return {
-            "seed": None if self.seed is None else operator.index(self.seed),
-            "batch_size": self.batch_size,
-            "sampler": type(self.sampler).__name__,
-            "batches": batches,
-            # A plain number, which torch.load takes with weights_only.
-            "num_workers": int(self.num_workers),
-        }
-
-    def _new_progress(self) -> resume.Progress:
-        start = resume.start_state(self)
-        # An iterator draws the workers' seeds when it is made; a persistent one is made once.
-        return resume.Progress(self._epochs, start, draws_seeds=self._iterator is None)
-
-    def _prepare(self, resumed: resume.Progress) -> None:
-        """Puts generators and samplers where they were, and decides what later epochs are drawn from."""
-        # Persistent workers cannot be told where to go on.
-        self._iterator = None
-        self._epochs = resumed.epoch
-        resume.set_sampler_states(self, resumed.start)
-        is_users_restored = resumed.users_state == resume.fingerprint()
-        self._later_epochs = None if is_users_restored else resumed.start["global"]
-
-    def _worker_seeds(self, progress: resume.Progress) -> torch.Generator | None:
-        """What the workers' seeds are drawn from, where it is not the loader's generator."""
-        if self._order_generator is not None and self.seed is not None:
-            return torch.Generator().manual_seed(
-                resume.mixed(operator.index(self.seed), progress.epoch, resume.WORKERS)
-            )
-        # A persistent iterator drew none in that epoch, so one made anew must leave the generator alone.
-        return None if progress.draws_seeds else torch.Generator()
-
-
-def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
-    if seed is None:
-        return None
-    if generator is not None:
-        raise OptionError("seed and generator exclude each other: the seed makes a generator of its own")
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
-        raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
-    # As for the first epoch already: frameworks take the sampler without asking this loader to iterate.
-    return torch.Generator().manual_seed(resume.mixed(operator.index(seed), 0, resume.ORDER))

@@ -13,7 +13,7 @@ import fastload
 from fastload.verifying import verify
 from tests.folders import class_folders, tree
 
-FLIPS = 200
+FLIPS, SOAKED_FLIPS = 60, 2000
 
 
 @pytest.fixture(scope="module", params=["hdf5", "lmdb"])
@@ -93,9 +93,18 @@ def test_all_is_well_with_what_was_just_packed(packed):
 
 
 def test_every_flipped_bit_is_found_and_never_handed_out(copy):
+    _flip(copy, range(FLIPS))
+
+
+@pytest.mark.soak
+def test_every_one_of_many_flipped_bits_is_found_and_never_handed_out(copy):
+    _flip(copy, range(FLIPS, SOAKED_FLIPS))
+
+
+def _flip(copy, seeds):
     original, classes = everything(copy, "always")
     assert None not in original
-    for seed in range(FLIPS):
+    for seed in seeds:
         file, content = flipped(copy, seed)
         result = verify(copy, workers=1)
         assert result.damages, f"flip {seed} in {file.name} was not found"

@@ -13,6 +13,7 @@ from fastload.diagnosis.extent import (
     seen_s,
 )
 from fastload.diagnosis.measurements import Activity, Measurements, Seen
+from fastload.timing import EpochTimes
 
 MOST_WORKERS = 32
 """More are never advised: each is a Python process of some 200 MB."""
@@ -34,6 +35,9 @@ SENDING_S, SENDING_S_PER_BYTE = 0.4e-3, 0.3e-9
 """CPU time that a batch of two tensors takes the training process and the worker on its way through torch's
 own queue and shared memory, where there is no worker yet to be seen doing it. Measured on the jobs of
 benchmarks/bench_transport.py: some 0.25 ms a tensor on either side, and the first touch of shared pages."""
+
+LOOKING = 0.01
+"""Of the time in which a process made batches, so much it waited for the thread that looked at it."""
 
 ENOUGH = 0.97
 """Of the best throughput that any number of workers gives: the least number that gives so much is advised."""
@@ -112,11 +116,13 @@ def costs_of(measured: Measurements) -> Costs:
     made, samples = made_samples(measured), batch_samples(measured)
     # The first batch's wait is not among the waits, its step is.
     taken = max(1, times.batches) * samples
-    step_s = max(0.0, times.stepping_s - measured.training_delayed_s) / taken
+    lasting = 1 - warming_s(times) / times.stepping_s if times.stepping_s > 0 else 1.0
+    step_s = max(0.0, times.stepping_s * lasting - measured.training_delayed_s) / taken
     busy_s = sum(process.busy_s for process in times.loading)
     cpu_s = min(busy_s, sum(process.cpu_s for process in times.loading))
-    blocked_s = max(0.0, busy_s - cpu_s - waited_for_cpu_s(measured)) / made
-    training_cpu_s = step_s if measured.training_cpu_s is None else measured.training_cpu_s / taken
+    looked_s = LOOKING * busy_s if measured.loading else 0.0
+    blocked_s = max(0.0, busy_s - cpu_s - waited_for_cpu_s(measured) - looked_s) / made
+    training_cpu_s = step_s if measured.training_cpu_s is None else lasting * measured.training_cpu_s / taken
     received_s, sent_s = receive_s(measured) / taken, measured.sending_cpu_s / made
     if not times.num_workers and not measured.setting.is_fastload:
         received_s = (RECEIVING_S + RECEIVING_S_PER_BYTE * times.batch_bytes) / samples
@@ -135,6 +141,16 @@ def costs_of(measured: Measurements) -> Costs:
         opening_s=opening_s,
         epoch_samples=epoch_batches(measured) * samples,
     )
+
+
+def warming_s(times: EpochTimes) -> float:
+    """What the very first step took beyond any other: threads that start, algorithms that are tried.
+
+    Where so many steps were taken that not all of them are known, that is nothing beside them.
+    """
+    first, *others = times.steps_s or (0.0,)
+    has_first = len(times.steps_s) >= times.batches - 1
+    return max(0.0, first - max(others)) if others and has_first else 0.0
 
 
 def _starts_s(measured: Measurements) -> tuple[float, float]:

@@ -18,6 +18,8 @@ class Frame(NamedTuple):
         line: The number of the line that runs.
         text: The call that runs; before Python 3.11, its whole line; "" where there is no source.
         is_users: Whether it is the user's own code, rather than a library's.
+        called: What runs, without its arguments: `cv2.resize(`; "" where Python does not tell, and `text` may
+            hold other calls besides.
     """
 
     file: str
@@ -25,6 +27,12 @@ class Frame(NamedTuple):
     line: int
     text: str
     is_users: bool
+    called: str = ""
+
+    @property
+    def call(self) -> str:
+        """What is known of what runs: `called`, else `text`."""
+        return self.called or self.text
 
 
 def _calls(*names: str) -> re.Pattern[str]:
@@ -35,7 +43,14 @@ def _calls(*names: str) -> re.Pattern[str]:
 _LOADING_CALLS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     (
         "decode",
-        _calls(r"cv2\.imdecode", r"decoder\.decode", r"\w*decode\w*", r"zlib\.decompress", r"np\.(as)?array"),
+        _calls(
+            r"cv2\.imdecode",
+            r"decoder\.decode",
+            r"\w*decode\w*",
+            r"zlib\.decompress",
+            r"np\.(as)?array",
+            r"[\w.]*\.convert",
+        ),
     ),
     (
         "load",
@@ -49,6 +64,8 @@ _LOADING_CALLS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
         ),
     ),
 )
+# What many do to the pixels of OpenCV's decoders before anything else.
+_SWAPPING = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
 _READING_FILES = re.compile(
     r"/(h5py|fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b"
 )
@@ -129,8 +146,10 @@ def loading_activity(stack: Sequence[Frame]) -> Activity:
     innermost = stack[-1]
     is_transform = _TRANSFORM_FILES.search(innermost.file) and not _LOADING_FILES.search(innermost.file)
     for activity, pattern in () if is_transform else _LOADING_CALLS:
-        if pattern.search(innermost.text):
+        if pattern.search(innermost.call):
             return activity
+    if _SWAPPING.search(innermost.text):
+        return "decode"
     for frame in reversed(stack):
         found = _of_loading_frame(frame)
         if found is not None:
@@ -172,9 +191,9 @@ def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
     if not stack:
         return "model"
     innermost = stack[-1]
-    if _WORK_CALLS.search(innermost.text):
+    if _WORK_CALLS.search(innermost.call):
         return "work"
-    if has_device and _COPY_CALLS.search(innermost.text):
+    if has_device and _COPY_CALLS.search(innermost.call):
         return "copy"
     # What a model calls is the model, whatever its name.
     is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
@@ -191,7 +210,7 @@ def waiting_activity(stack: Sequence[Frame]) -> Activity:
     if not stack:
         return "idle"
     innermost = stack[-1]
-    is_idle = _IDLE_FILES.search(innermost.file) and _IDLE_CALLS.search(innermost.text)
+    is_idle = _IDLE_FILES.search(innermost.file) and _IDLE_CALLS.search(innermost.call)
     return "idle" if is_idle else "receive"
 
 

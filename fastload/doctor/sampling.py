@@ -1,4 +1,4 @@
-"""A thread that looks, a hundred times a second, what another thread is doing."""
+"""A thread that looks, two hundred times a second, what another thread is doing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from fastload.doctor.activities import Frame
 from fastload.doctor.stacks import described, stack_of
 
-INTERVAL_S = 0.01
-"""Two hundred looks in two seconds tell a share to within some 3 %; one takes 50 µs, 0.5 % of a core."""
+INTERVAL_S = 0.005
+"""A thousand looks in five seconds tell a share of 1 % to within a third of it, one of 30 % to within 5 % of
+it; one takes 50 µs, 1 % of a core."""
 
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 """How soon Python hands its lock to the thread that looks, in place of 5 ms: by then the thread that is
-looked at would
-have let go of it by itself, at a call of some library, and would be seen nowhere else."""
+looked at would have let go of it by itself, at a call of some library, and would be seen nowhere else. Two
+threads that compute beside each other take no longer for it (measured down to 0.05 ms)."""
 
 Notice = Callable[[Sequence[Frame], float], None]
 """Told the stack, its innermost frame last, and the seconds since the look before."""

@@ -51,21 +51,34 @@ def _describe(code: CodeType, instruction: int, line: int) -> Frame:
     file = code.co_filename
     name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
     is_users = not file.startswith(_LIBRARIES) and not file.startswith("<")
-    return Frame(file, name, line, _text(code, instruction, line), is_users)
+    text, is_exact = _text(code, instruction, line)
+    return Frame(file, name, line, text, is_users, _called(text) if is_exact else "")
 
 
-def _text(code: CodeType, instruction: int, line: int) -> str:
-    """The source of the instruction that runs; its whole line where Python does not tell more."""
+def _called(text: str) -> str:
+    """An expression without what its brackets hold: `cv2.resize(`; "" where a string has half of a pair."""
+    depth, kept = 0, []
+    for character in text:
+        depth -= character in ")]}"
+        if depth == 0 and character not in "([{)]}":
+            kept.append(character)
+        depth += character in "([{"
+    return "".join(kept) + "(" * text.endswith(")") if depth == 0 else ""
+
+
+def _text(code: CodeType, instruction: int, line: int) -> tuple[str, bool]:
+    """The source of the instruction that runs; False, and its line, where Python does not tell more."""
     whole = linecache.getline(code.co_filename, line).strip()
     tell = getattr(code, "co_positions", None)  # not before 3.11
     if tell is None or not whole:
-        return whole
+        return whole, False
     positions = next(itertools.islice(tell(), instruction // 2, None), None)
     if positions is None:
-        return whole
+        return whole, False
     first, last, begin, end = positions
     if first is None or first != last or begin is None or end is None:
-        return whole
+        return whole, False
     # Columns count bytes.
     source = linecache.getline(code.co_filename, first).encode()
-    return source[begin:end].decode(errors="replace").strip() or whole
+    exact = source[begin:end].decode(errors="replace").strip()
+    return exact or whole, bool(exact)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from fastload.diagnosis import Measurements, of_epoch
-from fastload.diagnosis.costs import MOST_FORK_S, costs_of, receive_s
+from fastload.diagnosis.costs import MOST_FORK_S, costs_of, receive_s, warming_s
 from tests.diagnosis.measured import CPUS, epoch, seen
 
 
@@ -20,6 +20,28 @@ def test_ready_made_batches_are_costed_by_what_they_hold():
     loading = tuple(dataclasses.replace(one, samples=one.batches) for one in times.loading)
     ready = costs_of(Measurements(dataclasses.replace(times, loading=loading), CPUS))
     assert ready == costs_of(Measurements(times, CPUS))
+
+
+def test_what_only_the_first_step_takes_is_no_part_of_a_step():
+    steady = epoch()
+    first_s = 50 * steady.steps_s[0]
+    times = dataclasses.replace(
+        steady,
+        steps_s=(first_s, *steady.steps_s[1:]),
+        stepping_s=steady.stepping_s + first_s - steady.steps_s[0],
+    )
+    assert costs_of(Measurements(times, CPUS)).step_s == pytest.approx(
+        costs_of(Measurements(steady, CPUS)).step_s
+    )
+    # Of a long training only the latest steps are known, and the first is not among them.
+    long = dataclasses.replace(times, batches=1000)
+    assert warming_s(long) == 0
+
+
+def test_looking_is_no_waiting_for_a_disk():
+    times = epoch(cpu_s=9.95)
+    assert costs_of(Measurements(times, CPUS)).blocked_s > 0
+    assert costs_of(Measurements(times, CPUS, loading=seen(decode=10))).blocked_s == 0
 
 
 def test_forked_workers_start_one_after_the_other():

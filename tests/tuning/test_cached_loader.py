@@ -14,11 +14,6 @@ from fastload.errors import OptionError
 from fastload.tuning.plan import Alone
 
 
-@pytest.fixture(autouse=True)
-def _plans_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Sixty images of one size."""

@@ -1,0 +1,90 @@
+"""Plans: printed, kept for later runs, followed by them, and left alone where they are no good."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+
+import pytest
+
+import fastload
+from fastload.errors import OptionError
+from tests.tuning.datasets import Slow
+from tests.tuning.seen import kept_plans, numbers
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_persistent_workers_follow_a_plan_that_was_kept():
+    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    while not loader.plan.is_settled:
+        assert numbers(loader) == list(range(900))
+    again = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    pids = []
+    for _ in range(2):
+        assert numbers(again) == list(range(900))
+        pids.append({process.pid for process in multiprocessing.active_children()})
+    assert "kept" in again.plan.origin
+    assert pids[0] == pids[1] != set()
+
+
+def test_nothing_is_tried_where_plans_are_off(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_PLAN", "off")
+    loader = fastload.DataLoader(Slow(300), batch_size=8)
+    assert numbers(loader) == list(range(300))
+    assert loader.plan.num_workers.reason == "FASTLOAD_PLAN=off: nothing is tried"
+
+
+def test_unknown_value_of_the_variable_is_refused(monkeypatch):
+    monkeypatch.setenv("FASTLOAD_PLAN", "of")
+    with pytest.raises(OptionError, match='must be "off" or "fresh"'):
+        iter(fastload.DataLoader(Slow(3)))
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_plan_is_kept_and_followed_by_the_next_run(tmp_path, monkeypatch):
+    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    while not loader.plan.is_settled:
+        list(loader)
+    assert len(kept_plans(tmp_path)) == 1
+    again = fastload.DataLoader(Slow(900), batch_size=8)
+    iterator = iter(again)
+    assert again.num_workers == loader.num_workers > 0
+    assert "kept" in again.plan.origin
+    assert numbers(iterator) == list(range(900))
+    monkeypatch.setenv("FASTLOAD_PLAN", "fresh")
+    fresh = fastload.DataLoader(Slow(900), batch_size=8)
+    iter(fresh)
+    assert fresh.num_workers == 0
+    other = fastload.DataLoader(Slow(900), batch_size=16)
+    monkeypatch.delenv("FASTLOAD_PLAN")
+    iter(other)
+    assert other.num_workers == 0
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_damaged_plan_is_as_if_it_were_not_there(tmp_path):
+    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    while not loader.plan.is_settled:
+        list(loader)
+    (plan,) = kept_plans(tmp_path)
+    sound = json.loads(plan.read_text())
+    unsound = [copy.deepcopy(sound) for _ in range(4)]
+    unsound[0]["num_workers"]["value"] = "x"
+    unsound[1]["measured"]["alone"]["load_s"] = -1
+    unsound[2]["measured"]["trials"][0]["batches"] = 0
+    unsound[3]["measured"]["trials"][0]["num_workers"] = -1
+    for text in ("", "{}", "[1, 2", '{"num_workers": 3}', "null", *map(json.dumps, unsound)):
+        plan.write_text(text)
+        again = fastload.DataLoader(Slow(900), batch_size=8)
+        iter(again)
+        assert again.num_workers == 0
+
+
+def test_plan_prints_as_a_table():
+    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    assert "nothing has been measured yet" in str(loader.plan)
+    list(loader)
+    text = str(loader.plan)
+    for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "samples/s"):
+        assert name in text
