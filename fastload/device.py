@@ -47,7 +47,8 @@ def resolve_device(device: Any) -> torch.device | None:
         ) from error
     if wanted.type == "cpu":
         return None
-    accelerator = torch.accelerator.current_accelerator()
+    # A build for CUDA names its kind of accelerator also where there is none.
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != wanted.type:
         warnings.warn(
             f"device={str(wanted)!r} was asked for and is not available here: batches stay on the CPU",

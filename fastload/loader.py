@@ -22,7 +22,7 @@ from fastload.iterators import Setting, SingleProcessIterator, Start, WorkersIte
 from fastload.machine import affine_cpus, cpu_quota
 from fastload.resume import Epochs, Progress
 from fastload.timing import EpochTimes
-from fastload.tuning.caching import LoaderCache, asks_for_device, why_not_resident
+from fastload.tuning.caching import LoaderCache, asks_for_device, is_filling, own_choice, why_not_resident
 from fastload.tuning.epoch import TunedIterator
 from fastload.tuning.plan import Alone, Plan
 from fastload.tuning.prefetching import PrefetchTuner
@@ -223,6 +223,7 @@ class DataLoader(_Base[_T_co]):
         """Shows in the attributes how the next epoch begins, before torch looks at them."""
         tuner = self._tuned_by()
         tuner.open(self)
+        tuner.take_up(is_filling(self.dataset))
         if not tuner.is_settled:
             # What another loader, or an earlier search, came to is no longer what is done.
             self.num_workers, self._iterator = UNSAID, None
@@ -238,7 +239,10 @@ class DataLoader(_Base[_T_co]):
         Example:
             >>> print(loader.plan)  # doctest: +SKIP
         """
-        return self._tuned_by().plan
+        tuner = self._tuned_by()
+        if self._kept is None and (own := own_choice(self.dataset)) is not None:
+            tuner.note_cache(own)
+        return tuner.plan
 
     @property
     def last_epoch(self) -> EpochTimes | None:

@@ -71,7 +71,10 @@ def run(options: argparse.Namespace) -> int:
     if path.suffix == ".py" and not path.is_dir():
         return _run_script(path, options)
     if options.arguments:
-        raise OptionError(f"only a script takes arguments, got {' '.join(options.arguments)} after {path}")
+        raise OptionError(
+            f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: "
+            "options of the doctor come before the path"
+        )
     if options.steps or options.seconds:
         raise OptionError(f"--steps and --seconds are for scripts, and {path} is none")
     return _run_data(path, options)

@@ -52,6 +52,7 @@ class Costs:
         receive_s: Taking it in from a worker, in the training process.
         cpu_s: Making it: CPU time.
         blocked_s: Making it: waiting for something else than a CPU.
+        beside_s: Making it: CPU time of other threads, which OpenCV or OpenMP have.
         send_s: Sending it to the training process: a worker's CPU time beside making others.
         training_cpu_s: The CPU time of the training process, of all its threads.
         cpus: The CPUs' worth of time that all processes share.
@@ -71,12 +72,14 @@ class Costs:
     most_per_s: float = math.inf
     fork_s: float = 0.0
     opening_s: float = 0.0
+    beside_s: float = 0.0
     epoch_samples: float = math.inf
 
     def rate(self, workers: int) -> float:
         """Samples a second with so many workers: the least of what each part can give."""
         load_s = self.cpu_s + self.blocked_s
-        all_cpus = _per_s(self.cpus, self.cpu_s + self.training_cpu_s + (self.send_s if workers else 0.0))
+        sent_s = self.send_s if workers else 0.0
+        all_cpus = _per_s(self.cpus, self.cpu_s + self.beside_s + self.training_cpu_s + sent_s)
         if workers == 0:
             return min(_per_s(1, load_s + self.step_s), all_cpus, self.most_per_s)
         return min(
@@ -139,6 +142,7 @@ def costs_of(measured: Measurements) -> Costs:
         most_per_s=_most_per_s(measured, blocked_s),
         fork_s=fork_s,
         opening_s=opening_s,
+        beside_s=max(0.0, measured.helping_cpu_s - looked_s) / made,
         epoch_samples=epoch_batches(measured) * samples,
     )
 

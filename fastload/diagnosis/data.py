@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastload.diagnosis.evidence import milliseconds
 from fastload.diagnosis.findings import Diagnosis, Fix, Forecast, Share, Verdict
 from fastload.diagnosis.fixes import LEAST_GAIN
 from fastload.diagnosis.limits import machine_limits
 from fastload.diagnosis.measurements import Decoding, Limits, Setting, Store
-from fastload.diagnosis.storing import MOST_OF_MEMORY, is_kept_by_kernel, size
+from fastload.diagnosis.storing import MOST_OF_MEMORY, is_kept_by_kernel
+from fastload.diagnosis.words import milliseconds, size
 
 _FORECAST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -68,8 +68,10 @@ def of_data(measured: DataMeasurements) -> Diagnosis:
     workers = max(1, math.floor(measured.setting.usable_cpus))
     rate = measured.rate(workers)
     verdict = _verdict(measured, workers)
+    # Of too little data, nobody would feel it.
+    found = [] if verdict == "little" else list(_fixes(measured, workers))
     fixes = sorted(
-        (fix for fix in _fixes(measured, workers) if fix.gain is None or fix.gain >= LEAST_GAIN),
+        (fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN),
         key=lambda fix: -(fix.gain or 0.0),
     )
     shares = [Share(f"decoding ({measured.way})", measured.sample_s, False)]
@@ -95,11 +97,10 @@ def _verdict(measured: DataMeasurements, workers: int) -> Verdict:
 
 
 def _headline(measured: DataMeasurements, verdict: Verdict, workers: int, rate: float) -> str:
-    what = {
-        "storage": "Reading is the limit",
-        "decoding": "Decoding is the limit",
-        "little": "There is too little data for loading to matter",
-    }[verdict]
+    if verdict == "little":
+        seconds = measured.samples * measured.sample_s
+        return f"There is too little data for loading to matter: one core makes all of it in {seconds:.2g} s."
+    what = "Reading is the limit" if verdict == "storage" else "Decoding is the limit"
     who = "1 worker feeds" if workers == 1 else f"{workers} workers feed"
     return f"{what}: {who} a model {rate:,.0f} samples/s at most."
 
@@ -108,7 +109,7 @@ def _evidence(measured: DataMeasurements) -> Iterator[str]:
     classes = f" in {measured.classes:,} classes" if measured.classes else ""
     store, decoding = measured.store, measured.decoding
     space = f", {size(store.size_bytes)}" if store is not None else ""
-    yield f"{measured.name}: {measured.samples:,} samples{classes}{space}."
+    yield f"{measured.name}: {measured.samples:,} sample{'s' * (measured.samples != 1)}{classes}{space}."
     if store is not None and store.random_per_s > 0:
         yield (
             f"The disk ({store.kind}): {store.random_per_s:,.0f} samples/s one by one, "

@@ -9,8 +9,9 @@ from fastload.diagnosis.extent import made_samples, seen_s
 from fastload.diagnosis.findings import Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
-from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel, size
+from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel
 from fastload.diagnosis.verdicts import Work, exhausted
+from fastload.diagnosis.words import milliseconds, size
 
 _MOST_PLACES = 3
 _LEAST_SHARE = 0.05
@@ -184,13 +185,6 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
             f"The files take {size(store.size_bytes)}, less than half of the memory that is available: once "
             "read, the page cache keeps them by itself."
         )
-
-
-def milliseconds(seconds: float) -> str:
-    """A duration in the unit that suits it."""
-    if seconds >= 1:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else f"{1e6 * seconds:.0f} µs"
 
 
 def _count(number: int, noun: str, nouns: str | None = None) -> str:

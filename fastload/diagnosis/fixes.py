@@ -81,7 +81,9 @@ def _candidates(measured: Measurements, costs: Costs, work: Work, verdict: Verdi
         yield from stepping_fixes(measured, costs, verdict)
     if verdict in ("transport", "copy"):
         yield from _transport_fixes(measured, costs, work)
-    yield from _worker_fixes(measured, costs, work)
+    # Where moving batches is the limit, that no workers are needed is said already.
+    if not (verdict in ("transport", "copy") and measured.times.num_workers and costs.best_workers() == 0):
+        yield from _worker_fixes(measured, costs, work)
     yield from _quota_fixes(measured, costs)
     if verdict != "model":
         yield from storing_fixes(measured, costs, work)

@@ -165,6 +165,8 @@ class Measurements:
         loading: What the processes that load were seen doing, while they made batches.
         training: What the training process's main thread was seen doing.
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
+        helping_cpu_s: Without workers: the CPU time of the process's other threads while it made batches
+            (OpenCV's, OpenMP's), and of looking, in all. Workers' is among what they take for sending.
         quickest_s: What making the quickest of all batches took; None where that is not known.
         receiving_cpu_s: The CPU time of the training process's main thread in the waits, the first ones of
             epochs left out; None where that is not known.
@@ -186,6 +188,7 @@ class Measurements:
     loading: tuple[Seen, ...] = ()
     training: tuple[Seen, ...] = ()
     sending_cpu_s: float = 0.0
+    helping_cpu_s: float = 0.0
     quickest_s: float | None = None
     receiving_cpu_s: float | None = None
     training_cpu_s: float | None = None

@@ -12,6 +12,7 @@ from fastload.diagnosis.extent import batch_samples, made_samples
 from fastload.diagnosis.findings import Fix
 from fastload.diagnosis.measurements import Decoding, Limits, Measurements, Store
 from fastload.diagnosis.verdicts import Work
+from fastload.diagnosis.words import milliseconds, size
 
 MOST_OF_MEMORY = 0.7
 """Of the memory that is available, what may be filled with data: the rest is the training's to grow into."""
@@ -115,13 +116,16 @@ def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> It
         return
     bytes_each = store.size_bytes / store.files
     in_runs = store.sequential_bytes_per_s / bytes_each
+    if store.random_per_s > 0:
+        # Small files read one by one are no long run: what is left without their latency says more.
+        in_runs = max(in_runs, 1 / max(1e-6, 1 / store.random_per_s - store.latency_s))
     workers = measured.times.num_workers
     freed = replace(costs, blocked_s=min(costs.blocked_s, 1 / in_runs), most_per_s=max(in_runs, 1.0))
     yield Fix(
         "pack",
         "pack the files into shards: fastload pack FOLDER data.fl, then fastload.PackedDataset('data.fl')",
         freed.throughput(workers) / costs.throughput(workers),
-        f"long runs come at {size(store.sequential_bytes_per_s)}/s, files of {size(bytes_each)} at "
+        f"long runs come at {size(in_runs * bytes_each)}/s, files of {size(bytes_each)} at "
         f"{store.random_per_s:,.0f} a second",
         is_bound=True,
     )
@@ -159,7 +163,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             "decoder",
             "decode with OpenCV: fastload.FolderDataset in place of ImageFolder, or fastload.images.decode",
             gain(opencv_s),
-            f"an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * opencv_s:.2g} ms with OpenCV",
+            f"an image takes {milliseconds(decode_s)} now, and {milliseconds(opencv_s)} with OpenCV",
         )
     for encoding in ("raw", "tiled"):
         seconds = ways.get(encoding)
@@ -172,7 +176,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             f"fastload pack FOLDER data.fl --encode {encoding}, then fastload.PackedDataset('data.fl', "
             "transform=…)",
             gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s, PACKED_S),
-            f"decoding an image takes {1e3 * decode_s:.2g} ms now, and {1e3 * seconds:.2g} ms from "
+            f"decoding an image takes {milliseconds(decode_s)} now, and {milliseconds(seconds)} from "
             f"{encoding} "
             f"({size(decoding.stored_bytes[encoding])} an image{room})",
         )
@@ -222,12 +226,3 @@ def _present_way(measured: Measurements, decoding: Decoding, decode_s: float) ->
         return most
     ways = {name: decoding.seconds[name] for name in ("PIL", "OpenCV") if name in decoding.seconds}
     return min(ways, key=lambda name: abs(ways[name] - decode_s), default="")
-
-
-def size(size_bytes: float) -> str:
-    """A size as people read it, in powers of ten: `44 MB`."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if abs(size_bytes) < 1000:
-            return f"{size_bytes:.3g} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"

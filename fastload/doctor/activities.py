@@ -60,7 +60,7 @@ _LOADING_CALLS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
         "read",
         _calls(
             *(r"open", r"os\.open", r"read", r"read_bytes", r"read_text", r"readinto", r"readline", r"pread"),
-            *(r"\w+\.read\w*", r"np\.fromfile", r"recv\w*", r"\w*txn\.get", r"os\.stat", r"get_object"),
+            *(r"\w+\.read\w*", r"[\w.]*fromfile", r"recv\w*", r"\w*txn\.get", r"os\.stat", r"get_object"),
         ),
     ),
 )

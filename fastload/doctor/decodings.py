@@ -21,6 +21,8 @@ from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.resize import SizeLimit
 
 _MOST_IMAGES = 12
+# Pixels of all of them: a second's decoding, and as much for making the other encodings.
+_MOST_PIXELS = 24e6
 _MOST_S = 2.0
 _TURNS = 3
 _SHRUNK_SIDE = 256
@@ -48,9 +50,11 @@ def measure_decoding(paths: Sequence[str], most_s: float = _MOST_S) -> Decoding 
 
 
 def _measure(files: list[bytes], workdir: Path, most_s: float) -> Decoding | None:
-    shapes = []
-    kept = []
+    shapes: list[tuple[int, ...]] = []
+    kept: list[bytes] = []
     for data in files:
+        if sum(height * width for height, width, _ in shapes) >= _MOST_PIXELS:
+            break
         with contextlib.suppress(FastloadError):
             shapes.append(decode(data).shape)
             kept.append(data)

@@ -43,6 +43,8 @@ class LoadLog:
         seen: Seconds by (activity, place).
         slow: By sample, for how long it was seen being made at a stretch: the longest time of all epochs.
         watching_cpu_s: The CPU time of looking, which is not the loader's.
+        helping_cpu_s: The CPU time of other threads of the process while it made batches: those of OpenCV or
+            OpenMP, and looking.
     """
 
     batches: int = 0
@@ -56,6 +58,7 @@ class LoadLog:
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     slow: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     watching_cpu_s: float = 0.0
+    helping_cpu_s: float = 0.0
     _first_cpu_s: float | None = None
     _sample: int | None = None
     _sample_s: float = 0.0
@@ -197,7 +200,9 @@ def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
             with _collating_timed(self, log):
                 batch = original(self, possibly_batched_index)
             log.note_batch(time.perf_counter() - began, count_in(possibly_batched_index))
-            log.cpu_s += clock.cpu_s() - cpu_s
+            own_cpu_s = clock.cpu_s() - cpu_s
+            log.cpu_s += own_cpu_s
+            log.helping_cpu_s += max(0.0, time.process_time() - began_cpu_s - own_cpu_s)
             log.delayed_s += clock.delayed_s() - delayed_s
             log.note_process(began_cpu_s)
             return batch

@@ -34,7 +34,9 @@ class Ending:
         lines = [line.strip() for line in str(self.error).splitlines() if line.strip()]
         # Of a worker's exception, torch gives the whole traceback: what it says comes last.
         told = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
-        return f"{type(self.error).__name__}: {told[:300]}"
+        name = type(self.error).__name__
+        # torch's begin with the name already.
+        return f"{name}: {told[:300]}" if told and not told.startswith(name) else told[:300] or name
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> Ending:

@@ -190,6 +190,9 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             is_here, data = self._try_get_data()
             if is_here:
                 return data
+        for process in self._workers:
+            # Each would be waited for at the end, and none comes.
+            process.kill()
         raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
 
     def _next_data(self) -> Any:

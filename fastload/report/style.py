@@ -22,6 +22,7 @@ h2 { margin: 2.5rem 0 .5rem; font-size: 1.35rem; letter-spacing: -.01em; }
 h3 { margin: 0 0 .5rem; font-size: 1rem; }
 p { margin: .4rem 0; max-width: 60rem; }
 .answer { font-size: 1.25rem; font-weight: 600; line-height: 1.35; }
+p, li { overflow-wrap: anywhere; }
 figure { margin: 1rem 0; padding: 1rem 1.1rem .8rem; background: var(--sheet); border: 1px solid var(--rule);
   border-radius: .6rem; }
 figcaption, footer { color: var(--soft); font-size: .85rem; }

@@ -22,6 +22,9 @@ from fastload.machine import local_ranks, usable_cpus
 from fastload.transport.filling import fills_batches
 from fastload.tuning.plan import Alone, Choice
 
+# Of what a cache is to hold: samples that cannot be kept, as one whose file is gone, leave it never full.
+_FILLED = 0.98
+
 
 class LoaderCache:
     """What a loader keeps of its dataset, and where.
@@ -160,6 +163,29 @@ def why_not_resident(loader: Any) -> str:
     if not fills_batches(loader.dataset):
         return "this dataset's own __getitem__ would not be called"
     return ""
+
+
+def is_filling(dataset: Any) -> bool:
+    """Whether a cache is on its way to hold as much of a dataset as it is to hold.
+
+    Args:
+        dataset: A loader's.
+    """
+    reports = [part.cached for part in _parts(dataset)]
+    kept = [report for report in reports if report.kind in ("ram", "tmpfs") and not report.stopped]
+    return any(report.ready < _FILLED * report.share for report in kept)
+
+
+def own_choice(dataset: Any) -> Choice | None:
+    """Where a dataset itself keeps its bytes, as it was told; None where it was told nothing.
+
+    Args:
+        dataset: A loader's.
+    """
+    for report in (part.cached for part in _parts(dataset)):
+        if report.kind is not None or report.reason:
+            return Choice(report.kind, report.reason or "as the dataset was told")
+    return None
 
 
 def asks_for_device(dataset: Any) -> bool:

@@ -58,6 +58,7 @@ class TunedIterator(SingleProcessIterator):
         self._is_checking = False
         self._handed: Footprint | None = None
         self._drifts = 0
+        self._watched_loads = (0, 0.0)
         super().__init__(loader, start._replace(setting=start.setting._replace(num_workers=0)))
         self._order = _Order(self._sampler_iter)
         self._is_measuring = tuner.begins_to_measure(self)
@@ -203,23 +204,45 @@ class TunedIterator(SingleProcessIterator):
         self._go_to(self._tuner.best())
         self._begin_to_watch()
 
+    def only_load(self) -> None:
+        """Leaves measuring to another epoch, and goes on as it is."""
+        self._is_measuring = False
+        self._begin_to_watch()
+
     def _begin_to_watch(self) -> None:
         self._window = Window(self.clock, self.clock.batches)
         self._due = self.clock.batches + _WATCHED_BATCHES
+        self._watched_loads = self._loads()
 
     def _watch(self) -> None:
-        """Begins the search anew where batches take much longer than they did when the plan was made."""
-        seconds = self._window.seconds()
-        if seconds < _WATCHED_S:
+        """Begins the search anew where batches no longer take what they did when the plan was made."""
+        if self._have_loads_lightened():
+            self._drifts = _DRIFTS
+        elif self._window.seconds() < _WATCHED_S:
             self._due += _WATCHED_BATCHES
             return
-        has_drifted = self._tuner.has_drifted(self._window.trial(self._setting))
-        self._drifts = self._drifts + 1 if has_drifted else 0
+        else:
+            has_drifted = self._tuner.has_drifted(self._window.trial(self._setting))
+            self._drifts = self._drifts + 1 if has_drifted else 0
         self._begin_to_watch()
         if self._drifts == _DRIFTS and self._tuner.reopen(self):
             self._drifts = 0
             self._is_measuring = True
             self._go_to(Candidate(0, 0))
+
+    def _have_loads_lightened(self) -> bool:
+        """Whether workers make batches in much less time than the plan was made for."""
+        if self._current is None:
+            return False
+        before, now = self._watched_loads, self._loads()
+        batches, busy_s = now[0] - before[0], now[1] - before[1]
+        return batches >= _WATCHED_BATCHES // 2 and self._tuner.has_lightened(busy_s / batches)
+
+    def _loads(self) -> tuple[int, float]:
+        """The batches that all processes have made so far, and the seconds that it took them to."""
+        loads = self.clock.loading()
+        # Waits for a CPU left out: they are the other workers' doing.
+        return sum(one.batches for one in loads), sum(one.busy_s - one.delayed_s for one in loads)
 
     def _end(self) -> None:
         """Notes, at the epoch's end, what has been measured of it."""
@@ -267,6 +290,8 @@ class TunedIterator(SingleProcessIterator):
         first = self.clock.batches + len(self._order.sent) + max(1, workers)
         self._window = Window(self.clock, first)
         self._due = self._window.due(workers)
+        if self._is_measuring and self._tuner.is_alone_known:
+            self._tuner.note_trying(self._window, candidate, not self._changed_at)
 
     def _has_started(self, candidate: Candidate) -> bool:
         """Starts workers for a candidate, which take over from others; says whether that went well."""

@@ -62,7 +62,7 @@ def read_plan(key: str) -> Plan | None:
         with open(folder() / f"{key}.json", encoding="utf-8") as file:
             plan = Plan.from_dict(json.load(file))
         return plan if _is_sound(plan) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -82,8 +82,8 @@ def _is_sound(plan: Plan) -> bool:
 
 
 def write_plan(key: str, plan: Plan) -> None:
-    """Keeps a plan; where the folder cannot be written to, nothing is kept."""
-    with contextlib.suppress(OSError):
+    """Keeps a plan; where the folder cannot be written to, or there is no home for it, nothing is kept."""
+    with contextlib.suppress(OSError, RuntimeError):
         place = folder()
         place.mkdir(parents=True, exist_ok=True)
         # Written aside and renamed, so that runs that end at the same time never leave half a plan.
@@ -99,7 +99,7 @@ def write_plan(key: str, plan: Plan) -> None:
 
 def forget_plan(key: str) -> None:
     """Removes the plan kept under a key, if there is one."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):
         os.unlink(folder() / f"{key}.json")
 
 
@@ -122,7 +122,8 @@ def described(value: Any, depth: int = 4) -> Any:
         code = value.__code__
         numbers = [const for const in code.co_consts if isinstance(const, (int, float, str, bytes))]
         body = zlib.crc32(code.co_code + repr((code.co_names, numbers)).encode())
-        return [value.__module__, value.__qualname__, body]
+        held = [described(each, depth - 1) for each in _parameters(value)] if depth else []
+        return [value.__module__, value.__qualname__, body, held]
     if isinstance(value, (types.MethodType, functools.partial)) and depth:
         parts = (value.func, value.args, value.keywords) if isinstance(value, functools.partial) else ()
         bound = (value.__func__, value.__self__) if isinstance(value, types.MethodType) else ()
@@ -134,7 +135,9 @@ def described(value: Any, depth: int = 4) -> Any:
         first = itertools.islice(sequence.__iter__(value), 16) if depth else ()
         return [name, sequence.__len__(value), [described(each, depth - 1) for each in first]]
     if isinstance(value, dict):
-        return [name, dict.__len__(value)]
+        items = itertools.islice(dict.items(value), 16) if depth else ()
+        pairs = [[described(part, depth - 1) for part in item] for item in items]
+        return [name, dict.__len__(value), pairs]
     if not depth:
         return name
     try:
@@ -145,9 +148,21 @@ def described(value: Any, depth: int = 4) -> Any:
     return [name, attributes, *_code_of(kind)]
 
 
+def _parameters(function: types.FunctionType) -> list[Any]:
+    """What a user's function depends on besides its arguments: what it closes over, defaults, constants."""
+    if (function.__module__ or "").partition(".")[0] in LIBRARIES:
+        return []
+    held = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # A cell that is not filled yet.
+            held.append(cell.cell_contents)
+    named = (function.__globals__.get(name) for name in function.__code__.co_names)
+    return [*held, *(value for value in named if isinstance(value, (bool, int, float, str)))]
+
+
 def _code_of(kind: type) -> list[Any]:
     """What the functions of a user's class do: a plan is no good for other code under the same name."""
     if kind.__module__.partition(".")[0] in LIBRARIES:
         return []
     functions = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
-    return [described(function, 0) for function in functions]
+    return [described(function, 1) for function in functions]

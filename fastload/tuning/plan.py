@@ -173,10 +173,14 @@ class Plan:
                 ("cache", self.cache),
             )
         ]
-        lines = [self.origin, "", *_table(("choice", "value", "why"), rows)]
+        goes_on = not self.is_settled and self.measured.alone is not None
+        origin = f"{self.origin}; more is to be tried" if goes_on else self.origin
+        lines = [origin, "", *_table(("choice", "value", "why"), rows)]
         tried = self._tried()
         if tried:
             lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), tried)]
+            start_s = self.measured.limits.start_s
+            lines += ["", f"Starting a worker takes {start_s:.2g} s in each epoch, which counts as well."]
         return "\n".join(lines)
 
     def _tried(self) -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ Nothing of the dataset's own is called: no `__getattr__`, no `__eq__`, no proper
 
 from __future__ import annotations
 
+import array
 import functools
 import io
 import mmap
@@ -24,8 +25,10 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from itertools import islice
 from multiprocessing.connection import Connection
+from multiprocessing.pool import Pool
 from typing import Any
 
+import lmdb
 import numpy as np
 import torch
 
@@ -50,6 +53,8 @@ _BOUND: dict[type, str] = {
     Connection: "a pipe that it holds open",
     subprocess.Popen: "a process that it has started",
     sqlite3.Connection: "a database that it holds open",
+    lmdb.Environment: "a database that it holds open",
+    Pool: "threads or processes that it has started",
     Executor: "threads that it has started",
     threading.Thread: "a thread that it has started",
 }
@@ -96,7 +101,18 @@ def bound_to(value: Any) -> str:
         for kind, words in _BOUND.items():
             if issubclass(type(part), kind) and not _is_standard(part):
                 return words
+        if _is_iterator(type(part)) and not _is_standard(part):
+            return "an iterator, which gives each of its values once"
     return ""
+
+
+def _is_iterator(kind: type) -> bool:
+    """Whether a type is an iterator whose position shows nowhere: a generator, a `zip`, an `itertools.count`.
+
+    Of one that is written in Python, the position is in its attributes.
+    """
+    found = next((vars(base)["__next__"] for base in kind.__mro__ if "__next__" in vars(base)), None)
+    return found is not None and not isinstance(found, types.FunctionType)
 
 
 def _is_standard(part: Any) -> bool:
@@ -139,6 +155,8 @@ def _own_digest(part: Any) -> int:
         return hash(repr(part.get_state(legacy=False)))
     if issubclass(kind, bytearray):
         return zlib.crc32(memoryview(part)[:_MOST_BYTES])
+    if issubclass(kind, array.array):
+        return zlib.crc32(memoryview(part)[: _MOST_BYTES // part.itemsize])
     if kind is functools._lru_cache_wrapper:
         # Not its hits: what is found in a cache that is full changes nothing.
         info = part.cache_info()
@@ -207,8 +225,10 @@ def _parts(part: Any) -> list[Any]:
 def _attributes(part: Any) -> list[Any]:
     """An object's attributes, those in slots included."""
     kind = type(part)
+    # What a thread keeps for itself is not where other objects have it.
+    owner: Any = threading.local if issubclass(kind, threading.local) else object
     try:
-        held = dict(object.__getattribute__(part, "__dict__"))
+        held = dict(owner.__getattribute__(part, "__dict__"))
     except AttributeError:
         held = {}
     if kind.__module__.partition(".")[0] == "fastload":

@@ -21,6 +21,7 @@ from fastload.tuning.decide import decide
 from fastload.tuning.limits import limits_of
 from fastload.tuning.plan import Alone, Choice, Limits, Measurements, Plan, Trial
 from fastload.tuning.search import Candidate, batch_s, best_candidate, next_candidate, untried_candidate
+from fastload.tuning.window import Window
 
 _NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
 
@@ -30,11 +31,21 @@ _WORTH_KEEPING_S = 1.0
 # After trials of so long, an epoch's end is the end of them: what is left would only confirm what is known.
 _ENOUGH_S = 5.0
 
+# So long, and over so many epochs, it is tried at most; then the best of what was tried is done.
+_MOST_TRIALS_S = 8.0
+_MOST_EPOCHS = 4
+
+# Of an epoch that was left, so many batches say something of how they were loaded.
+_LEAST_LEFT = 8
+
 # A plan no longer fits if a batch takes so many times what it did, and that share of it is waited for; it is
 # measured anew so often at the most.
 _DRIFT = 1.4
 _WAITS = 0.1
 _MOST_REOPENINGS = 3
+
+# It does not fit either if loading a batch takes less than such a share of what it took without workers.
+_LIGHT = 0.5
 
 # Where starting a worker takes no longer than this, more are started than are tried first: the rest wait for
 # their trial.
@@ -64,6 +75,10 @@ class Tuner:
         self._is_settled = "num_workers" in said
         self._reopenings = 0
         self._trials_s = 0.0
+        self._epochs = 0
+        self._was_filling = False
+        # What is being tried, until its trial is noted: of an epoch that is left, it is noted with the next.
+        self._unfinished: tuple[Window, Candidate, bool] | None = None
         self._starts_s: list[float] = []
         #: Whether it is known what loading does to the dataset.
         self.is_checked = False
@@ -138,8 +153,50 @@ class Tuner:
 
     def note_trial(self, trial: Trial) -> None:
         """Takes note of what was tried."""
+        self._unfinished = None
         self._change(trials=(*self._measured.trials, trial))
         self._trials_s += trial.seconds
+
+    def note_trying(self, window: Window, candidate: Candidate, is_whole: bool) -> None:
+        """Takes note of what is being tried from now on.
+
+        Args:
+            window: What will be seen of it.
+            candidate: How batches are loaded.
+            is_whole: Whether they are from the epoch's first on.
+        """
+        self._unfinished = window, candidate, is_whole
+
+    def take_up(self, is_filling: bool) -> None:
+        """Begins another epoch: with what the one before left behind, and for as long as there is to try.
+
+        Args:
+            is_filling: Whether a cache of the dataset is on the way to hold what it is to hold. What was
+                measured until then is no good after it.
+        """
+        if self._was_filling and not is_filling:
+            self._begin_anew()
+        self._was_filling = is_filling
+        if self._is_settled:
+            return
+        if self._unfinished is not None and self.is_alone_known:
+            window, candidate, is_whole = self._unfinished
+            self._unfinished = None
+            if window.batches >= _LEAST_LEFT:
+                self.note_trial(window.trial(candidate))
+            elif is_whole and window.clock.batches:
+                self.note_trial(window.whole_epoch(candidate))
+        self._epochs += self.is_alone_known
+        if self._epochs > _MOST_EPOCHS and (self._measured.trials or self.next() is None):
+            self.settle()
+
+    def _begin_anew(self) -> None:
+        if "num_workers" in self._said or self._measured.only_alone or self._mode == "off":
+            return
+        self._is_settled, self._plan, self._unfinished = False, None, None
+        self._trials_s, self._epochs, self._starts_s = 0.0, 0, []
+        self._origin = "measured in this run"
+        self._change(alone=None, trials=())
 
     def note_check(self, reason: str) -> None:
         """Takes note of whether workers may load, which has been looked into.
@@ -152,8 +209,10 @@ class Tuner:
             self._change(only_alone=reason)
 
     def next(self) -> Candidate | None:
-        """What to try next; None if everything has been."""
-        return None if self._is_settled else next_candidate(self._measured)
+        """What to try next; None if everything has been, or enough."""
+        if self._is_settled or (self._trials_s >= _MOST_TRIALS_S and self._measured.trials):
+            return None
+        return next_candidate(self._measured)
 
     def may_settle(self) -> bool:
         """Whether, at an epoch's end, what is left would only confirm what is known."""
@@ -199,13 +258,17 @@ class Tuner:
         return _STUCK_S + (_STUCK_LOADS * alone.load_s if alone is not None else 0.0)
 
     def begins_to_measure(self, epoch: Any) -> bool:
-        """Whether an epoch is the one that measures: others that go on at the same time only load.
+        """Whether an epoch is the one that measures: it is the latest; others that go on only load.
 
         Args:
             epoch: Its iterator.
         """
-        if self._is_settled or (self._measuring is not None and self._measuring() is not None):
+        if self._is_settled:
             return False
+        before = None if self._measuring is None else self._measuring()
+        if before is not None and before is not epoch:
+            # It may have been left, and not be gone yet.
+            before.only_load()
         self._measuring = weakref.ref(epoch)
         return True
 
@@ -238,6 +301,17 @@ class Tuner:
         waits = lately.waiting_s / lately.batches
         return lately.batch_s > expected * _DRIFT and waits > max(waited * _DRIFT, lately.batch_s * _WAITS)
 
+    def has_lightened(self, load_s: float) -> bool:
+        """Whether loading has become so much cheaper that the plan's workers may not be needed.
+
+        Args:
+            load_s: What making a batch takes a worker, lately.
+        """
+        alone = self._measured.alone
+        if alone is None or self._reopenings >= _MOST_REOPENINGS or not self.best().num_workers:
+            return False
+        return load_s < _LIGHT * alone.load_s
+
     def reopen(self, epoch: Any) -> bool:
         """Begins the search anew, because a plan no longer fits; says whether this epoch may measure.
 
@@ -248,8 +322,10 @@ class Tuner:
         if not self.begins_to_measure(epoch):
             return False
         self._reopenings += 1
-        self._origin = "measured again in this run, because batches took longer than they had"
-        self._trials_s, self._starts_s = 0.0, []
+        self._origin = (
+            "measured again in this run, because batches took much longer than they had, or far less"
+        )
+        self._trials_s, self._epochs, self._starts_s = 0.0, 0, []
         self._change(alone=None, trials=())
         if self._key is not None:
             kept.forget_plan(self._key)
@@ -291,6 +367,7 @@ def _parts(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
         "collate_fn": kept.described(loader.collate_fn),
         "batch_size": loader.batch_size,
         "said": {name: kept.described(value) for name, value in said.items()},
+        "samplers": [kept.described(type(loader.sampler)), kept.described(type(loader.batch_sampler))],
         "context": kept.described(loader.multiprocessing_context),
         "ranks": local_ranks(),
     }

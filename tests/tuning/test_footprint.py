@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import array
 import functools
+import itertools
 import logging
 import random
 import socket
+import sqlite3
 import threading
 from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import cv2
+import lmdb
 import numpy as np
 import pytest
 import torch
@@ -19,7 +24,7 @@ import torch
 import fastload
 from fastload.tuning.footprint import Footprint, moved_files, open_files
 from fastload.tuning.kept import described
-from fastload.tuning.state import fingerprint
+from fastload.tuning.state import bound_to, fingerprint
 
 
 class Holder:
@@ -284,3 +289,58 @@ def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
     held = [tensor, Lazy("abc")]
     assert fingerprint(held) == fingerprint(held)
     assert described(held) == described(held)
+
+
+def squares():
+    yield from (number * number for number in range(9))
+
+
+@pytest.mark.parametrize("made", [squares(), iter([1, 2]), itertools.count(), zip([1], [2], strict=True)])
+def test_what_gives_each_value_once_keeps_workers_away(made):
+    assert "each of its values once" in bound_to(Holder(thing=made))
+
+
+def test_iterator_written_in_python_shows_its_position():
+    class Positions:
+        def __init__(self):
+            self.position = 0
+
+        def __next__(self):
+            self.position += 1
+
+    holder = Holder(thing=Positions())
+    before = fingerprint(holder)
+    assert bound_to(holder) == ""
+    next(holder.thing)
+    assert fingerprint(holder) != before
+
+
+def test_databases_and_pools_keep_workers_away(tmp_path):
+    with lmdb.open(str(tmp_path / "data")) as environment:
+        assert "database" in bound_to(Holder(thing=environment))
+    with ThreadPool(1) as pool:
+        assert "threads" in bound_to(Holder(thing=pool))
+    own = threading.local()
+    own.connection = sqlite3.connect(":memory:")
+    assert "database" in bound_to(Holder(thing=own))
+    own.connection.close()
+
+
+def test_array_of_the_standard_library_shows_its_values():
+    holder = Holder(thing=array.array("l", [1, 2]))
+    before = fingerprint(holder)
+    holder.thing[1] = 3
+    assert fingerprint(holder) != before
+
+
+def test_a_plan_is_that_of_what_functions_close_over_and_dicts_hold():
+    def scaled(factor, offset=1):
+        def scale(value, more=offset):
+            return value * factor + more
+
+        return scale
+
+    assert described(scaled(2)) == described(scaled(2))
+    assert described(scaled(2)) != described(scaled(3))
+    assert described(scaled(2)) != described(scaled(2, offset=5))
+    assert described({"size": 224}) != described({"size": 448})

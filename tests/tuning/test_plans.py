@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
+import os
 
 import pytest
 
 import fastload
 from fastload.errors import OptionError
+from fastload.tuning import kept
 from tests.tuning.datasets import Slow
 from tests.tuning.seen import kept_plans, numbers
 
@@ -88,3 +90,60 @@ def test_plan_prints_as_a_table():
     text = str(loader.plan)
     for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "samples/s"):
         assert name in text
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_search_ends_though_every_epoch_is_left():
+    loader = fastload.DataLoader(Slow(4000), batch_size=8)
+    for _ in range(8):
+        for number, _batch in enumerate(loader):
+            if number == 30:
+                break
+    assert loader.plan.is_settled
+    assert loader.plan.num_workers.value > 0
+
+
+def test_nothing_is_kept_where_there_is_no_home(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.expanduser", _no_home)
+    assert kept.read_plan("none") is None
+    kept.forget_plan("none")
+    loader = fastload.DataLoader(Slow(16), batch_size=8)
+    assert numbers(loader) == list(range(16))
+    kept.write_plan("none", loader.plan)
+
+
+def _no_home(path):
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_plan_of_the_time_before_a_cache_was_full_is_no_plan():
+    loader = fastload.DataLoader(Slow(300), batch_size=8)
+    list(loader)
+    tuner = loader._tuner
+    assert tuner.is_alone_known
+    tuner.take_up(is_filling=True)
+    assert tuner.is_alone_known
+    tuner.take_up(is_filling=False)
+    assert not tuner.is_alone_known
+    assert not tuner.is_settled
+    assert numbers(loader) == list(range(300))
+
+
+class Lighter(Slow):
+    """Its samples take no time once `LIGHT` is set in the environment."""
+
+    def __getitem__(self, index):
+        return index if "LIGHT" in os.environ else super().__getitem__(index)
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_plan_is_made_anew_where_samples_have_become_much_cheaper(monkeypatch):
+    loader = fastload.DataLoader(Lighter(1800), batch_size=8)
+    while not loader.plan.is_settled:
+        list(loader)
+    assert loader.plan.num_workers.value > 0
+    monkeypatch.setenv("LIGHT", "1")
+    for _ in range(3):
+        assert numbers(loader) == list(range(1800))
+    assert "measured again" in loader.plan.origin

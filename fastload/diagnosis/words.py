@@ -1,0 +1,19 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+
+def size(size_bytes: float) -> str:
+    """A size as people read it, in powers of ten: `44 MB`."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(size_bytes) < 1000:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.3g} TB"
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration in the unit that suits it."""
+    if seconds >= 1:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else f"{1e6 * seconds:.0f} µs"
