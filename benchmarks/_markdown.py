@@ -106,4 +106,4 @@ def _digits(value: float) -> str:
     if value < 100:
         return f"{value:.3g}"
     rounded = round(value, 3 - len(str(int(value))))
-    return f"{int(rounded):,}".replace(",", " ")
+    return f"{int(rounded):,}"

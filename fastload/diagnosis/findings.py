@@ -37,7 +37,7 @@ class Fix:
         """The gain as people read it: `1.8 ×`."""
         if self.gain is None:
             return "not predicted"
-        text = f"{self.gain:.2g} ×" if self.gain >= 10 else f"{self.gain:.1f} ×"
+        text = f"{self.gain:.0f} ×" if self.gain >= 10 else f"{self.gain:.1f} ×"
         if round(self.gain, 1) < 1.1:
             return "nothing" if self.gain < 1.02 else f"{self.gain:.2f} ×"
         return f"up to {text}" if self.is_bound else text

@@ -148,8 +148,8 @@ class Document:
 
 
 def figure(value: float) -> str:
-    """Three digits, thousands set apart: `0.123`, `12.3`, `1 230`, `12 300`."""
+    """Three digits, thousands set apart: `0.123`, `12.3`, `1,230`, `12,300`."""
     if value < 100:
         return f"{value:.3g}"
     rounded = round(value, 3 - len(str(int(value))))
-    return f"{int(rounded):,}".replace(",", " ")
+    return f"{int(rounded):,}"

@@ -44,7 +44,7 @@ rect.reference { fill: var(--reference); }
 rect.contender { fill: var(--contender); }
 rect.own { fill: var(--own); }
 rect.other { fill: var(--other); }
-.plot { width: 100%; max-width: 52rem; height: auto; font-size: 12px; overflow: visible; }
+.plot { width: 100%; height: auto; font-size: 12px; overflow: visible; }
 .plot text { fill: var(--soft); }
 .plot .grid { stroke: var(--rule); stroke-width: 1; opacity: 1; }
 .plot path { fill: none; stroke-width: 2; stroke-linejoin: round; }

@@ -137,7 +137,7 @@ def test_json_holds_every_run_and_the_verdict(bench):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.12345, "0.123"), (12.34, "12.3"), (1234.0, "1 230"), (123456.0, "123 000")]
+    ("value", "text"), [(0.12345, "0.123"), (12.34, "12.3"), (1234.0, "1,230"), (123456.0, "123,000")]
 )
 def test_figures_have_three_digits(value, text):
     assert figure(value) == text
