@@ -89,6 +89,17 @@ def test_a_cache_does_not_end_the_sleep_of_transforms():
     assert fixes_of(measured)["cache"].gain < 1.5
 
 
+def test_resizing_takes_less_of_images_that_were_shrunk():
+    decoding = Decoding({"PIL": 0.02}, {}, 3000, 4000, shrunk_s=0.001)
+
+    def gain(line):
+        loading = (*seen(decode=6), Seen("transform", f"train.py:9 {line}", 4.0))
+        measured = Measurements(epoch(), CPUS, loading=loading, decoding=decoding)
+        return fixes_of(measured)["shrink"].gain
+
+    assert gain("image.resize((224, 224))") > 2 * gain("augmented(image)")
+
+
 def photos(places, num_workers=2):
     """Images that take PIL 3.125 ms and OpenCV 2.5 ms on an idle core, and two workers twice as long."""
     decoding = Decoding({"PIL": 3.125e-3, "OpenCV": 2.5e-3, "raw": 1e-4}, {"raw": 6e5}, 400, 500)
