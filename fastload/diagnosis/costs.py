@@ -36,6 +36,9 @@ SENDING_S, SENDING_S_PER_BYTE = 0.4e-3, 0.3e-9
 own queue and shared memory, where there is no worker yet to be seen doing it. Measured on the jobs of
 benchmarks/bench_transport.py: some 0.25 ms a tensor on either side, and the first touch of shared pages."""
 
+SATURATED = 0.9
+"""Where so much of all CPUs is taken, threads that wait for each other wait for CPUs as well."""
+
 LOOKING = 0.01
 """Of the time in which a process made batches, so much it waited for the thread that looked at it."""
 
@@ -78,8 +81,7 @@ class Costs:
     def rate(self, workers: int) -> float:
         """Samples a second with so many workers: the least of what each part can give."""
         load_s = self.cpu_s + self.blocked_s
-        sent_s = self.send_s if workers else 0.0
-        all_cpus = _per_s(self.cpus, self.cpu_s + self.beside_s + self.training_cpu_s + sent_s)
+        all_cpus = self._most_of_cpus(workers)
         if workers == 0:
             return min(_per_s(1, load_s + self.step_s), all_cpus, self.most_per_s)
         return min(
@@ -88,6 +90,15 @@ class Costs:
             all_cpus,
             self.most_per_s,
         )
+
+    def is_saturated(self, workers: int) -> bool:
+        """Whether so many workers and the training take nearly all the CPUs there are."""
+        return self.rate(workers) >= SATURATED * self._most_of_cpus(workers)
+
+    def _most_of_cpus(self, workers: int) -> float:
+        """Samples a second, if the CPUs were all that is needed."""
+        sent_s = self.send_s if workers else 0.0
+        return _per_s(self.cpus, self.cpu_s + self.beside_s + self.training_cpu_s + sent_s)
 
     def start_s(self, workers: int) -> float:
         """What starting so many workers takes, in each epoch."""

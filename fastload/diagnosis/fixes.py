@@ -113,6 +113,14 @@ def _worker_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[
         )
         return
     per_s = 1 / (costs.cpu_s + costs.blocked_s) if costs.cpu_s + costs.blocked_s > 0 else 0.0
+    threads = measured.setting.threads if measured.setting.device == "cpu" else 1
+    # Steps on the CPU were timed beside fewer workers: their threads would wait for each other.
+    is_in_the_way = threads > 1 and best > workers and costs.is_saturated(best)
+    crowding = (
+        f"; the step's own {threads} threads then wait for CPUs, which torch.set_num_threads(1) ends"
+        if is_in_the_way
+        else ""
+    )
     yield Fix(
         "workers",
         f"DataLoader(…, num_workers={best}) in place of num_workers={workers}",
@@ -120,9 +128,10 @@ def _worker_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[
         f"a worker makes {per_s:,.0f} samples/s, "
         f"{costs.cpu_s / max(1e-12, costs.cpu_s + costs.blocked_s):.0%} of "
         f"its time on a CPU, and {costs.cpus:g} CPUs are shared with the training; the model takes "
-        f"{1 / costs.step_s if costs.step_s else 0:,.0f} samples/s at most",
+        f"{1 / costs.step_s if costs.step_s else 0:,.0f} samples/s at most{crowding}",
         # Several at once may get no more than one from a disk whose speed nobody measured.
-        is_bound=best > workers and work.storage_s > 0.5 * work.total_s and not _is_measured(measured.store),
+        is_bound=is_in_the_way
+        or (best > workers and work.storage_s > 0.5 * work.total_s and not _is_measured(measured.store)),
     )
 
 

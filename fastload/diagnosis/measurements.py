@@ -58,6 +58,7 @@ class Setting:
         encoding: How a packed dataset stores its images; None where nothing is packed.
         epoch_samples: How many samples an epoch has; None where that is not known, or there is no end.
         epoch_batches: How many batches, as `len(loader)` tells; None: to be told from `epoch_samples`.
+        threads: How many threads an operation of torch's has in the training process.
     """
 
     usable_cpus: float
@@ -69,6 +70,7 @@ class Setting:
     encoding: str | None = None
     epoch_samples: int | None = None
     epoch_batches: int | None = None
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

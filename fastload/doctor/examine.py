@@ -130,6 +130,7 @@ def _measure(
         encoding=encoding,
         epoch_samples=_epoch_samples(record),
         epoch_batches=settings["epoch_batches"],
+        threads=torch.get_num_threads(),
     )
     measured = Measurements(
         times=record.times(logs),

@@ -89,6 +89,17 @@ def test_a_cache_does_not_end_the_sleep_of_transforms():
     assert fixes_of(measured)["cache"].gain < 1.5
 
 
+def test_more_workers_are_a_bound_where_a_steps_own_threads_would_wait_for_cpus():
+    two = dataclasses.replace(CPUS, usable_cpus=2.0, cpus=2)
+    workers = fixes_of(Measurements(epoch(0), two))["workers"]
+    assert not workers.is_bound
+    threaded = fixes_of(Measurements(epoch(0), dataclasses.replace(two, threads=2)))["workers"]
+    assert threaded.is_bound
+    assert "torch.set_num_threads(1)" in threaded.why
+    on_gpu = fixes_of(Measurements(epoch(0), dataclasses.replace(two, threads=2, device="cuda")))["workers"]
+    assert not on_gpu.is_bound
+
+
 def test_resizing_takes_less_of_images_that_were_shrunk():
     decoding = Decoding({"PIL": 0.02}, {}, 3000, 4000, shrunk_s=0.001)
 
