@@ -11,7 +11,7 @@ from fastload.diagnosis.fixes import LEAST_GAIN
 from fastload.diagnosis.limits import machine_limits
 from fastload.diagnosis.measurements import Decoding, Limits, Setting, Store
 from fastload.diagnosis.storing import MOST_OF_MEMORY, is_kept_by_kernel
-from fastload.diagnosis.words import milliseconds, size
+from fastload.diagnosis.words import count, milliseconds, size
 
 _FORECAST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -109,7 +109,7 @@ def _evidence(measured: DataMeasurements) -> Iterator[str]:
     classes = f" in {measured.classes:,} classes" if measured.classes else ""
     store, decoding = measured.store, measured.decoding
     space = f", {size(store.size_bytes)}" if store is not None else ""
-    yield f"{measured.name}: {measured.samples:,} sample{'s' * (measured.samples != 1)}{classes}{space}."
+    yield f"{measured.name}: {count(measured.samples, 'sample')}{classes}{space}."
     if store is not None and store.random_per_s > 0:
         yield (
             f"The disk ({store.kind}): {store.random_per_s:,.0f} samples/s one by one, "

@@ -11,7 +11,7 @@ from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
 from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel
 from fastload.diagnosis.verdicts import Work, exhausted
-from fastload.diagnosis.words import milliseconds, size
+from fastload.diagnosis.words import count, milliseconds, size
 
 _MOST_PLACES = 3
 _LEAST_SHARE = 0.05
@@ -66,7 +66,7 @@ def evidence_of(measured: Measurements, costs: Costs, work: Work) -> Iterator[st
     yield from _places(measured.loading, "making samples", ("transform", "decode", "load", "read"))
     yield from _places(measured.training, "the main thread's steps", ("work", "model", "copy"))
     if (started_s := startup_s(measured)) > 0.1 * seen_s(measured):
-        yield f"Starting and ending workers took {started_s:.2f} s in {_count(measured.epochs, 'epoch')}."
+        yield f"Starting and ending workers took {started_s:.2f} s in {count(measured.epochs, 'epoch')}."
     yield from _balance(measured)
     if measured.slow:
         slowest = ", ".join(f"{one.index} ({one.seconds:.2f} s)" for one in measured.slow[:5])
@@ -86,8 +86,8 @@ def _step_evidence(measured: Measurements) -> Iterator[str]:
         return
     if times.batches < 2:
         yield (
-            f"Only {_count(times.batches, 'batch', 'batches')} of "
-            f"{_count(times.batch_size, 'sample')} was seen."
+            f"Only {count(times.batches, 'batch', 'batches')} of "
+            f"{count(times.batch_size, 'sample')} was seen."
         )
         return
     steps = times.batches
@@ -113,7 +113,7 @@ def _loading_evidence(measured: Measurements, costs: Costs, work: Work) -> Itera
     who = (
         "the training process loads"
         if not times.num_workers
-        else _count(times.num_workers, "worker") + " load"
+        else count(times.num_workers, "worker") + " load"
     )
     who = who + "s" if times.num_workers == 1 else who
     delayed_s = sum(process.delayed_s for process in times.loading) / made
@@ -185,7 +185,3 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
             f"The files take {size(store.size_bytes)}, less than half of the memory that is available: once "
             "read, the page cache keeps them by itself."
         )
-
-
-def _count(number: int, noun: str, nouns: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

@@ -81,9 +81,7 @@ def _candidates(measured: Measurements, costs: Costs, work: Work, verdict: Verdi
         yield from stepping_fixes(measured, costs, verdict)
     if verdict in ("transport", "copy"):
         yield from _transport_fixes(measured, costs, work)
-    # Where moving batches is the limit, that no workers are needed is said already.
-    if not (verdict in ("transport", "copy") and measured.times.num_workers and costs.best_workers() == 0):
-        yield from _worker_fixes(measured, costs, work)
+    yield from _worker_fixes(measured, costs, work)
     yield from _quota_fixes(measured, costs)
     if verdict != "model":
         yield from storing_fixes(measured, costs, work)
@@ -175,7 +173,8 @@ def _transport_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterat
             max(gain_of(costs, workers, moved), 1.0),
             "its batches are made where the training reads them; sending and receiving them fall away",
         )
-    if workers:
+    if workers and costs.best_workers():
+        # Where none is best, that is what is said of the number of workers.
         alone = gain_of(costs, workers, costs, 0)
         yield Fix(
             "no workers",

@@ -17,3 +17,8 @@ def milliseconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else f"{1e6 * seconds:.0f} µs"
+
+
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """So many of something: `1 sample`, `1,200 batches`."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

@@ -46,12 +46,10 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
     step("listing", 0, _STEPS)
     if is_packed(path):
         return [_examine_packed(path, step)]
-    try:
+    packed: list[Path] = []
+    # What cannot be listed is refused below, as for packing.
+    with contextlib.suppress(PermissionError):
         packed = [child for child in sorted(path.iterdir()) if is_packed(child)] if path.is_dir() else []
-    except PermissionError as error:
-        raise SourceError(
-            f"{path}: must be a folder that can be listed, got: {error.strerror}: make it readable"
-        ) from error
     if packed:
         return [_examine_packed(child, step) for child in packed]
     sources = open_source(os.fspath(path))

@@ -8,10 +8,7 @@ loaded by the training process, and workers are not tried again.
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,6 +17,7 @@ from torch._C import _remove_worker_pids
 from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
 from fastload.resume import WORKERS, mixed
 from fastload.tuning.footprint import Footprint
+from fastload.tuning.order import Order
 from fastload.tuning.search import Candidate
 from fastload.tuning.tuner import Tuner
 from fastload.tuning.window import Beginning, Window
@@ -60,7 +58,7 @@ class TunedIterator(SingleProcessIterator):
         self._drifts = 0
         self._watched_loads = (0, 0.0)
         super().__init__(loader, start._replace(setting=start.setting._replace(num_workers=0)))
-        self._order = _Order(self._sampler_iter)
+        self._order = Order(self._sampler_iter)
         self._is_measuring = tuner.begins_to_measure(self)
         # What an earlier epoch has measured says already where to go on.
         self._is_to_go_on = tuner.is_alone_known and not start.setting.num_workers
@@ -216,18 +214,18 @@ class TunedIterator(SingleProcessIterator):
 
     def _watch(self) -> None:
         """Begins the search anew where batches no longer take what they did when the plan was made."""
-        if self._have_loads_lightened():
+        if self._tuner.is_settled and self._have_loads_lightened():
             self._drifts = _DRIFTS
-        elif self._window.seconds() < _WATCHED_S:
+        elif not self._tuner.is_settled or self._window.seconds() < _WATCHED_S:
             self._due += _WATCHED_BATCHES
             return
         else:
             has_drifted = self._tuner.has_drifted(self._window.trial(self._setting))
             self._drifts = self._drifts + 1 if has_drifted else 0
         self._begin_to_watch()
-        if self._drifts == _DRIFTS and self._tuner.reopen(self):
-            self._drifts = 0
-            self._is_measuring = True
+        if self._drifts == _DRIFTS:
+            self._tuner.reopen(self)
+            self._drifts, self._is_measuring = 0, True
             self._go_to(Candidate(0, 0))
 
     def _have_loads_lightened(self) -> bool:
@@ -340,50 +338,6 @@ class TunedIterator(SingleProcessIterator):
         self._progress.rebase(self._progress.position, 0)
         if self._current is None:
             self._loads_alone()
-
-
-class _Order:
-    """The rest of an epoch's order, with those indices that workers have been sent and still owe.
-
-    Args:
-        rest: What nobody has drawn yet.
-
-    Attributes:
-        rest: See above.
-        sent: What workers owe, in order.
-        is_drawn: Whether workers have seen its end. From then on they hand out what lies ready, faster than
-            they could go on.
-    """
-
-    def __init__(self, rest: Iterator[Any]) -> None:
-        self.rest = rest
-        self.sent: deque[Any] = deque()
-        self.is_drawn = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            index = next(self.rest)
-        except StopIteration:
-            self.is_drawn = True
-            raise
-        self.sent.append(index)
-        return index
-
-    def draw_first(self) -> None:
-        """Draws what the sampler draws at the epoch's beginning."""
-        self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
-
-    def take_back_first(self) -> None:
-        """Makes the first indices that are owed the next ones to be drawn."""
-        self.rest = itertools.chain([self.sent.popleft()], self.rest)
-
-    def take_back(self) -> None:
-        """Makes all indices that are owed the next ones to be drawn."""
-        self.rest = itertools.chain(list(self.sent), self.rest)
-        self.sent.clear()
 
 
 def _watch_for_deaths_while_waiting(workers: WorkersIterator) -> None:

@@ -193,9 +193,12 @@ class Tuner:
     def _begin_anew(self) -> None:
         if "num_workers" in self._said or self._measured.only_alone or self._mode == "off":
             return
-        self._is_settled, self._plan, self._unfinished = False, None, None
+        self._forget("measured in this run")
+
+    def _forget(self, origin: str) -> None:
+        """Leaves nothing of what was measured, and everything to be tried again."""
+        self._is_settled, self._unfinished, self._origin = False, None, origin
         self._trials_s, self._epochs, self._starts_s = 0.0, 0, []
-        self._origin = "measured in this run"
         self._change(alone=None, trials=())
 
     def note_check(self, reason: str) -> None:
@@ -273,8 +276,8 @@ class Tuner:
         return True
 
     def stop_measuring(self) -> None:
-        """Lets another epoch measure."""
-        self._measuring = None
+        """Lets another epoch measure: this one has said all that it has to say."""
+        self._measuring = self._unfinished = None
 
     def settle(self) -> None:
         """Ends the search, and keeps its plan for later runs."""
@@ -312,24 +315,19 @@ class Tuner:
             return False
         return load_s < _LIGHT * alone.load_s
 
-    def reopen(self, epoch: Any) -> bool:
-        """Begins the search anew, because a plan no longer fits; says whether this epoch may measure.
+    def reopen(self, epoch: Any) -> None:
+        """Begins the search anew, because a plan no longer fits.
 
         Args:
-            epoch: The iterator of the epoch that saw it.
+            epoch: The iterator of the epoch that saw it, and that measures from now on.
         """
-        self._is_settled, self._plan = False, None
-        if not self.begins_to_measure(epoch):
-            return False
-        self._reopenings += 1
-        self._origin = (
+        self._forget(
             "measured again in this run, because batches took much longer than they had, or far less"
         )
-        self._trials_s, self._epochs, self._starts_s = 0.0, 0, []
-        self._change(alone=None, trials=())
+        self._reopenings += 1
+        self.begins_to_measure(epoch)
         if self._key is not None:
             kept.forget_plan(self._key)
-        return True
 
     def _change(self, **measured: Any) -> None:
         self._measured = dataclasses.replace(self._measured, **measured)
