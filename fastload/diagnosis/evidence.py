@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fastload.diagnosis.costs import Costs, receive_s, spent, startup_s
@@ -141,12 +142,15 @@ def _loading_evidence(measured: Measurements, costs: Costs, work: Work) -> Itera
 
 def _places(seen: tuple[Seen, ...], what: str, activities: tuple[str, ...]) -> Iterator[str]:
     """The lines of code that take most."""
-    all_s = sum(one.seconds for one in seen if one.activity in activities)
-    top = sorted((one for one in seen if one.activity in activities), key=lambda one: -one.seconds)
+    taken: dict[str, float] = defaultdict(float)
+    for one in seen:
+        if one.activity in activities:
+            taken[one.place] += one.seconds
+    all_s = sum(taken.values())
     told = [
-        f"{one.place}: {one.seconds / all_s:.0%}"
-        for one in top[:_MOST_PLACES]
-        if one.place and one.seconds >= _LEAST_SHARE * all_s
+        f"{place}: {taken[place] / all_s:.0%}"
+        for place in sorted(taken, key=lambda place: -taken[place])[:_MOST_PLACES]
+        if place and taken[place] >= _LEAST_SHARE * all_s
     ]
     if told:
         yield f"Of {what}, by line: {'; '.join(told)}."
@@ -173,7 +177,7 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
     if store.random_per_s:
         state = "from the disk" if store.is_cold else "out of the page cache"
         yield (
-            f"Files {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
+            f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
             "one by one, "
             f"{store.parallel_per_s:,.0f} by several at once; {milliseconds(store.latency_s)} to the "
             "first byte."
@@ -182,6 +186,6 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
         yield store.note
     if work.storage_s >= LEAST_SHARE * work.total_s > 0 and is_kept_by_kernel(store, measured.limits):
         yield (
-            f"The files take {size(store.size_bytes)}, less than half of the memory that is available: once "
+            f"The data take {size(store.size_bytes)}, less than half of the memory that is available: once "
             "read, the page cache keeps them by itself."
         )

@@ -115,19 +115,20 @@ class Store:
     """Where the dataset's files lie, and how fast that is.
 
     Attributes:
-        files: How many there are.
+        samples: How many they hold; a file is one, unless they are containers.
         size_bytes: What they take together.
         kind: Of the disk, and its file system, in words.
         is_cold: Whether the speeds are those of the disk, and not of the page cache.
-        random_per_s: Files a second, read one by one in random order; 0 where unknown.
+        random_per_s: Samples a second, read one by one in random order; 0 where unknown.
         parallel_per_s: The same, by several at once.
         sequential_bytes_per_s: Of one long read.
-        warm_per_s: Files a second out of the page cache.
-        latency_s: From asking for a file to its first byte.
+        warm_per_s: Samples a second out of the page cache.
+        latency_s: From asking for one to its first byte.
         note: What the readings do not say.
+        are_containers: Whether each file holds many samples.
     """
 
-    files: int
+    samples: int
     size_bytes: int
     kind: str = ""
     is_cold: bool = False
@@ -137,6 +138,7 @@ class Store:
     warm_per_s: float = 0.0
     latency_s: float = 0.0
     note: str = ""
+    are_containers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

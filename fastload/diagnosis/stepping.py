@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastload.diagnosis.costs import Costs, spent
+from fastload.diagnosis.costs import Costs, chilled_s, spent
+from fastload.diagnosis.extent import batch_samples
 from fastload.diagnosis.findings import Fix, Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 
@@ -51,18 +52,29 @@ def _work_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
     if not works or all_s <= 0:
         return
     share = sum(seen.seconds for seen in works) / all_s
-    freed = replace(
-        costs,
-        step_s=costs.step_s * (1 - share * (1 - WRITES_LEFT)),
-        training_cpu_s=costs.training_cpu_s * (1 - share * (1 - WRITES_LEFT)),
-    )
     workers = measured.times.num_workers
+    freed = _with_fewer_writes(costs, share, batch_samples(measured), workers)
     yield Fix(
         "fewer log writes",
         f"log, save and draw ten times less often than now{': ' if places else ''}{'; '.join(places)}",
         freed.throughput(workers) / costs.throughput(workers),
         f"all that is logged, saved and the like takes {share:.0%} of the step, and a tenth of that would be "
         "left",
+    )
+
+
+def _with_fewer_writes(costs: Costs, share: float, batch: float, workers: int) -> Costs:
+    """What a sample costs with a tenth of the writes, which take a share of the step now."""
+    fewer = 1 - WRITES_LEFT
+    written_s = batch * share * costs.step_s
+    cold_step_s = fewer * chilled_s(batch * (1 - share) * costs.step_s, written_s) / batch
+    # Workers load beside the writes, the training process right after them.
+    cold_load_s = 0.0 if workers else fewer * chilled_s(batch * costs.cpu_s, written_s) / batch
+    return replace(
+        costs,
+        cpu_s=costs.cpu_s - cold_load_s,
+        step_s=costs.step_s * (1 - share * fewer) - cold_step_s,
+        training_cpu_s=max(0.0, costs.training_cpu_s * (1 - share * fewer) - cold_step_s),
     )
 
 

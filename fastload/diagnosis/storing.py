@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastload.diagnosis.costs import Costs, on_cpu_share, spent
+from fastload.diagnosis.costs import Costs, chilled_s, on_cpu_share, spent
 from fastload.diagnosis.extent import batch_samples, made_samples
 from fastload.diagnosis.findings import Fix
 from fastload.diagnosis.measurements import Decoding, Limits, Measurements, Store
@@ -27,14 +27,6 @@ KEPT_S, KEPT_S_PER_BYTE = 10e-6, 0.25e-9
 
 MOST_SLOWDOWN = 2.0
 """Two threads of one core, with all caches shared, take no longer than one after the other."""
-
-COLD, COLD_STEPS = 0.01, 4
-"""Of what decoding takes, so much comes on top of the rest of a sample, and so many times as much on top of a
-step: both find their code and data driven out of the CPU's caches (measured: 0.1 and 0.3 ms behind photos
-that took 9 ms each)."""
-
-MOST_COLD = 0.75
-"""Of the rest of a sample, or a step, no more than this is taken for it."""
 
 _LIBRARIES = {
     "PIL": re.compile(r"→ PIL|\bImage\.open\b|\.convert\("),
@@ -74,7 +66,7 @@ def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[F
     # A transform that sleeps goes on sleeping.
     waited_s = min(costs.blocked_s, read_s)
     # What reading takes of a CPU besides, where the disk is asked, falls to what it takes in memory.
-    kept_s = KEPT_S + KEPT_S_PER_BYTE * store.size_bytes / max(1, store.files)
+    kept_s = KEPT_S + KEPT_S_PER_BYTE * store.size_bytes / max(1, store.samples)
     asking_s = on_cpu_share(measured) * (read_s - waited_s) + _asking_in_decoding_s(measured, work)
     computed_s = max(0.0, asking_s - kept_s)
     freed = replace(
@@ -83,16 +75,28 @@ def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[F
         cpu_s=max(0.0, costs.cpu_s - share * computed_s),
         most_per_s=costs.most_per_s / kept if is_cold and kept > 0 else float("inf"),
     )
-    free = 0 if limits is None else limits.shared_memory_free_bytes or 0
-    copied = "copy them to /dev/shm once, or " if share == 1 and store.size_bytes < free else ""
+    actions = list(_ways_to_keep(measured, store, share))
+    if not actions:
+        return
     whole = "all" if share == 1 else f"{share:.0%}"
     yield Fix(
         "cache",
-        f'keep the files in memory: {copied}fastload\'s DataLoader(…, cache="auto")',
+        f"keep the data in memory: {', or '.join(actions)}",
         freed.throughput(workers) / costs.throughput(workers),
         f"{whole} of the {size(store.size_bytes)} fit into the memory that is available, and "
         f"{work.storage_s / work.total_s:.0%} of loading is waiting for the disk; from the second epoch on",
     )
+
+
+def _ways_to_keep(measured: Measurements, store: Store, share: float) -> Iterator[str]:
+    """How to keep a share of the data in memory, as far as it is known how to."""
+    free = 0 if measured.limits is None else measured.limits.shared_memory_free_bytes or 0
+    if share == 1 and store.size_bytes < free:
+        yield "copy the files to /dev/shm once, and read them there"
+    if measured.setting.encoding is not None:
+        yield 'fastload.PackedDataset(…, cache="auto")'
+    elif not store.are_containers:
+        yield 'fastload.FolderDataset(…, cache="auto")'
 
 
 def _asking_in_decoding_s(measured: Measurements, work: Work) -> float:
@@ -114,9 +118,11 @@ def is_kept_by_kernel(store: Store, limits: Limits | None) -> bool:
 def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     """Shards are read ahead, and in long runs: what a small file costs in latency falls away."""
     store = measured.store
-    if store is None or not store.is_cold or store.sequential_bytes_per_s <= 0 or not store.files:
+    if store is None or not store.is_cold or store.sequential_bytes_per_s <= 0 or not store.samples:
         return
-    bytes_each = store.size_bytes / store.files
+    if store.are_containers:
+        return
+    bytes_each = store.size_bytes / store.samples
     in_runs = store.sequential_bytes_per_s / bytes_each
     if store.random_per_s > 0:
         # Small files read one by one are no long run: what is left without their latency says more.
@@ -147,12 +153,12 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
     def gain(
         seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0, added_s: float = 0.0
     ) -> float:
-        cold_s = COLD * max(0.0, decode_s - seconds)
-        cold_step_s = min(COLD_STEPS * cold_s / batch_samples(measured), MOST_COLD * costs.step_s)
+        less_s, batch = max(0.0, decode_s - seconds), batch_samples(measured)
         rest_s = max(0.0, costs.cpu_s - decode_s - spared_s)
+        cold_step_s = chilled_s(batch * costs.step_s, batch * less_s) / batch
         freed = replace(
             costs,
-            cpu_s=rest_s - min(cold_s, MOST_COLD * rest_s) + min(seconds, decode_s) + added_s,
+            cpu_s=rest_s - chilled_s(rest_s, less_s) + min(seconds, decode_s) + added_s,
             step_s=costs.step_s - cold_step_s,
             training_cpu_s=max(0.0, costs.training_cpu_s - cold_step_s),
             most_per_s=min(costs.most_per_s, most_per_s),
@@ -171,7 +177,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
         seconds = ways.get(encoding)
         if seconds is None or present == encoding or seconds >= decode_s:
             continue
-        count = measured.store.files if measured.store is not None else 0
+        count = measured.store.samples if measured.store is not None else 0
         room = f", {size(count * decoding.stored_bytes[encoding])} in all" if count else ""
         yield Fix(
             "pack",
@@ -214,7 +220,7 @@ def _read_per_s(measured: Measurements, stored_bytes: float) -> float:
     if store is None or limits is None or limits.available_bytes is None or not store.is_cold:
         return math.inf
     if (
-        store.files * stored_bytes < MOST_OF_MEMORY * limits.available_bytes
+        store.samples * stored_bytes < MOST_OF_MEMORY * limits.available_bytes
         or store.sequential_bytes_per_s <= 0
     ):
         return math.inf

@@ -195,14 +195,28 @@ def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
         return "work"
     if has_device and _COPY_CALLS.search(innermost.call):
         return "copy"
+    return "model" if _outermost_work(stack) is None else "work"
+
+
+def work_site(stack: Sequence[Frame]) -> str:
+    """The line of the user's own code that calls what is work, as `users_place` names it; "" for none.
+
+    A look that falls between the end of that call and the next line, while what it made is freed, finds this
+    line alone: it is known by the looks that found more.
+    """
+    return users_place(stack[: _outermost_work(stack) or 0])
+
+
+def _outermost_work(stack: Sequence[Frame]) -> int | None:
+    """The place of the first frame that logs, saves or draws."""
     # What a model calls is the model, whatever its name.
     is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
-    for frame in reversed(stack):
+    for place, frame in enumerate(stack):
         if _WORK_FILES.search(frame.file):
-            return "work"
+            return place
         if frame.is_users and not is_inside_model and _WORK_FUNCTIONS.search(frame.function):
-            return "work"
-    return "model"
+            return place
+    return None
 
 
 def waiting_activity(stack: Sequence[Frame]) -> Activity:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fastload.diagnosis import Diagnosis, Measurements, Setting, diagnose
+from fastload.diagnosis.measurements import Decoding, Store
 from fastload.doctor.activities import Frame
 from fastload.doctor.data import count_of, encoding_of, files_of
 from fastload.doctor.decodings import measure_decoding
@@ -115,11 +116,8 @@ def _measure(
     for log in logs:
         for key, taken in log.seen.items():
             seen[key] = seen.get(key, 0.0) + taken
-    paths = files_of(record.dataset) if is_first else []
     encoding = encoding_of(record.dataset)
-    count = count_of(record.dataset) if encoding is None else len(paths)
-    store = measure_store(paths, max(count, len(paths)), most_s=1.0) if paths else None
-    decoding = measure_decoding(paths, most_s=1.0) if paths and encoding is None else None
+    store, decoding = _measure_data(record) if is_first else (None, None)
     setting = Setting(
         usable_cpus=cpus,
         cpus=most_cpus,
@@ -155,6 +153,17 @@ def _measure(
         error=error,
     )
     return _with_trials(measured, model) if is_first else measured
+
+
+def _measure_data(record: LoaderRecord) -> tuple[Store | None, Decoding | None]:
+    """How fast the dataset's files are read, and decoded where each is an image."""
+    files, samples = files_of(record.dataset), count_of(record.dataset)
+    if not files.paths:
+        return None, None
+    if files.are_containers:
+        return measure_store(files.paths, samples, most_s=1.0, are_containers=True), None
+    store = measure_store(files.paths, max(samples, len(files.paths)), most_s=1.0)
+    return store, measure_decoding(files.paths, most_s=1.0)
 
 
 def _with_trials(measured: Measurements, model: ModelWatch) -> Measurements:

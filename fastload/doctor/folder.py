@@ -84,7 +84,7 @@ def _examine_packed(path: Path, step: Step) -> DataMeasurements:
     dataset = PackedDataset(path)
     shards = sorted(os.fspath(shard) for shard in path.iterdir() if shard.name.startswith("shard-"))
     step("reading", 1, _STEPS)
-    store = measure_store(shards, len(dataset), record_bytes=_record_bytes(shards, len(dataset)))
+    store = measure_store(shards, len(dataset), are_containers=True)
     step("decoding", 2, _STEPS)
     sample_s = _sample_s(dataset)
     if sample_s is None:
@@ -109,11 +109,6 @@ def _sample_s(dataset: PackedDataset) -> float | None:
             taken += time.thread_time() - began
             made += 1
     return max(_LEAST_S, taken / made) if made else None
-
-
-def _record_bytes(shards: list[str], records: int) -> int:
-    total = sum(os.stat(shard).st_size for shard in shards if os.path.isfile(shard))
-    return max(1, total // max(1, records))
 
 
 def _measured(

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from fastload.clock import size_of
 from fastload.diagnosis.measurements import SlowSample
-from fastload.doctor.activities import Frame, step_activity, users_place, waiting_activity
+from fastload.doctor.activities import Frame, step_activity, users_place, waiting_activity, work_site
 from fastload.doctor.clocks import ThreadClock
 from fastload.doctor.loads import LoadLog
 from fastload.doctor.streams import GpuTimes
@@ -78,6 +78,7 @@ class LoaderRecord:
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     log: LoadLog = field(default_factory=LoadLog)
     gpu: GpuTimes = field(default_factory=GpuTimes)
+    _work_sites: set[str] = field(default_factory=set)
     _is_first: bool = True
     _at: float = 0.0
     _asked_cpu_s: float = 0.0
@@ -186,7 +187,10 @@ class LoaderRecord:
             has_device: Whether there is a device to copy to.
         """
         if self.phase == "stepping":
-            self._add(step_activity(stack, has_device), users_place(stack), seconds)
+            activity = step_activity(stack, has_device)
+            if activity == "work":
+                self._work_sites.add(work_site(stack))
+            self._add(activity, users_place(stack), seconds)
         elif self.phase == "waiting" and not self._is_first:
             if self.loader["num_workers"]:
                 self._add(waiting_activity(stack), "", seconds)
@@ -219,12 +223,27 @@ class LoaderRecord:
 
     def training(self) -> dict[tuple[str, str], float]:
         """What the main thread was seen doing, in steps and in waits: seconds by (activity, place)."""
-        return with_hidden(self.seen, self.copying_s, self.gpu.behind_s)
+        seen = with_ends_of_work(self.seen, self._work_sites)
+        return with_hidden(seen, self.copying_s, self.gpu.behind_s)
 
     def _add(self, activity: str, place: str, seconds: float) -> None:
         key = activity, place
         if key in self.seen or len(self.seen) < _MOST_PLACES:
             self.seen[key] += seconds
+
+
+def with_ends_of_work(seen: dict[tuple[str, str], float], sites: set[str]) -> dict[tuple[str, str], float]:
+    """What was seen, where the lines that call work are work even when nothing of it is left on the stack.
+
+    Args:
+        seen: Seconds by (activity, place).
+        sites: The places that call work.
+    """
+    kept: dict[tuple[str, str], float] = defaultdict(float)
+    for (activity, place), taken in seen.items():
+        is_end = activity == "model" and place != "" and place in sites
+        kept["work" if is_end else activity, place] += taken
+    return kept
 
 
 def with_hidden(

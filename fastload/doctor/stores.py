@@ -12,27 +12,35 @@ from fastload.storage import disk_of, measure_reading
 
 _SIZED = 256
 
+# What is taken for the size of a record, where nobody says how many there are: a photo's.
+_RECORD_BYTES = 128 << 10
+
 
 def measure_store(
-    paths: Sequence[str], files: int, most_s: float = 2.0, record_bytes: int | None = None
+    paths: Sequence[str], samples: int, most_s: float = 2.0, are_containers: bool = False
 ) -> Store | None:
     """Reads some of the files, from the disk and from the page cache; None where there are none.
 
     Args:
-        paths: Files, all or a sample.
-        files: How many there are in all.
+        paths: Files, all or a sample; all, where they are containers.
+        samples: How many there are in all; 0 where nobody knows.
         most_s: For how long to read, in seconds.
-        record_bytes: How large a record is, where files hold many; then `files` counts these.
+        are_containers: Whether each file holds many samples. Else it is one.
     """
-    sizes = [size for size in map(_size, paths[:: max(1, len(paths) // _SIZED)]) if size is not None]
+    sizes = [size for size in map(_size, _some(paths, are_containers)) if size is not None]
     if not sizes:
         return None
-    size_bytes = sum(sizes) if record_bytes else round(sum(sizes) / len(sizes) * files)
+    record_bytes = None
+    size_bytes = round(sum(sizes) / len(sizes) * samples)
+    if are_containers:
+        size_bytes = sum(sizes)
+        samples = samples or max(1, size_bytes // _RECORD_BYTES)
+        record_bytes = max(1, size_bytes // samples)
     with contextlib.suppress(OptionError, OSError):
         disk = disk_of(paths[0])
         reading = measure_reading(paths, record_bytes, most_s=most_s)
         return Store(
-            files=files,
+            samples=samples,
             size_bytes=size_bytes,
             kind=disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}",
             is_cold=reading.is_cold,
@@ -42,8 +50,13 @@ def measure_store(
             warm_per_s=reading.warm_random.records_per_s,
             latency_s=reading.latency_s,
             note=reading.note,
+            are_containers=are_containers,
         )
-    return Store(files, size_bytes)
+    return Store(samples, size_bytes, are_containers=are_containers)
+
+
+def _some(paths: Sequence[str], are_containers: bool) -> Sequence[str]:
+    return paths if are_containers else paths[:: max(1, len(paths) // _SIZED)]
 
 
 def _size(path: str) -> int | None:

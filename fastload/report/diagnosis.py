@@ -145,7 +145,7 @@ def _forecast_plot(diagnosis: Diagnosis, measured: Measurements | DataMeasuremen
 
 def _disk_table(store: Store) -> Table:
     columns = (Column("reading"), Column("", "bars"), Column("samples/s", "number"), Column("MB/s", "number"))
-    each = store.size_bytes / max(1, store.files)
+    each = store.size_bytes / max(1, store.samples)
     speeds = [
         ("cold, one by one", store.random_per_s),
         ("cold, several at once", store.parallel_per_s),

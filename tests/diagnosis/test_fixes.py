@@ -84,6 +84,19 @@ def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
     assert 'cache="auto"' in action
 
 
+def test_files_that_hold_many_samples_are_cached_as_files_or_not_at_all():
+    def cache(free, encoding=None):
+        measured = stored(shared_memory_free_bytes=free)
+        store = dataclasses.replace(measured.store, are_containers=True)
+        setting = dataclasses.replace(CPUS, encoding=encoding)
+        return fixes_of(dataclasses.replace(measured, store=store, setting=setting)).get("cache")
+
+    assert "copy the files to /dev/shm" in cache(2 * 10**9).action
+    assert "auto" not in cache(2 * 10**9).action
+    assert cache(64 << 20) is None
+    assert 'PackedDataset(…, cache="auto")' in cache(64 << 20, "keep").action
+
+
 def test_a_cache_does_not_end_the_sleep_of_transforms():
     measured = dataclasses.replace(stored(), loading=seen(read=3, transform=7))
     assert fixes_of(measured)["cache"].gain < 1.5
