@@ -42,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a training script; or images, as 'fastload pack' takes them; or a packed dataset",
     )
-    parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.add_argument(
+        "arguments",
+        metavar="…",
+        nargs=argparse.REMAINDER,
+        help="the script's own arguments; the doctor's come before PATH",
+    )
 
 
 def _positive(text: str) -> int:

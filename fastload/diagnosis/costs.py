@@ -36,6 +36,11 @@ SENDING_S, SENDING_S_PER_BYTE = 0.4e-3, 0.3e-9
 own queue and shared memory, where there is no worker yet to be seen doing it. Measured on the jobs of
 benchmarks/bench_transport.py: some 0.25 ms a tensor on either side, and the first touch of shared pages."""
 
+SHARING_S, SHARING_S_PER_BYTE = 0.3e-3, 0.55e-9
+"""By how much longer torch's workers make a batch of two tensors than the training process does: they put it
+into shared memory that is new each time (measured with `default_collate`: 0.16 ms a tensor, and the bytes of
+one of 4 KB to 19 MB)."""
+
 SATURATED = 0.9
 """Where so much of all CPUs is taken, threads that wait for each other wait for CPUs as well."""
 
@@ -61,7 +66,9 @@ class Costs:
         receive_s: Taking it in from a worker, in the training process.
         cpu_s: Making it: CPU time.
         blocked_s: Making it: waiting for something else than a CPU.
-        beside_s: Making it: CPU time of other threads, which OpenCV or OpenMP have.
+        beside_share: CPU time of other threads, which OpenCV or OpenMP have, for each second of `cpu_s`: they
+            help with it, or spin until they are needed again.
+        sharing_s: Of `cpu_s`, what goes into new shared memory, which no workers do not need.
         send_s: Sending it to the training process: a worker's CPU time beside making others.
         training_cpu_s: The CPU time of the training process, of all its threads.
         cpus: The CPUs' worth of time that all processes share.
@@ -81,12 +88,13 @@ class Costs:
     most_per_s: float = math.inf
     fork_s: float = 0.0
     opening_s: float = 0.0
-    beside_s: float = 0.0
+    beside_share: float = 0.0
+    sharing_s: float = 0.0
     epoch_samples: float = math.inf
 
     def rate(self, workers: int) -> float:
         """Samples a second with so many workers: the least of what each part can give."""
-        load_s = self.cpu_s + self.blocked_s
+        load_s = self._load_cpu_s(workers) + self.blocked_s
         all_cpus = self._most_of_cpus(workers)
         if workers == 0:
             return min(_per_s(1, load_s + self.step_s), all_cpus, self.most_per_s)
@@ -104,7 +112,12 @@ class Costs:
     def _most_of_cpus(self, workers: int) -> float:
         """Samples a second, if the CPUs were all that is needed."""
         sent_s = self.send_s if workers else 0.0
-        return _per_s(self.cpus, self.cpu_s + self.beside_s + self.training_cpu_s + sent_s)
+        load_s = self._load_cpu_s(workers) * (1 + self.beside_share)
+        return _per_s(self.cpus, load_s + self.training_cpu_s + sent_s)
+
+    def _load_cpu_s(self, workers: int) -> float:
+        """The CPU time of making a sample."""
+        return self.cpu_s if workers else max(0.0, self.cpu_s - self.sharing_s)
 
     def start_s(self, workers: int) -> float:
         """What starting so many workers takes, in each epoch."""
@@ -147,6 +160,10 @@ def costs_of(measured: Measurements) -> Costs:
     if not times.num_workers and not measured.setting.is_fastload:
         received_s = (RECEIVING_S + RECEIVING_S_PER_BYTE * times.batch_bytes) / samples
         sent_s = (SENDING_S + SENDING_S_PER_BYTE * times.batch_bytes) / samples
+    sharing_s = 0.0
+    if times.num_workers and not measured.setting.is_fastload:
+        collate_s = on_cpu_share(measured) * sum(process.collate_s for process in times.loading) / made
+        sharing_s = min(collate_s, (SHARING_S + SHARING_S_PER_BYTE * times.batch_bytes) / samples)
     fork_s, opening_s = _starts_s(measured)
     return Costs(
         step_s=step_s,
@@ -159,8 +176,9 @@ def costs_of(measured: Measurements) -> Costs:
         most_per_s=_most_per_s(measured, blocked_s),
         fork_s=fork_s,
         opening_s=opening_s,
-        beside_s=max(0.0, measured.helping_cpu_s - looked_s) / made,
+        beside_share=max(0.0, measured.helping_cpu_s - looked_s) / cpu_s if cpu_s > 0 else 0.0,
         epoch_samples=epoch_batches(measured) * samples,
+        sharing_s=sharing_s,
     )
 
 

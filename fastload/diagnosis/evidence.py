@@ -10,7 +10,7 @@ from fastload.diagnosis.extent import made_samples, seen_s
 from fastload.diagnosis.findings import Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
-from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel
+from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel, was_kept
 from fastload.diagnosis.verdicts import Work, exhausted
 from fastload.diagnosis.words import count, milliseconds, size
 
@@ -184,7 +184,15 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
         )
     if store.note:
         yield store.note
-    if work.storage_s >= LEAST_SHARE * work.total_s > 0 and is_kept_by_kernel(store, measured.limits):
+    if work.storage_s < LEAST_SHARE * work.total_s or work.total_s <= 0:
+        return
+    if was_kept(measured):
+        first_s, *_, last_s = measured.epoch_waits_s
+        yield (
+            f"Only the first epoch waits for the disk: {milliseconds(first_s)} a batch, and "
+            f"{milliseconds(last_s)} in the last one. What is read once stays in the page cache."
+        )
+    elif is_kept_by_kernel(store, measured.limits):
         yield (
             f"The data take {size(store.size_bytes)}, less than half of the memory that is available: once "
             "read, the page cache keeps them by itself."

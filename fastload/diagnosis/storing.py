@@ -17,13 +17,16 @@ from fastload.diagnosis.words import milliseconds, size
 MOST_OF_MEMORY = 0.7
 """Of the memory that is available, what may be filled with data: the rest is the training's to grow into."""
 
-PACKED_S = 15e-6
-"""What a sample of a packed dataset takes besides decoding: finding its record, reading and checking it,
-making the sample (benchmarks/bench_read.py: 2 to 9 µs of it are the record's)."""
+PACKED_S = 50e-6
+"""What a sample of a packed dataset takes besides decoding: finding its record, reading and checking it (2 to
+9 µs, benchmarks/bench_read.py), making the picture that a transform of one's own is given, collating."""
 
 KEPT_S, KEPT_S_PER_BYTE = 10e-6, 0.25e-9
 """What opening and reading a file takes whose bytes are in memory (measured in a tmpfs, Python's `open` and
 `read`: 9 µs for 4 KB, 0.12 ms for 500 KB, 1.1 ms for 4 MB)."""
+
+SEEN_KEPT = 0.6
+"""Where later epochs wait for less than this share of what the first one waited, it was the disk's."""
 
 MOST_SLOWDOWN = 2.0
 """Two threads of one core, with all caches shared, take no longer than one after the other."""
@@ -53,7 +56,7 @@ def storing_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[
 
 def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     store, limits = measured.store, measured.limits
-    if store is None or store.size_bytes <= 0 or is_kept_by_kernel(store, limits):
+    if store is None or store.size_bytes <= 0 or is_kept_by_kernel(store, limits) or was_kept(measured):
         return
     available = 0 if limits is None or limits.available_bytes is None else limits.available_bytes
     share = min(1.0, MOST_OF_MEMORY * available / store.size_bytes)
@@ -115,6 +118,12 @@ def is_kept_by_kernel(store: Store, limits: Limits | None) -> bool:
     return 2 * store.size_bytes < available and not store.kind.startswith(("network", "fuse"))
 
 
+def was_kept(measured: Measurements) -> bool:
+    """Whether later epochs waited much less than the first one: what was read once stayed in memory."""
+    first_s, *later_s = measured.epoch_waits_s or (0.0,)
+    return bool(later_s) and max(later_s) < SEEN_KEPT * first_s
+
+
 def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> Iterator[Fix]:
     """Shards are read ahead, and in long runs: what a small file costs in latency falls away."""
     store = measured.store
@@ -147,8 +156,11 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
     # Opening and reading a file, out of the page cache, falls away with it; waiting for the disk does not.
     read_s = on_cpu_share(measured) * max(0.0, work.storage_s / made - costs.blocked_s)
     present = measured.setting.encoding or _present_way(measured, decoding, decode_s)
-    slowdown = _slowdown(workers, decode_s, decoding.seconds.get(present, 0.0))
+    idle_s = decoding.seconds.get(present, 0.0)
+    images = _images_a_sample(decode_s, idle_s)
+    slowdown = images * _slowdown(workers, decode_s, images * idle_s)
     ways = {way: slowdown * seconds for way, seconds in decoding.seconds.items()}
+    what = "an image" if images == 1 else "a sample's several images"
 
     def gain(
         seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0, added_s: float = 0.0
@@ -171,7 +183,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             "decoder",
             "decode with OpenCV: fastload.FolderDataset in place of ImageFolder, or fastload.images.decode",
             gain(opencv_s),
-            f"an image takes {milliseconds(decode_s)} now, and {milliseconds(opencv_s)} with OpenCV",
+            f"decoding {what} takes {milliseconds(decode_s)} now, and {milliseconds(opencv_s)} with OpenCV",
         )
     for encoding in ("raw", "tiled"):
         seconds = ways.get(encoding)
@@ -184,7 +196,7 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             f"fastload pack FOLDER data.fl --encode {encoding}, then fastload.PackedDataset('data.fl', "
             "transform=…)",
             gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s, PACKED_S),
-            f"decoding an image takes {milliseconds(decode_s)} now, and {milliseconds(seconds)} from "
+            f"decoding {what} takes {milliseconds(decode_s)} now, and {milliseconds(seconds)} from "
             f"{encoding} "
             f"({size(decoding.stored_bytes[encoding])} an image{room})",
         )
@@ -225,6 +237,12 @@ def _read_per_s(measured: Measurements, stored_bytes: float) -> float:
     ):
         return math.inf
     return store.sequential_bytes_per_s / stored_bytes
+
+
+def _images_a_sample(decode_s: float, idle_s: float) -> float:
+    """About how many images a sample is made of: mosaics and clips take more than a busy core explains."""
+    ratio = decode_s / idle_s if idle_s > 0 else 1.0
+    return ratio if ratio > MOST_SLOWDOWN else 1.0
 
 
 def _slowdown(workers: int, decode_s: float, idle_s: float) -> float:

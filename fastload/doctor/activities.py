@@ -67,10 +67,10 @@ _LOADING_CALLS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
 # What many do to the pixels of OpenCV's decoders before anything else.
 _SWAPPING = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
 _READING_FILES = re.compile(
-    r"/(h5py|fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b"
+    r"/(fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b"
 )
 _LOADING_FILES = re.compile(
-    r"/(imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel|skimage/io|monai/data"
+    r"/(h5py|zarr|numcodecs|imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel|skimage/io|monai/data"
     r"|monai/transforms/io)/"
 )
 _TRANSFORM_FILES = re.compile(
@@ -144,8 +144,9 @@ def loading_activity(stack: Sequence[Frame]) -> Activity:
     if _is_collating(stack):
         return "collate"
     innermost = stack[-1]
-    is_transform = _TRANSFORM_FILES.search(innermost.file) and not _LOADING_FILES.search(innermost.file)
-    for activity, pattern in () if is_transform else _LOADING_CALLS:
+    if _LOADING_FILES.search(innermost.file):
+        return "load"
+    for activity, pattern in () if _TRANSFORM_FILES.search(innermost.file) else _LOADING_CALLS:
         if pattern.search(innermost.call):
             return activity
     if _SWAPPING.search(innermost.text):

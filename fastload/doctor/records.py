@@ -19,6 +19,9 @@ from fastload.timing import EpochTimes, LoadTimes
 _MOST_KEPT = 4096
 _MOST_PLACES = 200
 
+# Fewer batches say nothing of an epoch: the first ones were made ahead.
+_LEAST_BATCHES = 8
+
 # A sample is called slow if it takes so many times the mean, and long enough to be seen several times.
 _SLOW_RATIO = 5
 _SLOW_S = 0.05
@@ -37,6 +40,14 @@ class _Readings(NamedTuple):
     def of(cls, clock: ThreadClock) -> _Readings:
         """Reads them."""
         return cls(time.perf_counter(), time.process_time(), clock.delayed_s())
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """The batches of an epoch that were waited for, the first one left out, and the sum of the waits."""
+
+    batches: int = 0
+    waiting_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -79,6 +90,7 @@ class LoaderRecord:
     log: LoadLog = field(default_factory=LoadLog)
     gpu: GpuTimes = field(default_factory=GpuTimes)
     _work_sites: set[str] = field(default_factory=set)
+    _epochs: list[_Epoch] = field(default_factory=list)
     _is_first: bool = True
     _at: float = 0.0
     _asked_cpu_s: float = 0.0
@@ -107,6 +119,7 @@ class LoaderRecord:
         self.phase = "starting"
         self._at = time.perf_counter()
         self._is_first = True
+        self._epochs.append(_Epoch())
 
     def end_start(self) -> None:
         """The iterator is made."""
@@ -138,6 +151,9 @@ class LoaderRecord:
             self._is_first = False
         else:
             self.waiting_s += wait_s
+            if self._epochs:
+                self._epochs[-1].batches += 1
+                self._epochs[-1].waiting_s += wait_s
             self.receiving_cpu_s += clock.cpu_s() - self._asked_cpu_s
             self.copying_s += copied_s
             self.waits_s.append(wait_s)
@@ -219,6 +235,12 @@ class LoaderRecord:
             waits_s=tuple(self.waits_s),
             steps_s=tuple(self.steps_s),
             loading=loading,
+        )
+
+    def epoch_waits_s(self) -> tuple[float, ...]:
+        """The mean wait for a batch in each epoch that had more than a few."""
+        return tuple(
+            epoch.waiting_s / epoch.batches for epoch in self._epochs if epoch.batches >= _LEAST_BATCHES
         )
 
     def training(self) -> dict[tuple[str, str], float]:

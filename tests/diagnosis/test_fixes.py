@@ -84,6 +84,25 @@ def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
     assert 'cache="auto"' in action
 
 
+def test_what_later_epochs_no_longer_wait_for_is_kept_already():
+    for waits_s, is_kept in (((0.1, 0.02, 0.03), True), ((0.1, 0.09), False), ((0.1,), False)):
+        measured = dataclasses.replace(stored(), epoch_waits_s=waits_s)
+        assert ("cache" not in fixes_of(measured)) == is_kept
+        assert any("Only the first epoch" in text for text in diagnose(measured).evidence) == is_kept
+
+
+def test_a_sample_of_several_images_is_decoded_as_several_in_every_way():
+    def tiled(images):
+        sample_s = 8 / 3200
+        ways = {"PIL": sample_s / images, "tiled": sample_s / images / 2}
+        decoding = Decoding(ways, {"tiled": 10**5}, 400, 500)
+        return fixes_of(Measurements(epoch(0), CPUS, loading=seen(decode=10), decoding=decoding))["pack"]
+
+    assert "decoding an image takes" in tiled(1).why
+    assert "decoding a sample's several images takes" in tiled(4).why
+    assert tiled(4).gain == pytest.approx(tiled(1).gain)
+
+
 def test_files_that_hold_many_samples_are_cached_as_files_or_not_at_all():
     def cache(free, encoding=None):
         measured = stored(shared_memory_free_bytes=free)

@@ -37,12 +37,15 @@ LOADING = {
         [mine("Image.open(path).convert('RGB')")._replace(called="Image.open.convert(")],
         [mine("cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)")._replace(called="cv2.cvtColor(")],
     ],
-    "load": [[mine("cv2.imread(path)")], [mine("time.sleep(1)", "load_image")]],
+    "load": [
+        [mine("cv2.imread(path)")],
+        [mine("time.sleep(1)", "load_image")],
+        [mine("self.file[index]"), lib("h5py/_hl/dataset.py", "__getitem__", "self._fast_reader.read(args)")],
+    ],
     "read": [
         [mine("file.read()")],
         [mine("open(path, 'rb')")],
         [mine("Image.open(path)"), lib("PIL/Image.py", "open", "fp.read(16)")],
-        [mine("self.file[index]"), lib("h5py/_hl/dataset.py", "Dataset.__getitem__")],
     ],
     "transform": [
         [mine("time.sleep(0.1)", "Augment.__call__")],
