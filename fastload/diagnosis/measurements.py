@@ -171,6 +171,7 @@ class Measurements:
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
         helping_cpu_s: Without workers: the CPU time of the process's other threads while it made batches
             (OpenCV's, OpenMP's), and of looking, in all. Workers' is among what they take for sending.
+        transforms_pil: Whether transforms were seen at work on PIL's images.
         epoch_waits_s: The mean wait for a batch in each epoch, first batches left out; very short epochs are
             passed over.
         quickest_s: What making the quickest of all batches took; None where that is not known.
@@ -195,6 +196,7 @@ class Measurements:
     training: tuple[Seen, ...] = ()
     sending_cpu_s: float = 0.0
     helping_cpu_s: float = 0.0
+    transforms_pil: bool = False
     epoch_waits_s: tuple[float, ...] = ()
     quickest_s: float | None = None
     receiving_cpu_s: float | None = None

@@ -21,6 +21,10 @@ PACKED_S = 50e-6
 """What a sample of a packed dataset takes besides decoding: finding its record, reading and checking it (2 to
 9 µs, benchmarks/bench_read.py), making the picture that a transform of one's own is given, collating."""
 
+FROM_ARRAY_S, FROM_ARRAY_S_PER_BYTE = 30e-6, 0.32e-9
+"""What `PIL.Image.fromarray` takes, where transforms want PIL's images (measured: 29 µs for 64 × 64 pixels,
+0.23 ms for 400 × 500, 0.63 ms for 720 × 960)."""
+
 KEPT_S, KEPT_S_PER_BYTE = 10e-6, 0.25e-9
 """What opening and reading a file takes whose bytes are in memory (measured in a tmpfs, Python's `open` and
 `read`: 9 µs for 4 KB, 0.12 ms for 500 KB, 1.1 ms for 4 MB)."""
@@ -177,12 +181,13 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
         )
         return freed.throughput(workers) / costs.throughput(workers)
 
+    packed_s = PACKED_S + _from_array_s(measured, decoding.height * decoding.width)
     opencv_s = ways.get("OpenCV")
     if present == "PIL" and opencv_s is not None and opencv_s < decode_s:
         yield Fix(
             "decoder",
             "decode with OpenCV: fastload.FolderDataset in place of ImageFolder, or fastload.images.decode",
-            gain(opencv_s),
+            gain(opencv_s, added_s=_from_array_s(measured, decoding.height * decoding.width)),
             f"decoding {what} takes {milliseconds(decode_s)} now, and {milliseconds(opencv_s)} with OpenCV",
         )
     for encoding in ("raw", "tiled"):
@@ -195,23 +200,35 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
             "pack",
             f"fastload pack FOLDER data.fl --encode {encoding}, then fastload.PackedDataset('data.fl', "
             "transform=…)",
-            gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s, PACKED_S),
+            gain(seconds, _read_per_s(measured, decoding.stored_bytes[encoding]), read_s, packed_s),
             f"decoding {what} takes {milliseconds(decode_s)} now, and {milliseconds(seconds)} from "
             f"{encoding} "
             f"({size(decoding.stored_bytes[encoding])} an image{room})",
         )
     if decoding.shrunk_s is not None and slowdown * decoding.shrunk_s < decode_s:
+        shrunk_pixels = decoding.height * decoding.width * (1 - _spared_share(decoding))
         yield Fix(
             "shrink",
             f"store smaller images: fastload pack FOLDER data.fl --shorter-side {decoding.shrunk_side}",
             gain(
                 slowdown * decoding.shrunk_s,
                 spared_s=read_s + _resizing_s(measured, work, decoding),
-                added_s=PACKED_S,
+                added_s=PACKED_S + _from_array_s(measured, shrunk_pixels),
             ),
             f"they have {decoding.width:.0f} × {decoding.height:.0f} pixels on average, and the model "
             "sees fewer",
         )
+
+
+def _from_array_s(measured: Measurements, pixels: float) -> float:
+    """What making a PIL image of decoded pixels takes, if transforms need one."""
+    return FROM_ARRAY_S + FROM_ARRAY_S_PER_BYTE * 3 * pixels if measured.transforms_pil else 0.0
+
+
+def _spared_share(decoding: Decoding) -> float:
+    """The share of its pixels that an image loses when it is shrunk."""
+    side = min(decoding.height, decoding.width)
+    return max(0.0, 1 - (decoding.shrunk_side / max(1.0, side)) ** 2)
 
 
 def _resizing_s(measured: Measurements, work: Work, decoding: Decoding) -> float:
@@ -221,9 +238,8 @@ def _resizing_s(measured: Measurements, work: Work, decoding: Decoding) -> float
     resizing_s = sum(seen.seconds for seen in transforms if _RESIZING.search(seen.place))
     if taken_s <= 0:
         return 0.0
-    spared = 1 - (decoding.shrunk_side / max(1.0, min(decoding.height, decoding.width))) ** 2
     transforms_s = on_cpu_share(measured) * work.transforms_s / made_samples(measured)
-    return max(0.0, spared) * resizing_s / taken_s * transforms_s
+    return _spared_share(decoding) * resizing_s / taken_s * transforms_s
 
 
 def _read_per_s(measured: Measurements, stored_bytes: float) -> float:

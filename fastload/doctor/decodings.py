@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import cv2
+import numpy as np
 
 from fastload.diagnosis.measurements import Decoding
 from fastload.doctor.data import IMAGE_ENDINGS
@@ -26,6 +27,10 @@ _MOST_PIXELS = 24e6
 _MOST_S = 2.0
 _TURNS = 3
 _SHRUNK_SIDE = 256
+
+# Written between two images: until an image's turn comes again, its bytes have left the CPU's caches, as
+# those of the next sample of a training have.
+_BETWEEN_BYTES = 4 << 20
 
 
 def measure_decoding(paths: Sequence[str], most_s: float = _MOST_S) -> Decoding | None:
@@ -85,15 +90,19 @@ def _measure(files: list[bytes], workdir: Path, most_s: float) -> Decoding | Non
 def _timed(ways: dict[str, list[Callable[[], object]]], most_s: float) -> dict[str, float]:
     """The CPU time of an image in each way: the median of turns, in which the ways take turns."""
     turns: dict[str, list[float]] = {name: [] for name in ways}
+    between = np.zeros(_BETWEEN_BYTES, np.uint8)
     began = time.perf_counter()
     for _ in range(_TURNS):
         for name, works in ways.items():
             if turns[name] and time.perf_counter() - began > most_s:
                 continue
-            at = time.thread_time()
+            taken = 0.0
             for work in works:
+                between += 1
+                at = time.thread_time()
                 work()
-            turns[name].append((time.thread_time() - at) / len(works))
+                taken += time.thread_time() - at
+            turns[name].append(taken / len(works))
     return {name: statistics.median(taken) for name, taken in turns.items()}
 
 

@@ -140,6 +140,7 @@ def _measure(
         if settings["num_workers"]
         else 0.0,
         helping_cpu_s=0.0 if settings["num_workers"] else record.log.helping_cpu_s,
+        transforms_pil=any(log.transforms_pil for log in logs),
         epoch_waits_s=record.epoch_waits_s(),
         quickest_s=min((log.quickest_s for log in logs if log.batches), default=None),
         receiving_cpu_s=record.receiving_cpu_s if settings["num_workers"] else None,

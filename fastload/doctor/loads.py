@@ -40,6 +40,7 @@ class LoadLog:
         process_cpu_s: The CPU time of the whole process from the first batch to the last.
         quickest_s: What the quickest batch took.
         collate_s: What making batches of samples took; 0 where that is not told apart.
+        transforms_pil: Whether transforms were seen at work on PIL's images.
         seen: Seconds by (activity, place).
         slow: By sample, for how long it was seen being made at a stretch: the longest time of all epochs.
         watching_cpu_s: The CPU time of looking, which is not the loader's.
@@ -55,6 +56,7 @@ class LoadLog:
     process_cpu_s: float = 0.0
     quickest_s: float = math.inf
     collate_s: float = 0.0
+    transforms_pil: bool = False
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     slow: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     watching_cpu_s: float = 0.0
@@ -77,6 +79,8 @@ class LoadLog:
             return
         inner = stack[begin:]
         key = loading_activity(inner), users_place(inner)
+        if key[0] == "transform" and not self.transforms_pil:
+            self.transforms_pil = any("/PIL/" in frame.file for frame in inner)
         if key in self.seen or len(self.seen) < _MOST_PLACES:
             self.seen[key] += seconds
         self._notice_sample(index, seconds)
@@ -132,6 +136,7 @@ class LoadLog:
                 self.process_cpu_s,
                 self.quickest_s,
                 self.collate_s,
+                self.transforms_pil,
             ],
             "seen": [[*key, seconds] for key, seconds in list(self.seen.items())],
             "slow": list(self._slowest().items()),

@@ -84,6 +84,15 @@ def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
     assert 'cache="auto"' in action
 
 
+def test_images_of_pils_are_made_anew_of_what_was_packed():
+    decoding = Decoding({"PIL": 0.0025, "raw": 0.0001}, {"raw": 10**6}, 400, 500)
+    measured = Measurements(epoch(0), CPUS, loading=seen(decode=10), decoding=decoding)
+    plain, with_pil = (
+        fixes_of(dataclasses.replace(measured, transforms_pil=flag))["pack"].gain for flag in (False, True)
+    )
+    assert with_pil < 0.9 * plain
+
+
 def test_what_later_epochs_no_longer_wait_for_is_kept_already():
     for waits_s, is_kept in (((0.1, 0.02, 0.03), True), ((0.1, 0.09), False), ((0.1,), False)):
         measured = dataclasses.replace(stored(), epoch_waits_s=waits_s)
