@@ -67,8 +67,8 @@ class CacheReport:
         used_bytes: What that takes.
         reason: Why this was chosen.
         stopped: Why no more is kept; empty while there is room.
-        hits: Samples that this process had from the cache.
-        misses: Samples that it had from the disk.
+        hits: Samples that this process and the workers forked from it had from the cache.
+        misses: Samples that they had from the disk.
     """
 
     kind: str | None
@@ -131,8 +131,8 @@ class Attached:
             used_bytes=store.used_bytes,
             reason=choice.reason,
             stopped=store.why_closed or trouble,
-            hits=kept.hits,
-            misses=kept.misses,
+            hits=kept.tally.hits,
+            misses=kept.tally.misses,
         )
 
 

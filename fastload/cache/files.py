@@ -14,6 +14,7 @@ from fastload.cache.choose import Form
 from fastload.cache.opening import Opening, open_store
 from fastload.cache.records import stated_orientation
 from fastload.cache.store import Store
+from fastload.cache.tally import Tally
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode
 from fastload.sources.files import FileList
@@ -34,8 +35,7 @@ class KeptFiles:
 
     Attributes:
         store: The store.
-        hits: How many files this process found there.
-        misses: How many it did not.
+        tally: How many files were found there.
     """
 
     def __init__(self, files: FileList, form: Form, opening: Opening) -> None:
@@ -46,7 +46,7 @@ class KeptFiles:
 
     def _open(self, is_guest: bool) -> None:
         self.store: Store = open_store(self.opening, is_guest)
-        self.hits = self.misses = 0
+        self.tally = Tally()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("_files", "form", "opening")}
@@ -62,10 +62,10 @@ class KeptFiles:
             SourceError: The file is gone, cannot be read, or has another size than when listed.
         """
         if self.form == "encoded" and self.store.has(index):
-            self.hits += 1
+            self.tally.add(1, 0)
             return self.store.data(index).tobytes()
         data = self._files.read(index)
-        self.misses += 1
+        self.tally.add(0, 1)
         if self.form == "encoded":
             self.store.put(index, data, bytes(FIXED_BYTES))
         return data
@@ -74,7 +74,7 @@ class KeptFiles:
         """The pixels of a file's picture, (height, width, 3), read-only; None where they are not kept."""
         if self.form == "encoded" or not self.store.has(index):
             return None
-        self.hits += 1
+        self.tally.add(1, 0)
         height, width = _SIZE.unpack(self.store.fixed(index).tobytes())
         return self.store.data(index).reshape(height, width, 3)
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fastload.cache.choose import Form
 from fastload.cache.opening import Opening, open_store
 from fastload.cache.store import Bytes, Store
+from fastload.cache.tally import Tally
 from fastload.errors import DamageError, DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import read_header, states_its_size
@@ -120,8 +121,7 @@ class KeptRecords:
 
     Attributes:
         store: The store.
-        hits: How many records this process found there.
-        misses: How many it did not.
+        tally: How many records were found there.
     """
 
     def __init__(self, reader: RecordReader, encoding: Encoding, form: Form, opening: Opening) -> None:
@@ -137,7 +137,7 @@ class KeptRecords:
         self.layout = RecordLayout(manifest.columns, self.image)
         self.values = {field.name: value_reader(field) for field in manifest.fields}
         self.store: Store = open_store(self.opening, is_guest)
-        self.hits = self.misses = 0
+        self.tally = Tally()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("_reader", "_encoding", "form", "opening")}
@@ -164,8 +164,7 @@ class KeptRecords:
         """
         is_kept = self.store.found(indices, self._reader.verify == "always")
         missing = indices[~is_kept]
-        self.hits += len(indices) - len(missing)
-        self.misses += len(missing)
+        self.tally.add(len(indices) - len(missing), len(missing))
         if not len(missing):
             return
         self._reader.check(missing)

@@ -131,6 +131,19 @@ class TestFilling:
             list(dataset)
             assert (dataset.cached.hits, dataset.cached.misses) == (COUNT, 0)
 
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_what_forked_workers_find_is_counted(self, folder, cache, kind):
+        dataset = FolderDataset(folder, cache=cache(kind))
+        loader = fastload.DataLoader(dataset, num_workers=2, multiprocessing_context="fork")
+        for _ in loader:
+            pass
+        wait_for(lambda: dataset.fill_cache() or dataset.cached.ready == 1)
+        before = dataset.cached
+        for _ in loader:
+            pass
+        after = dataset.cached
+        assert (after.hits - before.hits, after.misses - before.misses) == (COUNT, 0)
+
     def test_only_one_fills_and_another_takes_over(self, tmp_path, place):
         folder = many_files(tmp_path / "many")
         with (
