@@ -39,6 +39,9 @@ SITUATIONS = [
     Situation("decoding with PIL, no workers", "decoding", "--data {photos}", is_short=True),
     Situation("decoding with OpenCV, no workers", "decoding", "--data {photos} --decoder cv2"),
     Situation("decoding from bytes, no workers", "decoding", "--data {photos} --decoder buffer"),
+    Situation(
+        "crops by PIL, torch's own threads", "decoding", "--data {photos} --transform crop --threads 2"
+    ),
     Situation("decoding with one worker", "decoding", "--data {photos} --workers 1"),
     Situation("decoding with two workers", "decoding", "--data {photos} --workers 2", is_short=True),
     Situation(

@@ -32,6 +32,7 @@ def options():
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--fastload", action="store_true")
     parser.add_argument("--collate", default="default")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--times", default="")
     return parser.parse_args()
 
@@ -68,7 +69,16 @@ def blurring_augment(image):
     return resized(blurred)
 
 
+def cropping_augment(image):
+    image = image if isinstance(image, Image.Image) else Image.fromarray(image)
+    width, height = image.size
+    box = (width // 6, height // 6, width - width // 6, height - height // 6)
+    pixels = np.array(image.crop(box).resize((176, 176), Image.Resampling.BILINEAR))
+    return torch.from_numpy(pixels).permute(2, 0, 1).float().div(255)
+
+
 TRANSFORMS = {
+    "crop": cropping_augment,
     "none": no_transform,
     "sleep": sleeping_augment,
     "numpy": numpy_augment,
@@ -208,7 +218,7 @@ def main():
     given = options()
     torch.manual_seed(0)
     # Threads that wait for each other on a busy machine would make a light step a heavy one.
-    torch.set_num_threads(1)
+    torch.set_num_threads(given.threads)
     kind = DataLoader
     if given.fastload:
         import fastload
