@@ -11,6 +11,7 @@ Run it on a machine that nothing else keeps busy: as root, with fuse3, or the sl
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -123,9 +124,8 @@ def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[st
         copy = Path("/dev/shm") / f"fastload-check-doctor-{os.getpid()}"
         subprocess.run(["cp", "-r", data, str(copy)], check=True)
         return [str(copy) if argument == data else argument for argument in arguments]
-    if kind == "pack" and "--encode" in action:
-        encoding = action.partition("--encode ")[2].split(",")[0]
-        dest = out / f"{Path(data).name}-{encoding}.fl"
+    if option := re.search(r"fastload pack .* (--encode|--shorter-side) (\w+)", action):
+        dest = out / f"{Path(data).name}{''.join(option.groups())}.fl"
         if not dest.exists():
             command = [
                 sys.executable,
@@ -134,8 +134,7 @@ def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[st
                 "pack",
                 data,
                 str(dest),
-                "--encode",
-                encoding,
+                *option.groups(),
                 "--quiet",
             ]
             subprocess.run(command, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from fastload.diagnosis.extent import (
@@ -53,6 +54,8 @@ longer by so much of it, by no more than half of its own time, and by no more th
 (measured: steps of 1 ms and batches of 0.5 ms took 0.35 and 0.3 ms longer behind 10 to 160 ms of writing or
 of JSON, samples of 0.25 ms 0.1 ms longer behind photos that took 9 ms each)."""
 
+_OPENCV = re.compile(r"\bcv2\b|OpenCV")
+
 ENOUGH = 0.97
 """Of the best throughput that any number of workers gives: the least number that gives so much is advised."""
 
@@ -66,8 +69,7 @@ class Costs:
         receive_s: Taking it in from a worker, in the training process.
         cpu_s: Making it: CPU time.
         blocked_s: Making it: waiting for something else than a CPU.
-        beside_share: CPU time of other threads, which OpenCV or OpenMP have, for each second of `cpu_s`: they
-            help with it, or spin until they are needed again.
+        beside_share: CPU time of OpenCV's other threads for each second of `cpu_s`.
         sharing_s: Of `cpu_s`, what goes into new shared memory, which no workers do not need.
         send_s: Sending it to the training process: a worker's CPU time beside making others.
         training_cpu_s: The CPU time of the training process, of all its threads.
@@ -176,10 +178,18 @@ def costs_of(measured: Measurements) -> Costs:
         most_per_s=_most_per_s(measured, blocked_s),
         fork_s=fork_s,
         opening_s=opening_s,
-        beside_share=max(0.0, measured.helping_cpu_s - looked_s) / cpu_s if cpu_s > 0 else 0.0,
+        beside_share=max(0.0, measured.helping_cpu_s - looked_s) / cpu_s if _uses_opencv(measured) else 0.0,
         epoch_samples=epoch_batches(measured) * samples,
         sharing_s=sharing_s,
     )
+
+
+def _uses_opencv(measured: Measurements) -> bool:
+    """Whether threads that helped to make samples may have been OpenCV's.
+
+    Those of torch, one in a worker, hardly help with one sample: they spin until they are needed again.
+    """
+    return any(_OPENCV.search(seen.place) for seen in measured.loading)
 
 
 def chilled_s(own_s: float, before_s: float) -> float:

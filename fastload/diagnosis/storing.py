@@ -40,7 +40,7 @@ _LIBRARIES = {
     "OpenCV": re.compile(r"→ OpenCV|\bcv2\."),
 }
 
-_RESIZING = re.compile(r"resize|thumbnail|reduce\(", re.IGNORECASE)
+_RESIZING = re.compile(r"resize|crop|thumbnail|reduce\(", re.IGNORECASE)
 
 LEAST_SHARE = 0.15
 """A part of loading that is smaller than this share of it is left alone."""

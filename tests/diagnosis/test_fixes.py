@@ -84,6 +84,16 @@ def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
     assert 'cache="auto"' in action
 
 
+def test_opencvs_threads_take_cpus_from_workers_and_torchs_only_spin():
+    def workers(line):
+        loading = (Seen("transform", line, 8.0),)
+        two = dataclasses.replace(CPUS, usable_cpus=2.0, cpus=2)
+        return fixes_of(Measurements(epoch(0), two, loading=loading, helping_cpu_s=8.0)).get("workers")
+
+    assert workers("train.py:9 image.div(255)").gain > 1.5
+    assert workers("train.py:9 cv2.resize(image, (64, 64))") is None
+
+
 def test_images_of_pils_are_made_anew_of_what_was_packed():
     decoding = Decoding({"PIL": 0.0025, "raw": 0.0001}, {"raw": 10**6}, 400, 500)
     measured = Measurements(epoch(0), CPUS, loading=seen(decode=10), decoding=decoding)
