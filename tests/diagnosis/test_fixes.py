@@ -88,10 +88,10 @@ def test_opencvs_threads_take_cpus_from_workers_and_torchs_only_spin():
     def workers(line):
         loading = (Seen("transform", line, 8.0),)
         two = dataclasses.replace(CPUS, usable_cpus=2.0, cpus=2)
-        return fixes_of(Measurements(epoch(0), two, loading=loading, helping_cpu_s=8.0)).get("workers")
+        return fixes_of(Measurements(epoch(0), two, loading=loading, helping_cpu_s=8.0))["workers"].gain
 
-    assert workers("train.py:9 image.div(255)").gain > 1.5
-    assert workers("train.py:9 cv2.resize(image, (64, 64))") is None
+    assert workers("train.py:9 image.div(255)") > 1.5
+    assert workers("train.py:9 cv2.resize(image, (64, 64))") < 1.3
 
 
 def test_images_of_pils_are_made_anew_of_what_was_packed():
