@@ -114,14 +114,11 @@ def _worker_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[
     threads = measured.setting.threads if measured.setting.device == "cpu" else 1
     # Steps on the CPU were timed beside fewer workers: their threads would wait for each other.
     is_in_the_way = threads > 1 and best > workers and costs.is_saturated(best)
-    crowding = (
-        f"; the step's own {threads} threads then wait for CPUs, which torch.set_num_threads(1) ends"
-        if is_in_the_way
-        else ""
-    )
+    also = " and torch.set_num_threads(1)" if is_in_the_way else ""
+    crowding = f"; the step's own {threads} threads would wait for CPUs" if is_in_the_way else ""
     yield Fix(
         "workers",
-        f"DataLoader(…, num_workers={best}) in place of num_workers={workers}",
+        f"DataLoader(…, num_workers={best}) in place of num_workers={workers}{also}",
         gain,
         f"a worker makes {per_s:,.0f} samples/s, "
         f"{costs.cpu_s / max(1e-12, costs.cpu_s + costs.blocked_s):.0%} of "

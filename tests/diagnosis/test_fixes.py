@@ -146,7 +146,7 @@ def test_more_workers_are_a_bound_where_a_steps_own_threads_would_wait_for_cpus(
     assert not workers.is_bound
     threaded = fixes_of(Measurements(epoch(0), dataclasses.replace(two, threads=2)))["workers"]
     assert threaded.is_bound
-    assert "torch.set_num_threads(1)" in threaded.why
+    assert "torch.set_num_threads(1)" in threaded.action
     on_gpu = fixes_of(Measurements(epoch(0), dataclasses.replace(two, threads=2, device="cuda")))["workers"]
     assert not on_gpu.is_bound
 
