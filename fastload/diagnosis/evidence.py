@@ -190,7 +190,7 @@ def _store_evidence(measured: Measurements, work: Work) -> Iterator[str]:
         first_s, *_, last_s = measured.epoch_waits_s
         yield (
             f"Only the first epoch waits for the disk: {milliseconds(first_s)} a batch, and "
-            f"{milliseconds(last_s)} in the last one. What is read once stays in the page cache."
+            f"{milliseconds(last_s)} in the last one. What is read once stays in memory."
         )
     elif is_kept_by_kernel(store, measured.limits):
         yield (

@@ -40,8 +40,10 @@ class DataFiles:
 def files_of(dataset: Any) -> DataFiles:
     """The files that a dataset reads: those that it lists, else those that it maps, holds open or names."""
     for part in _parts(dataset):
-        if (shards := _shards(part)) or (found := _listed(part)):
-            return DataFiles(shards or found, bool(shards) or _hold_many(found, count_of(dataset)))
+        if shards := _shards(part):
+            return DataFiles(shards, are_containers=True)
+        if found := _listed(part):
+            return DataFiles(found, _hold_many(found, count_of(dataset)))
     containers = [path for part in _parts(dataset) for path in _containers(part)]
     return DataFiles(list(dict.fromkeys(containers)), are_containers=True)
 
