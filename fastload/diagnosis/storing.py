@@ -19,8 +19,8 @@ MOST_OF_MEMORY = 0.7
 
 PACKED_S = 50e-6
 """What a sample of a packed dataset takes besides decoding: finding its record, reading and checking it (2 to
-9 µs, benchmarks/bench_read.py), making the picture that a transform of one's own is given (measured: 50 to 60 µs in all, in batches of 8 and
-32)."""
+9 µs, benchmarks/bench_read.py), making the picture that a transform of one's own is given (measured: 50 to
+60 µs in all, in batches of 8 and 32)."""
 
 FROM_ARRAY_S, FROM_ARRAY_S_PER_BYTE = 30e-6, 0.32e-9
 """What `PIL.Image.fromarray` takes, where transforms want PIL's images (measured: 29 µs for 64 × 64 pixels,
