@@ -132,6 +132,8 @@ class Tuner:
         limits = limits_of(loader, plan.measured.alone.batch_bytes if plan.measured.alone else 0)
         if limits.most_workers < int(plan.num_workers.value):
             return
+        # What starting a worker took was measured then; now there is only a guess.
+        limits = dataclasses.replace(limits, start_s=plan.measured.limits.start_s)
         measured = dataclasses.replace(plan.measured, said=self._said, limits=limits)
         self._change(**{field.name: getattr(measured, field.name) for field in dataclasses.fields(measured)})
         self._origin = "measured in an earlier run, and kept"

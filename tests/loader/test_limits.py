@@ -166,7 +166,7 @@ def test_a_limit_on_address_space_makes_sections_smaller():
         iterator = iter(loader(40))
         assert 1 << 28 <= iterator._arena.section_bytes <= 3 << 30
         assert len(list(iterator)) == 10
-        torch.zeros(12 << 30, dtype=torch.uint8)
+        torch.empty(12 << 30, dtype=torch.uint8)
         del iterator
     """
     assert_clean(run(body))

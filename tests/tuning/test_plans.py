@@ -52,6 +52,7 @@ def test_plan_is_kept_and_followed_by_the_next_run(tmp_path, monkeypatch):
     again = fastload.DataLoader(Slow(900), batch_size=8)
     iterator = iter(again)
     assert again.num_workers == loader.num_workers > 0
+    assert again.plan.measured.limits.start_s == loader.plan.measured.limits.start_s
     assert "kept" in again.plan.origin
     assert numbers(iterator) == list(range(900))
     monkeypatch.setenv("FASTLOAD_PLAN", "fresh")
