@@ -49,10 +49,11 @@ LOOKING = 0.01
 """Of the time in which a process made batches, so much it waited for the thread that looked at it."""
 
 CHILLED, MOST_CHILLED, MOST_CHILLED_S = 0.03, 0.5, 0.5e-3
-"""What runs for long drives the code and the data of what comes after it out of the CPU's caches: that takes
-longer by so much of it, by no more than half of its own time, and by no more than filling the caches takes
-(measured: steps of 1 ms and batches of 0.5 ms took 0.35 and 0.3 ms longer behind 10 to 160 ms of writing or
-of JSON, samples of 0.25 ms 0.1 ms longer behind photos that took 9 ms each)."""
+"""What runs or sleeps for long leaves the code and the data of what comes after it out of the CPU's caches:
+that takes longer by so much of it, by no more than half of its own time, and by no more than filling the
+caches takes (measured: steps of 1 ms and batches of 0.5 ms took 0.35 and 0.3 ms longer behind 10 to 160 ms of
+writing or of JSON, samples of 0.25 ms 0.1 ms longer behind photos that took 9 ms each, samples of 0.75 ms 0.3
+to 0.6 ms longer behind waits of 5 to 66 ms)."""
 
 _OPENCV = re.compile(r"\bcv2\b|OpenCV")
 
@@ -178,7 +179,7 @@ def costs_of(measured: Measurements) -> Costs:
         most_per_s=_most_per_s(measured, blocked_s),
         fork_s=fork_s,
         opening_s=opening_s,
-        beside_share=max(0.0, measured.helping_cpu_s - looked_s) / cpu_s if _uses_opencv(measured) else 0.0,
+        beside_share=measured.helping_cpu_s / cpu_s if _uses_opencv(measured) else 0.0,
         epoch_samples=epoch_batches(measured) * samples,
         sharing_s=sharing_s,
     )

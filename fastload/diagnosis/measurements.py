@@ -170,7 +170,7 @@ class Measurements:
         training: What the training process's main thread was seen doing.
         sending_cpu_s: The CPU time that workers took besides making batches, in all: for sending them.
         helping_cpu_s: Without workers: the CPU time of the process's other threads while it made batches
-            (OpenCV's, OpenMP's), and of looking, in all. Workers' is among what they take for sending.
+            (OpenCV's, OpenMP's), in all. Workers' is among what they take for sending.
         transforms_pil: Whether transforms were seen at work on PIL's images.
         epoch_waits_s: The mean wait for a batch in each epoch, first batches left out; very short epochs are
             passed over.

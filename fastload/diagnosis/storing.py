@@ -77,10 +77,15 @@ def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[F
     kept_s = KEPT_S + KEPT_S_PER_BYTE * store.size_bytes / max(1, store.samples)
     asking_s = on_cpu_share(measured) * (read_s - waited_s) + _asking_in_decoding_s(measured, work)
     computed_s = max(0.0, asking_s - kept_s)
+    rest_s, batch = max(0.0, costs.cpu_s - share * computed_s), batch_samples(measured)
+    rest_s -= chilled_s(rest_s, share * waited_s)
+    cold_step_s = chilled_s(batch * costs.step_s, batch * share * waited_s) / batch
     freed = replace(
         costs,
         blocked_s=costs.blocked_s - share * waited_s,
-        cpu_s=max(0.0, costs.cpu_s - share * computed_s),
+        cpu_s=max(rest_s, _least_cpu_s(measured, costs, work)),
+        step_s=costs.step_s - cold_step_s,
+        training_cpu_s=max(0.0, costs.training_cpu_s - cold_step_s),
         most_per_s=costs.most_per_s / kept if is_cold and kept > 0 else float("inf"),
     )
     actions = list(_ways_to_keep(measured, store, share))
@@ -115,6 +120,16 @@ def _asking_in_decoding_s(measured: Measurements, work: Work) -> float:
     way = _present_way(measured, measured.decoding, decode_s)
     idle_s = measured.decoding.seconds.get(way, math.inf)
     return max(0.0, decode_s - MOST_SLOWDOWN * idle_s)
+
+
+def _least_cpu_s(measured: Measurements, costs: Costs, work: Work) -> float:
+    """What a sample computes at least, however little of that was seen beside a slow disk."""
+    made, decoding = made_samples(measured), measured.decoding
+    least_s = on_cpu_share(measured) * (work.transforms_s + work.collate_s) / made
+    if decoding is not None and work.decoding_s > 0:
+        way = _present_way(measured, decoding, on_cpu_share(measured) * work.decoding_s / made)
+        least_s += decoding.seconds.get(way, 0.0)
+    return min(costs.cpu_s, least_s)
 
 
 def is_kept_by_kernel(store: Store, limits: Limits | None) -> bool:

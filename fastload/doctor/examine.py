@@ -25,6 +25,9 @@ from fastload.doctor.trials import ModelWatch, try_model
 from fastload.doctor.watching import Watcher
 from fastload.machine import read_machine
 
+# Reading a PIL image as an array calls this and that of PIL as well; a transform made of it, little else.
+_PIL_SHARE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Examination:
@@ -140,7 +143,7 @@ def _measure(
         if settings["num_workers"]
         else 0.0,
         helping_cpu_s=0.0 if settings["num_workers"] else record.log.helping_cpu_s,
-        transforms_pil=any(log.transforms_pil for log in logs),
+        transforms_pil=_transforms_pil(logs),
         epoch_waits_s=record.epoch_waits_s(),
         quickest_s=min((log.quickest_s for log in logs if log.batches), default=None),
         receiving_cpu_s=record.receiving_cpu_s if settings["num_workers"] else None,
@@ -155,6 +158,12 @@ def _measure(
         error=error,
     )
     return _with_trials(measured, model) if is_first else measured
+
+
+def _transforms_pil(logs: Sequence[LoadLog]) -> bool:
+    """Whether transforms want PIL's images, rather than take the arrays that these can be read as."""
+    seen_s = sum(seconds for log in logs for (name, _), seconds in log.seen.items() if name == "transform")
+    return sum(log.pil_s for log in logs) > _PIL_SHARE * seen_s
 
 
 def _measure_data(record: LoaderRecord) -> tuple[Store | None, Decoding | None]:

@@ -40,12 +40,11 @@ class LoadLog:
         process_cpu_s: The CPU time of the whole process from the first batch to the last.
         quickest_s: What the quickest batch took.
         collate_s: What making batches of samples took; 0 where that is not told apart.
-        transforms_pil: Whether transforms were seen at work on PIL's images.
+        pil_s: How long transforms were seen at work in PIL.
         seen: Seconds by (activity, place).
         slow: By sample, for how long it was seen being made at a stretch: the longest time of all epochs.
-        watching_cpu_s: The CPU time of looking, which is not the loader's.
         helping_cpu_s: The CPU time of other threads of the process while it made batches: those of OpenCV or
-            OpenMP, and looking.
+            OpenMP; looking does not count.
     """
 
     batches: int = 0
@@ -56,10 +55,9 @@ class LoadLog:
     process_cpu_s: float = 0.0
     quickest_s: float = math.inf
     collate_s: float = 0.0
-    transforms_pil: bool = False
+    pil_s: float = 0.0
     seen: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     slow: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    watching_cpu_s: float = 0.0
     helping_cpu_s: float = 0.0
     _first_cpu_s: float | None = None
     _sample: int | None = None
@@ -79,8 +77,8 @@ class LoadLog:
             return
         inner = stack[begin:]
         key = loading_activity(inner), users_place(inner)
-        if key[0] == "transform" and not self.transforms_pil:
-            self.transforms_pil = any("/PIL/" in frame.file for frame in inner)
+        if key[0] == "transform" and any("/PIL/" in frame.file for frame in inner):
+            self.pil_s += seconds
         if key in self.seen or len(self.seen) < _MOST_PLACES:
             self.seen[key] += seconds
         self._notice_sample(index, seconds)
@@ -97,15 +95,16 @@ class LoadLog:
             if len(self.slow) > 4 * _MOST_SLOW:
                 self.slow = defaultdict(float, self._slowest())
 
-    def note_process(self, began_cpu_s: float) -> None:
+    def note_process(self, began_cpu_s: float, ended_cpu_s: float) -> None:
         """Notes the process's CPU time after a batch.
 
         Args:
             began_cpu_s: What it was before the batch.
+            ended_cpu_s: What it is.
         """
         if self._first_cpu_s is None:
             self._first_cpu_s = began_cpu_s
-        self.process_cpu_s = max(0.0, time.process_time() - self._first_cpu_s - self.watching_cpu_s)
+        self.process_cpu_s = max(0.0, ended_cpu_s - self._first_cpu_s)
 
     def note_batch(self, busy_s: float, samples: int) -> None:
         """Notes what making a batch took.
@@ -136,7 +135,7 @@ class LoadLog:
                 self.process_cpu_s,
                 self.quickest_s,
                 self.collate_s,
-                self.transforms_pil,
+                self.pil_s,
             ],
             "seen": [[*key, seconds] for key, seconds in list(self.seen.items())],
             "slow": list(self._slowest().items()),
@@ -178,11 +177,14 @@ def index_in(frames: Sequence[FrameType]) -> int | None:
 
 
 @contextlib.contextmanager
-def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
+def noting_fetches(
+    current: Callable[[], LoadLog | None], looking_cpu_s: Callable[[], float]
+) -> Iterator[None]:
     """Notes what torch's fetchers take in this process.
 
     Args:
         current: Gives what to note a fetch in; None: nothing is noted.
+        looking_cpu_s: Gives the CPU time of looking so far, which is not the loader's.
     """
     originals = [kind.fetch for kind in _FETCHERS]
     clocks: dict[int, ThreadClock] = {}
@@ -200,16 +202,17 @@ def noting_fetches(current: Callable[[], LoadLog | None]) -> Iterator[None]:
             if log is None:
                 return original(self, possibly_batched_index)
             clock = clock_here()
-            began_cpu_s = time.process_time()
+            began_cpu_s = time.process_time() - looking_cpu_s()
             began, cpu_s, delayed_s = time.perf_counter(), clock.cpu_s(), clock.delayed_s()
             with _collating_timed(self, log):
                 batch = original(self, possibly_batched_index)
             log.note_batch(time.perf_counter() - began, count_in(possibly_batched_index))
             own_cpu_s = clock.cpu_s() - cpu_s
             log.cpu_s += own_cpu_s
-            log.helping_cpu_s += max(0.0, time.process_time() - began_cpu_s - own_cpu_s)
+            ended_cpu_s = time.process_time() - looking_cpu_s()
+            log.helping_cpu_s += max(0.0, ended_cpu_s - began_cpu_s - own_cpu_s)
             log.delayed_s += clock.delayed_s() - delayed_s
-            log.note_process(began_cpu_s)
+            log.note_process(began_cpu_s, ended_cpu_s)
             return batch
 
         return fetch_noted

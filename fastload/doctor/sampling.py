@@ -30,12 +30,16 @@ class Sampler:
         thread: The thread's identifier.
         notice: Called for each look.
         each_s: From one look to the next, in seconds.
+
+    Attributes:
+        cpu_s: The CPU time that the looks have taken.
     """
 
     def __init__(self, thread: int, notice: Notice, each_s: float = INTERVAL_S) -> None:
         self._thread = thread
         self._notice = notice
         self._each_s = each_s
+        self.cpu_s = 0.0
         self._stopping = threading.Event()
         self._switch_s = sys.getswitchinterval()
         self._looking = threading.Thread(target=self._look, name="fastload-doctor", daemon=True)
@@ -61,4 +65,5 @@ class Sampler:
             # The frames belong to the thread that is looked at: none may live on here.
             del frames
             self._notice(stack, now - before)
+            self.cpu_s = time.thread_time()
             before = now

@@ -83,7 +83,7 @@ class Watcher:
         os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._sampler.start()
         try:
-            with self._wrapping(), noting_fetches(self._log):
+            with self._wrapping(), noting_fetches(self._log, lambda: self._sampler.cpu_s):
                 yield
         finally:
             self._sampler.stop()

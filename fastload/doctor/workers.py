@@ -34,7 +34,7 @@ def watched_loop(*arguments: Any) -> None:
         original_loop(*arguments)
         return
     watch = _Watch(Path(folder) / f"{loader}-{os.getpid()}.json")
-    with noting_fetches(lambda: watch.log):
+    with noting_fetches(lambda: watch.log, lambda: watch.looking_cpu_s):
         watch.start()
         try:
             original_loop(*arguments)
@@ -52,6 +52,10 @@ class _Watch:
         self._thread = threading.get_ident()
         self._sampler = Sampler(self._thread, self._notice)
 
+    @property
+    def looking_cpu_s(self) -> float:
+        return self._sampler.cpu_s
+
     def start(self) -> None:
         self._sampler.start()
 
@@ -60,7 +64,6 @@ class _Watch:
         self._save()
 
     def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
-        self.log.watching_cpu_s = time.thread_time()
         self.log.notice(stack, seconds, index_in(stack_of(self._thread)))
         if time.perf_counter() - self._saved >= _SAVE_EACH_S:
             self._save()

@@ -103,7 +103,7 @@ def test_no_file_is_left_open_by_a_batch():
     log = LoadLog()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-    with noting_fetches(lambda: log):
+    with noting_fetches(lambda: log, lambda: 0.0):
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, hard))
             assert len(list(DataLoader(Numbers(100)))) == 100
