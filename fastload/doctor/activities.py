@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from fastload.diagnosis.measurements import Activity
 
@@ -33,6 +34,31 @@ class Frame(NamedTuple):
     def call(self) -> str:
         """What is known of what runs: `called`, else `text`."""
         return self.called or self.text
+
+
+_T = TypeVar("_T")
+
+_MOST_STACKS = 5000
+
+
+def _of_stack(function: Callable[..., _T]) -> Callable[..., _T]:
+    """Remembers what a function says of a stack: the same few hundred are seen again and again.
+
+    By the frames' identity, because hashing them takes as long as the function; they are kept for that.
+    """
+    known: dict[tuple[int, ...], tuple[Sequence[Frame], _T]] = {}
+
+    @functools.wraps(function)
+    def once(stack: Sequence[Frame], **options: bool) -> _T:
+        key = (*map(id, stack), *options.values())
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_STACKS:
+                known.clear()
+            found = known[key] = tuple(stack), function(stack, **options)
+        return found[1]
+
+    return once
 
 
 def _calls(*names: str) -> re.Pattern[str]:
@@ -133,6 +159,7 @@ _IDLE_FILES = re.compile(r"/(selectors|threading|queue)\.py$|multiprocessing/(co
 _IDLE_CALLS = _calls(r"[\w.]*\.(poll|select|wait|acquire|get)", r"wait", r"_poll")
 
 
+@_of_stack
 def loading_activity(stack: Sequence[Frame]) -> Activity:
     """What a process does that makes a batch.
 
@@ -182,6 +209,7 @@ def _of_loading_frame(frame: Frame) -> Activity | None:
     return "transform" if _TRANSFORM_FILES.search(frame.file) else None
 
 
+@_of_stack
 def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
     """What the training's main thread does between two batches.
 
@@ -199,6 +227,7 @@ def step_activity(stack: Sequence[Frame], has_device: bool) -> Activity:
     return "model" if _outermost_work(stack) is None else "work"
 
 
+@_of_stack
 def work_site(stack: Sequence[Frame]) -> str:
     """The line of the user's own code that calls what is work, as `users_place` names it; "" for none.
 
@@ -229,6 +258,7 @@ def waiting_activity(stack: Sequence[Frame]) -> Activity:
     return "idle" if is_idle else "receive"
 
 
+@_of_stack
 def users_place(stack: Sequence[Frame]) -> str:
     """The innermost line of the user's own code: `train.py:41 log(loss)`; "" where there is none.
 

@@ -203,7 +203,7 @@ class LoaderRecord:
             has_device: Whether there is a device to copy to.
         """
         if self.phase == "stepping":
-            activity = step_activity(stack, has_device)
+            activity = step_activity(stack, has_device=has_device)
             if activity == "work":
                 self._work_sites.add(work_site(stack))
             self._add(activity, users_place(stack), seconds)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from fastload.doctor.activities import Frame
+from fastload.doctor.loads import index_in
 from fastload.doctor.stacks import described, stack_of
 
 INTERVAL_S = 0.005
@@ -19,8 +20,9 @@ SWITCH_S = 0.0001
 looked at would have let go of it by itself, at a call of some library, and would be seen nowhere else. Two
 threads that compute beside each other take no longer for it (measured down to 0.05 ms)."""
 
-Notice = Callable[[Sequence[Frame], float], None]
-"""Told the stack, its innermost frame last, and the seconds since the look before."""
+Notice = Callable[[Sequence[Frame], float, int | None], None]
+"""Told the stack, its innermost frame last, the seconds since the look before, and the index of the sample
+that is being made, where that shows."""
 
 
 class Sampler:
@@ -40,7 +42,7 @@ class Sampler:
         self._notice = notice
         self._each_s = each_s
         self.cpu_s = 0.0
-        self._stopping = threading.Event()
+        self._is_over = False
         self._switch_s = sys.getswitchinterval()
         self._looking = threading.Thread(target=self._look, name="fastload-doctor", daemon=True)
 
@@ -51,19 +53,21 @@ class Sampler:
 
     def stop(self) -> None:
         """Ends it, and waits until the last look is over."""
-        self._stopping.set()
+        self._is_over = True
         if self._looking.is_alive():
             self._looking.join()
         sys.setswitchinterval(self._switch_s)
 
     def _look(self) -> None:
         before = time.perf_counter()
-        while not self._stopping.wait(self._each_s):
+        while not self._is_over:
+            # Waiting for an event would take as long again as the look.
+            time.sleep(self._each_s)
             frames = stack_of(self._thread)
             now = time.perf_counter()
-            stack = [described(frame) for frame in frames]
+            stack, index = [described(frame) for frame in frames], index_in(frames)
             # The frames belong to the thread that is looked at: none may live on here.
             del frames
-            self._notice(stack, now - before)
+            self._notice(stack, now - before, index)
             self.cpu_s = time.thread_time()
             before = now

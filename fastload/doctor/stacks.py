@@ -25,7 +25,8 @@ def _library_folders() -> tuple[str, ...]:
 
 
 _LIBRARIES = _library_folders()
-_described: dict[tuple[CodeType, int], Frame] = {}
+# By identity: a code object's hash is that of all its constants. It is kept, so that no other gets its id.
+_described: dict[tuple[int, int], tuple[CodeType, Frame]] = {}
 
 
 def stack_of(thread: int) -> list[FrameType]:
@@ -41,10 +42,12 @@ def stack_of(thread: int) -> list[FrameType]:
 
 def described(frame: FrameType) -> Frame:
     """What a frame is doing now."""
-    key = frame.f_code, frame.f_lasti
-    if key not in _described:
-        _described[key] = _describe(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
-    return _described[key]
+    code, instruction = frame.f_code, frame.f_lasti
+    known = _described.get((id(code), instruction))
+    if known is None:
+        known = code, _describe(code, instruction, frame.f_lineno or 0)
+        _described[id(code), instruction] = known
+    return known[1]
 
 
 def _describe(code: CodeType, instruction: int, line: int) -> Frame:

@@ -23,10 +23,9 @@ from torch.utils.data._utils import worker as torchs_worker
 
 from fastload.doctor.activities import Frame
 from fastload.doctor.clocks import ThreadClock
-from fastload.doctor.loads import LoadLog, index_in, noting_fetches
+from fastload.doctor.loads import LoadLog, noting_fetches
 from fastload.doctor.records import LoaderRecord
 from fastload.doctor.sampling import Sampler
-from fastload.doctor.stacks import stack_of
 from fastload.doctor.ways import Ways
 from fastload.doctor.workers import FOLDER_VARIABLE, LOADER_VARIABLE, watched_loop
 from fastload.loader import DataLoader as FastloadsDataLoader
@@ -231,13 +230,12 @@ class Watcher:
             self._ways.append(known)
         return known
 
-    def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
+    def _notice(self, stack: Sequence[Frame], seconds: float, index: int | None) -> None:
         record = self._current
         if record is None:
             return
         begun = itertools.dropwhile(self._is_above, stack)
         inner = [frame for frame in begun if not frame.file.startswith(_OWN_FOLDER)]
-        index = index_in(stack_of(self._thread)) if record.phase == "waiting" else None
         record.notice(inner, seconds, index, _has_device())
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from torch.utils.data._utils import worker as torchs
 
 from fastload.doctor.activities import Frame
-from fastload.doctor.loads import LoadLog, index_in, noting_fetches
+from fastload.doctor.loads import LoadLog, noting_fetches
 from fastload.doctor.sampling import Sampler
-from fastload.doctor.stacks import stack_of
 
 FOLDER_VARIABLE = "FASTLOAD_DOCTOR_FOLDER"
 """Names the folder that workers write to."""
@@ -49,8 +48,7 @@ class _Watch:
         self.log = LoadLog()
         self._path = path
         self._saved = time.perf_counter()
-        self._thread = threading.get_ident()
-        self._sampler = Sampler(self._thread, self._notice)
+        self._sampler = Sampler(threading.get_ident(), self._notice)
 
     @property
     def looking_cpu_s(self) -> float:
@@ -63,8 +61,8 @@ class _Watch:
         self._sampler.stop()
         self._save()
 
-    def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
-        self.log.notice(stack, seconds, index_in(stack_of(self._thread)))
+    def _notice(self, stack: Sequence[Frame], seconds: float, index: int | None) -> None:
+        self.log.notice(stack, seconds, index)
         if time.perf_counter() - self._saved >= _SAVE_EACH_S:
             self._save()
             self._saved = time.perf_counter()
