@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fastload.diagnosis.costs import Costs, receive_s, spent, startup_s
-from fastload.diagnosis.extent import made_samples, seen_s
+from fastload.diagnosis.extent import batch_samples, made_samples, seen_s
 from fastload.diagnosis.findings import Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
@@ -68,6 +68,7 @@ def evidence_of(measured: Measurements, costs: Costs, work: Work) -> Iterator[st
     yield from _places(measured.training, "the main thread's steps", ("work", "model", "copy"))
     if (started_s := startup_s(measured)) > 0.1 * seen_s(measured):
         yield f"Starting and ending workers took {started_s:.2f} s in {count(measured.epochs, 'epoch')}."
+    yield from _beside_the_model(measured, costs)
     yield from _balance(measured)
     if measured.slow:
         slowest = ", ".join(f"{one.index} ({one.seconds:.2f} s)" for one in measured.slow[:5])
@@ -78,6 +79,17 @@ def evidence_of(measured: Measurements, costs: Costs, work: Work) -> Iterator[st
         yield f"The GPU was busy {mean:.0%} of the time."
     if measured.error:
         yield f"The training ended with {measured.error}"
+
+
+def _beside_the_model(measured: Measurements, costs: Costs) -> Iterator[str]:
+    # Every trial begins with the model as it is.
+    its_s = min((trial.seconds for trial in measured.trials), default=costs.step_s)
+    if its_s < 0.5 * costs.step_s:
+        batch = batch_samples(measured)
+        yield (
+            f"Trained by itself, the model takes {milliseconds(its_s * batch)} of the "
+            f"{milliseconds(costs.step_s * batch)} of a step: the rest is what else the script does there."
+        )
 
 
 def _step_evidence(measured: Measurements) -> Iterator[str]:

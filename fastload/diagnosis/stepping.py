@@ -111,10 +111,12 @@ def _model_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
     share = spent(measured.training, "model") / all_s if all_s > 0 else 1.0
     for trial in measured.trials:
         left = trial.changed_s / trial.seconds
+        # What a larger batch shares out may be the script's own; what else is tried changes the model alone.
+        its = share if trial.change == "batch" else min(share, trial.seconds / max(costs.step_s, 1e-9))
         freed = replace(
             costs,
-            step_s=costs.step_s * (1 - share * (1 - left)),
-            training_cpu_s=costs.training_cpu_s * (1 - share * (1 - left)),
+            step_s=costs.step_s * (1 - its * (1 - left)),
+            training_cpu_s=costs.training_cpu_s * (1 - its * (1 - left)),
         )
         yield Fix(
             trial.change,

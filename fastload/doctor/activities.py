@@ -121,7 +121,7 @@ _LOADING_FUNCTIONS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
 _WORK_FILES = re.compile(
     r"/(logging/|tensorboard|tensorboardX|wandb|mlflow|neptune|comet_ml|clearml|aim/|tqdm/|rich/|loguru|csv\.py|json/"
     r"|matplotlib|seaborn|pandas|sklearn|torch/serialization\.py|pickle\.py|shutil\.py|subprocess\.py|imageio/"
-    r"|urllib3?|requests|smtplib|h5py|torchmetrics)"
+    r"|urllib3?|requests|smtplib|h5py|torchmetrics|PIL/|skimage/)"
 )
 _WORK_CALLS = _calls(
     *(
@@ -136,7 +136,8 @@ _WORK_CALLS = _calls(
         r"[\w.]*savefig",
         r"torch\.save",
         r"np\.save\w*",
-        r"cv2\.imwrite",
+        r"cv2\.\w+",
+        r"[\w.]*\.save",
     ),
     *(r"[\w.]*\.(to_csv|add_scalars?|add_image|add_histogram|set_postfix|set_description)", r"open"),
 )
@@ -151,7 +152,8 @@ _MATHS = (
 )
 _WORK_FUNCTIONS = re.compile(
     rf"(^|\.)_*{_MATHS}(logs?|logging|logger|write|save|plot|print|report|checkpoint|dump|flush|draw|record"
-    r"|visuali[sz]e|summari[sz]e|metrics?)(_\w+)?$|(Logger|Writer|Recorder|Checkpointer)\."
+    r"|visuali[sz]e|summari[sz]e|metrics?|hist|histograms?|stats|statistics|monitor|dashboard)(_\w+)?$"
+    r"|(Logger|Writer|Recorder|Checkpointer|Tracker|Monitor|Dashboard)\."
 )
 _FORWARD = re.compile(r"(^|\.)forward$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda)", r"[\w.]*_to_device", r"move_data_to_device", r"tree_map")

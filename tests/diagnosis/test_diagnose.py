@@ -160,11 +160,20 @@ def test_a_cache_takes_what_fits():
 
 
 def test_the_models_gains_are_those_of_its_trials():
-    trials = (ModelTrial("batch", 1e-3, 9e-4), ModelTrial("amp", 1e-3, 5e-4))
+    trials = (ModelTrial("batch", 3.1e-3, 2.8e-3), ModelTrial("amp", 3.1e-3, 1.55e-3))
     measured = Measurements(epoch(waiting_s=0.0, stepping_s=10.0, busy_s=1.0), CPUS, trials=trials)
     fixes = diagnose(measured).fixes
     assert [fix.kind for fix in fixes[:2]] == ["amp", "batch"]
     assert fixes[0].gain == pytest.approx(2, rel=0.1)
+    assert "Trained by itself" not in "\n".join(diagnose(measured).evidence)
+
+
+def test_a_model_that_is_a_small_part_of_the_step_has_little_to_gain():
+    trials = (ModelTrial("amp", 1e-4, 5e-5),)
+    measured = Measurements(epoch(waiting_s=0.0, stepping_s=10.0, busy_s=1.0), CPUS, trials=trials)
+    diagnosis = diagnose(measured)
+    assert max((fix.gain or 0 for fix in diagnosis.fixes if fix.kind == "amp"), default=0.0) < 1.1
+    assert "Trained by itself, the model takes" in "\n".join(diagnosis.evidence)
 
 
 def test_limits_are_told():

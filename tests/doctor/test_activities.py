@@ -76,6 +76,10 @@ STEPS = {
         [mine("self.journal(loss)", "main"), lib("logging/__init__.py", "Logger.info")],
         [mine("torch.save(state, path)", "main"), lib("torch/serialization.py", "save")],
         [mine("time.sleep(1)", "SlowWriter.__call__")],
+        [mine("Image.new('RGB', (64, 64)).save('x.png')", "bar")],
+        [mine("canvas.resize((64, 64))", "bar"), lib("PIL/Image.py", "Image.resize")],
+        [mine("cv2.putText(frame, text, (0, 0))", "bar")],
+        [mine("weights.sort()", "Tracker.hist")],
     ],
     "model": [
         [mine("time.sleep(1)", "main")],
