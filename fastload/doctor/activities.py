@@ -107,7 +107,8 @@ _DECODING_FILES = re.compile(
     r"/(simplejpeg|turbojpeg\.py|fastload/images/(decode|region|jpeg|encodings|yuv)\.py)"
 )
 _PIL_DECODING = re.compile(
-    r"\b(load|convert|draft|load_prepare|load_end|tobytes|__array_interface__|__array__)$"
+    r"\b(open|_open_core|preinit|_decompression_bomb_check|close|__exit__|_close_fp"
+    r"|load|convert|draft|load_prepare|load_end|tobytes|__array_interface__|__array__)$"
 )
 _LOADING_FUNCTIONS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("decode", re.compile(r"(^|[._])decod\w*$|imdecode")),

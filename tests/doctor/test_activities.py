@@ -32,6 +32,7 @@ LOADING = {
             lib("PIL/ImageFile.py", "ImageFile.load"),
         ],
         [mine("np.asarray(image)"), lib("PIL/Image.py", "Image.tobytes")],
+        [mine("Image.open(path)"), lib("PIL/Image.py", "open", "im = factory(fp, filename)")],
         [mine("decode_jpeg(data)"), lib("simplejpeg/__init__.py", "decode_jpeg")],
         [mine("total += 1", "my_decoder.decode_frame")],
         [mine("Image.open(path).convert('RGB')")._replace(called="Image.open.convert(")],
