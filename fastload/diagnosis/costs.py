@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastload.diagnosis.extent import (
     batch_samples,
@@ -201,6 +201,20 @@ def chilled_s(own_s: float, before_s: float) -> float:
         before_s: What ran before it each time.
     """
     return min(CHILLED * before_s, MOST_CHILLED * own_s, MOST_CHILLED_S)
+
+
+def with_warm_steps(costs: Costs, before_s: float, batch: float) -> Costs:
+    """What a sample costs where steps no longer follow what left the CPU's caches cold.
+
+    Args:
+        costs: What it costs now.
+        before_s: For how long that runs or sleeps, of each sample.
+        batch: Samples a step.
+    """
+    cold_s = chilled_s(batch * costs.step_s, batch * before_s) / batch
+    return replace(
+        costs, step_s=costs.step_s - cold_s, training_cpu_s=max(0.0, costs.training_cpu_s - cold_s)
+    )
 
 
 def warming_s(times: EpochTimes) -> float:

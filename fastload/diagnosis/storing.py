@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastload.diagnosis.costs import Costs, chilled_s, on_cpu_share, spent
+from fastload.diagnosis.costs import Costs, chilled_s, on_cpu_share, spent, with_warm_steps
 from fastload.diagnosis.extent import batch_samples, made_samples
 from fastload.diagnosis.findings import Fix
 from fastload.diagnosis.measurements import Decoding, Limits, Measurements, Store
@@ -77,15 +77,12 @@ def _cache_fixes(measured: Measurements, costs: Costs, work: Work) -> Iterator[F
     kept_s = KEPT_S + KEPT_S_PER_BYTE * store.size_bytes / max(1, store.samples)
     asking_s = on_cpu_share(measured) * (read_s - waited_s) + _asking_in_decoding_s(measured, work)
     computed_s = max(0.0, asking_s - kept_s)
-    rest_s, batch = max(0.0, costs.cpu_s - share * computed_s), batch_samples(measured)
+    rest_s = max(0.0, costs.cpu_s - share * computed_s)
     rest_s -= chilled_s(rest_s, share * waited_s)
-    cold_step_s = chilled_s(batch * costs.step_s, batch * share * waited_s) / batch
     freed = replace(
-        costs,
+        with_warm_steps(costs, share * waited_s, batch_samples(measured)),
         blocked_s=costs.blocked_s - share * waited_s,
         cpu_s=max(rest_s, _least_cpu_s(measured, costs, work)),
-        step_s=costs.step_s - cold_step_s,
-        training_cpu_s=max(0.0, costs.training_cpu_s - cold_step_s),
         most_per_s=costs.most_per_s / kept if is_cold and kept > 0 else float("inf"),
     )
     actions = list(_ways_to_keep(measured, store, share))
@@ -116,10 +113,15 @@ def _asking_in_decoding_s(measured: Measurements, work: Work) -> float:
     """Of a sample's decoding, what calls that read as well computed to get at the file."""
     if measured.decoding is None:
         return 0.0
-    decode_s = on_cpu_share(measured) * work.decoding_s / made_samples(measured)
+    decode_s = _decode_cpu_s(measured, work)
     way = _present_way(measured, measured.decoding, decode_s)
     idle_s = measured.decoding.seconds.get(way, math.inf)
     return max(0.0, decode_s - MOST_SLOWDOWN * idle_s)
+
+
+def _decode_cpu_s(measured: Measurements, work: Work) -> float:
+    """A sample's decoding now, in CPU time: other processes that had the CPUs do not make it dearer."""
+    return on_cpu_share(measured) * work.decoding_s / made_samples(measured)
 
 
 def _least_cpu_s(measured: Measurements, costs: Costs, work: Work) -> float:
@@ -127,7 +129,7 @@ def _least_cpu_s(measured: Measurements, costs: Costs, work: Work) -> float:
     made, decoding = made_samples(measured), measured.decoding
     least_s = on_cpu_share(measured) * (work.transforms_s + work.collate_s) / made
     if decoding is not None and work.decoding_s > 0:
-        way = _present_way(measured, decoding, on_cpu_share(measured) * work.decoding_s / made)
+        way = _present_way(measured, decoding, _decode_cpu_s(measured, work))
         least_s += decoding.seconds.get(way, 0.0)
     return min(costs.cpu_s, least_s)
 
@@ -171,8 +173,7 @@ def _packing_for_storage(measured: Measurements, costs: Costs, work: Work) -> It
 def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: Decoding) -> Iterator[Fix]:
     workers = measured.times.num_workers
     made = made_samples(measured)
-    # CPU time: that other processes had the CPUs meanwhile does not make decoding dearer.
-    decode_s = on_cpu_share(measured) * work.decoding_s / made
+    decode_s = _decode_cpu_s(measured, work)
     # Opening and reading a file, out of the page cache, falls away with it; waiting for the disk does not.
     read_s = on_cpu_share(measured) * max(0.0, work.storage_s / made - costs.blocked_s)
     present = measured.setting.encoding or _present_way(measured, decoding, decode_s)
@@ -185,14 +186,11 @@ def _decoding_fixes(measured: Measurements, costs: Costs, work: Work, decoding: 
     def gain(
         seconds: float, most_per_s: float = math.inf, spared_s: float = 0.0, added_s: float = 0.0
     ) -> float:
-        less_s, batch = max(0.0, decode_s - seconds), batch_samples(measured)
+        less_s = max(0.0, decode_s - seconds)
         rest_s = max(0.0, costs.cpu_s - decode_s - spared_s)
-        cold_step_s = chilled_s(batch * costs.step_s, batch * less_s) / batch
         freed = replace(
-            costs,
+            with_warm_steps(costs, less_s, batch_samples(measured)),
             cpu_s=rest_s - chilled_s(rest_s, less_s) + min(seconds, decode_s) + added_s,
-            step_s=costs.step_s - cold_step_s,
-            training_cpu_s=max(0.0, costs.training_cpu_s - cold_step_s),
             most_per_s=min(costs.most_per_s, most_per_s),
         )
         return freed.throughput(workers) / costs.throughput(workers)

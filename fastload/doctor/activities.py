@@ -135,7 +135,6 @@ _WORK_CALLS = _calls(
         r"json\.dumps?",
         r"pickle\.dumps?",
         r"[\w.]*savefig",
-        r"torch\.save",
         r"np\.save\w*",
         r"cv2\.\w+",
         r"[\w.]*\.save",

@@ -77,6 +77,15 @@ def test_the_kernel_keeps_small_data_of_a_local_disk_by_itself():
     assert any("page cache keeps them" in text for text in diagnose(stored("nvme, ext4")).evidence)
 
 
+def test_what_was_hardly_seen_beside_a_slow_disk_is_still_to_be_computed():
+    slow = dataclasses.replace(stored(), times=epoch(0, cpu_s=1.0), loading=seen(read=9.99, decode=0.01))
+    decoding = Decoding({"PIL": 1e-3}, {}, 240, 320)
+    without, with_it = (
+        fixes_of(dataclasses.replace(slow, decoding=each))["cache"].gain for each in (None, decoding)
+    )
+    assert with_it < without
+
+
 @pytest.mark.parametrize(("free", "is_copied"), [(None, False), (64 << 20, False), (2 * 10**9, True)])
 def test_files_are_copied_to_shared_memory_only_where_they_fit(free, is_copied):
     action = fixes_of(stored(shared_memory_free_bytes=free))["cache"].action

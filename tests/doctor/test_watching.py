@@ -114,6 +114,18 @@ def test_no_file_is_left_open_by_a_batch():
     assert log.batches == 100
 
 
+def test_looking_is_neither_the_loaders_work_nor_that_of_threads_that_help():
+    logs = LoadLog(), LoadLog()
+    with noting_fetches(lambda: logs[0], lambda: 0.0):
+        list(DataLoader(Numbers(100)))
+    with noting_fetches(lambda: logs[1], time.process_time):
+        list(DataLoader(Numbers(100)))
+    assert logs[0].process_cpu_s > 0
+    # The clock that looking is said to have taken goes on between two readings of it.
+    assert logs[1].process_cpu_s < 0.1 * logs[0].process_cpu_s
+    assert logs[1].helping_cpu_s == 0
+
+
 def test_what_comes_after_a_look_at_a_batch_is_no_step(watch):
     with watch(seconds=0.2) as watcher:
         loader = DataLoader(Numbers(), 4)
