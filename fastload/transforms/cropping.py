@@ -205,7 +205,9 @@ class RandomCrop(Transform):
                 )
             before, padded = before + missing, padded + 2 * missing
         offsets = integers(draws.uniform(2), padded - wanted + 1) - before
-        return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1).astype(np.float64)
+        sides = np.broadcast_to(wanted, sizes.shape)
+        boxes: Parameters = np.concatenate((offsets, sides), axis=1, dtype=np.float64)
+        return boxes
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         """The crop's size."""

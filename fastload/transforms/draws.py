@@ -62,7 +62,7 @@ class Draws:
         """Numbers in [0, 1): (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
         bits = _mixed(self.keys[:, None] ^ _mixed(counters))
-        numbers: NDArray[np.float64] = (bits >> _UNUSED_BITS) * (1.0 / (1 << 53))
+        numbers: NDArray[np.float64] = np.multiply(bits >> _UNUSED_BITS, 1.0 / (1 << 53))
         return numbers
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
@@ -72,7 +72,8 @@ class Draws:
 
 def integers(uniform: NDArray[np.float64], bounds: NDArray[np.int64] | int) -> NDArray[np.int64]:
     """Whole numbers from 0 up to but without `bounds`, of numbers in [0, 1)."""
-    return np.minimum((uniform * bounds).astype(np.int64), np.subtract(bounds, 1))
+    whole: NDArray[np.int64] = np.minimum((uniform * bounds).astype(np.int64), np.subtract(bounds, 1))
+    return whole
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from fastload.recycling import recycled
 from fastload.transforms.draws import Draws
@@ -85,7 +86,7 @@ class RandomVerticalFlip(_RandomFlip):
     _axis = 0
 
 
-def flip_batch(images: Pixels, which: np.ndarray, axis: int) -> None:
+def flip_batch(images: Pixels, which: NDArray[np.bool_], axis: int) -> None:
     """Flips some images of a batch in place, along an axis, 0 for rows, 1 for columns."""
     chosen = np.flatnonzero(which)
     if chosen.size == 0:

@@ -71,7 +71,7 @@ class Resize(Transform):
             return np.tile(np.array([self._sides], np.float64), (len(sizes), 1))
         shorter, longer = sizes.min(axis=1), sizes.max(axis=1)
         side = self._sides[0]
-        if side is None:
+        if side is None and self.max_size is not None:
             new_shorter, new_longer = self.max_size * shorter // longer, np.full_like(longer, self.max_size)
         else:
             new_shorter, new_longer = np.full_like(shorter, side), side * longer // shorter

@@ -117,7 +117,7 @@ def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> ND
     # Every run that could be copied is one element here, so each is copied in one go. (torch's index_select
     # is faster in one thread; in several, where cores are busy, it takes ten times as long.)
     run = np.dtype((np.void, length * pixel_bytes))
-    runs = np.ndarray((last + 1,), run, gathered.images.data, strides=(pixel_bytes,))
+    runs: NDArray[np.void] = np.ndarray((last + 1,), run, gathered.images.data, strides=(pixel_bytes,))
     begins = (gathered.rows * (height * width))[:, None] + begins
     within = np.clip(begins, 0, last)
     out.reshape(-1).view(run)[:] = runs[within.reshape(-1)]

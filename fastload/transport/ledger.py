@@ -31,7 +31,7 @@ class Ledger:
     """
 
     def __init__(self, sums: NDArray[np.float64]) -> None:
-        self._sums: Any = memoryview(sums)  # type: ignore[arg-type] # an item costs a tenth of an array's
+        self._sums: Any = memoryview(sums.data)  # an item costs a tenth of an array's
         self._delays = _Delays()
         # Asked at first: the first batch of a short epoch may be all there is.
         self._is_long = True
