@@ -97,9 +97,9 @@ class KeptRecord:
         begin = sum(lengths[:place])
         return kept.store.tail(self.index)[begin : begin + lengths[place]]
 
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels) of its image as it is kept; zeros where it cannot be read."""
-        stored: Any = self.stored(f"{self._kept.image}/shape")
+    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
+        """(height, width, channels) of an image field as it is kept; zeros where it cannot be read."""
+        stored: Any = self.stored(f"{name}/shape")
         height, width, channels = _SHAPE.unpack(stored)
         return height, width, channels
 

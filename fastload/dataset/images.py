@@ -140,8 +140,8 @@ class ImageDataset(CachedDataset):
         """The targets of some samples, before `target_transform`."""
 
     @abstractmethod
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The same as one array, where targets are labels."""
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The same as one array, where targets are integers that int64 holds."""
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """The samples at indices that lie in range."""
@@ -167,7 +167,9 @@ class ImageDataset(CachedDataset):
     def _batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
-            return default_collate([self._target_transformed(target) for target in self._targets(positions)])
+            # As a tuple, which torch makes of the samples' targets and hands out where they are text.
+            targets: Any = tuple(map(self._target_transformed, self._targets(positions)))
+            return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
         batch.numpy()[:] = labels
         return batch

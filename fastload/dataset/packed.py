@@ -18,7 +18,7 @@ from fastload.cache.attaching import Extent
 from fastload.cache.choose import Form
 from fastload.cache.opening import Opening
 from fastload.cache.options import Cache
-from fastload.cache.records import KeptRecords, RecordLayout
+from fastload.cache.records import KeptRecord, KeptRecords, RecordLayout
 from fastload.dataset.images import ImageDataset, Transform
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
@@ -31,6 +31,9 @@ from fastload.shards.schema import Field
 _SAMPLED = 64
 _PIXELS_RESERVE = 1.25
 
+# Encodings whose bytes are no file that others could open.
+_PIXEL_ENCODINGS = ("raw", "yuv420")
+
 # Paths in a source's folder; what is longer on average costs a part of the last images their place.
 _KEY_BYTES = 64
 
@@ -42,8 +45,9 @@ class PackedDataset(ImageDataset):
     memory, or what the transform makes of it. Transforms of `fastload.transforms` are done while decoding,
     or for a whole batch at once; any other callable is given an array (height, width, 3), uint8, or a PIL
     image if it is one of torchvision's. The target is the label, an int (-1 where the
-    source had none); where records have further fields, a dict of all fields but the image. A second
-    image, such as a mask, is given as its encoded bytes.
+    source had none); where records have further fields, a dict of all fields but the image: numbers, arrays,
+    str and bytes. A further image, such as a mask, is given as its file's bytes; where it is stored as pixels
+    (`raw`, `yuv420`), as a tensor like that of the image.
 
     Opening reads the manifest alone. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -100,6 +104,12 @@ class PackedDataset(ImageDataset):
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields: tuple[Field, ...] = manifest.fields[1:]
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
+        self._has_counted_labels = self._has_label_only and _is_counted(self._target_fields[0])
+        self._pixel_encodings = {
+            field.name: encoding_named(field.encoding)
+            for field in self._target_fields
+            if field.encoding in _PIXEL_ENCODINGS
+        }
         self.use_cache(cache)
 
     def __len__(self) -> int:
@@ -109,17 +119,21 @@ class PackedDataset(ImageDataset):
         return f"PackedDataset({str(self._records.folder)!r}, {len(self)} records)"
 
     @functools.cached_property
-    def targets(self) -> list[int]:
+    def targets(self) -> list[Any]:
         """The labels of all records; empty where records have none.
 
-        Checked shard by shard, unless `verify` is `never`.
+        Checked shard by shard, unless `verify` is `never`. Labels that are text, bytes or rows of any number
+        are read record by record.
 
         Raises:
             DamageError: A shard is missing, or its labels differ from what their checksum says.
         """
-        if not any(field.name == "label" for field in self._target_fields):
+        kinds = [field.kind for field in self._target_fields if field.name == "label"]
+        if not kinds:
             return []
-        return self._records.column("label").tolist()  # type: ignore[no-any-return]
+        if kinds[0] in ("scalar", "vector"):
+            return self._records.column("label").tolist()  # type: ignore[no-any-return]
+        return [self._value("label", self._records.read(index)) for index in range(len(self))]
 
     def read(self, index: SupportsIndex) -> Record:
         """One record as it is stored, checked, not decoded: its key, encoded image and fields.
@@ -203,8 +217,22 @@ class PackedDataset(ImageDataset):
         # Checked when their pictures were made, just before.
         records = map(self._stored.read_checked, positions.tolist())
         if self._has_label_only:
-            return [record["label"] for record in records]
-        return [{field.name: record[field.name] for field in self._target_fields} for record in records]
+            return [self._value("label", record) for record in records]
+        names = [field.name for field in self._target_fields]
+        return [{name: self._value(name, record) for name in names} for record in records]
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        return self._stored.taken("label", positions) if self._has_label_only else None
+    def _value(self, name: str, record: Record | KeptRecord) -> Any:
+        """A field's value, which is the caller's own to keep and to write to."""
+        if (encoding := self._pixel_encodings.get(name)) is not None:
+            pixels = encoding.decode(record.stored(name), record.image_shape(name))
+            return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        value = record[name]
+        return value.copy() if isinstance(value, np.ndarray) else value
+
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+        return self._stored.taken("label", positions) if self._has_counted_labels else None
+
+
+def _is_counted(field: Field) -> bool:
+    """Whether all values of a field are integers that int64 holds: what torch makes of them."""
+    return field.kind == "scalar" and field.dtype != "bool" and np.can_cast(field.dtype, np.int64)
