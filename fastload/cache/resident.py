@@ -145,6 +145,11 @@ class Resident:
                     f'cache="device" must have images of one size, got {tuple(pixels.shape[1:3])} and '
                     f'{tuple(images.shape[1:3])}: use cache="ram"'
                 )
+            if (batch[1].dtype, batch[1].shape[1:]) != (targets.dtype, targets.shape[1:]):
+                raise OptionError(
+                    f'cache="device" must have labels of one dtype and shape, got {targets.dtype} and '
+                    f'{batch[1].dtype}: make target_transform give one, or use cache="ram"'
+                )
             pixels[first : indices.stop] = images.to(device)
             targets[first : indices.stop] = batch[1].to(device)
             if progress is not None:

@@ -6,6 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from fastload.cache.resident import Resident, device_room
@@ -107,3 +108,22 @@ def test_what_does_not_fit_is_refused(packed):
     with pytest.raises(OptionError, match="GB of pixels must fit"):
         Resident.load(PackedDataset(packed("thumbnails", "raw")), "cpu", room_bytes=1000)
     assert device_room("cpu") >= 0
+
+
+class Numbers:
+    """More pictures than are loaded at once, each with its number."""
+
+    def __len__(self):
+        return 520
+
+    def __getitem__(self, index):
+        return np.full((2, 2, 3), index % 256, np.uint8), index
+
+
+def test_labels_that_change_their_dtype_are_refused_and_never_cut(tmp_path):
+    fastload.pack(Numbers(), tmp_path / "x.fl", encode="raw", workers=1)
+    dataset = PackedDataset(tmp_path / "x.fl")
+    assert Resident.load(dataset, "cpu").batch([519, 0])[1].tolist() == [519, 0]
+    dataset.target_transform = lambda label: label if label < 512 else label + 0.5
+    with pytest.raises(OptionError, match=r"labels of one dtype and shape, got torch\.int64 and"):
+        Resident.load(dataset, "cpu")
