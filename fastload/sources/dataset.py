@@ -9,7 +9,7 @@ import os
 import random
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ class DatasetSource:
     """The samples of a dataset with `__len__` and `__getitem__`, each `(image, target)` or a dict.
 
     What a sample may hold is said by `samples.to_image` and `samples.infer_fields`. All samples
-    must be like the first, unless `fields` says what they hold; where there is none, they hold a label.
+    must be like the first, in names, shapes and dtypes, unless `fields` says what they hold; where there is
+    none, they hold a label.
 
     Args:
         dataset: The dataset; it must survive a pickle where workers are not forked.
@@ -47,7 +48,9 @@ class DatasetSource:
         self._dataset = dataset
         self._length = len(dataset)
         self.warnings = tuple(_warnings(dataset))
-        self.fields = self._first_fields() if fields is None else tuple(fields)
+        self._are_inferred = fields is None
+        self.fields, has_names = self._first_fields() if fields is None else (tuple(fields), False)
+        self._target_name = self.fields[0].name if len(self.fields) == 1 and not has_names else None
 
     def __len__(self) -> int:
         return self._length
@@ -63,9 +66,9 @@ class DatasetSource:
             SourceError: The dataset raised, or the sample is not what the fields say; names it.
         """
         with self._naming(index):
-            target_name = self.fields[0].name if len(self.fields) == 1 else None
-            image, values = split_sample(self._dataset[index], target_name)
-            return SourceRecord(self.key(index), to_image(image), to_values(self.fields, values))
+            image, values = split_sample(self._dataset[index], self._target_name)
+            values = to_values(self.fields, values, self._are_inferred)
+            return SourceRecord(self.key(index), to_image(image), values)
 
     def fingerprint(self) -> str:
         """A digest of the dataset's class, length, class names and fields, and of up to 64 samples.
@@ -96,11 +99,13 @@ class DatasetSource:
         """At most `count` indices, evenly spaced over the source."""
         return evenly_spaced(self._length, count)
 
-    def _first_fields(self) -> tuple[Field, ...]:
+    def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
+        """The fields of the first sample, and whether it names them."""
         if not self._length:
-            return (Field.label(),)
+            return (Field.label(),), False
         with self._naming(0), _kept_randomness():
-            return infer_fields(self._dataset[0])
+            sample = self._dataset[0]
+            return infer_fields(sample), isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
 
     @contextlib.contextmanager
     def _naming(self, index: int) -> Iterator[None]:

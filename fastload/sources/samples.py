@@ -45,7 +45,8 @@ def infer_fields(sample: object) -> tuple[Field, ...]:
     """The fields that hold a sample's values, its image aside.
 
     An integer called `label`, and an integer target, become the int64 field `label`. Other numbers
-    become scalars, arrays of one dimension vectors, of more dimensions ragged fields.
+    become scalars, arrays of one dimension vectors, of more dimensions ragged fields, PIL images image
+    fields, stored without loss.
 
     Raises:
         SourceError: A value is of no kind that can be stored.
@@ -75,7 +76,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
             "an image must be a PIL image, a uint8 array or tensor, or a file's bytes, "
             f"got {_described(image)}"
         )
-    pixels = _array(image)
+    pixels = _array("an image", image)
     if pixels.dtype.kind == "f":
         raise SourceError(
             f"an image must be uint8, got {_described(image)}: drop ToTensor and Normalize from "
@@ -92,16 +93,27 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     return np.asarray(pixels, order="C")
 
 
-def to_values(fields: Sequence[Field], values: Mapping[str, object]) -> dict[str, object]:
+def to_values(
+    fields: Sequence[Field], values: Mapping[str, object], are_inferred: bool = False
+) -> dict[str, object]:
     """A sample's values in the types of their fields: numbers, arrays, text, bytes.
 
+    No number changes, with one exception: where somebody has said that a field holds floats of fewer bits,
+    floats are rounded to these.
+
+    Args:
+        fields: What the sample holds.
+        values: The sample's values.
+        are_inferred: Whether the fields are those of another sample. Then values have to be of the same
+            dtype too; but a label is an integer of any, Python's integers have none, nor have no rows.
+
     Raises:
-        SourceError: A field has no value, a value no field, or one does not fit the other exactly.
+        SourceError: A field has no value, a value no field, or one does not fit the other.
     """
     wanted = [field.name for field in fields]
     if set(wanted) != set(values):
         raise SourceError(f"must hold the fields {wanted}, got {list(values)}: make all samples alike")
-    return {field.name: _to_value(field, values[field.name]) for field in fields}
+    return {field.name: _to_value(field, values[field.name], are_inferred) for field in fields}
 
 
 def _inferred_field(name: str, value: object) -> Field:
@@ -109,7 +121,9 @@ def _inferred_field(name: str, value: object) -> Field:
         return Field(name, "text")
     if isinstance(value, (bytes, bytearray)):
         return Field(name, "bytes")
-    array = _array(value)
+    if is_instance(value, "PIL.Image", "Image"):
+        return Field(name, "image", encoding="keep")
+    array = _array(name, value)
     dtype = array.dtype.name
     if dtype not in DTYPES:
         raise SourceError(f"{name} must be of a dtype among {', '.join(DTYPES)}, got {dtype}")
@@ -120,22 +134,38 @@ def _inferred_field(name: str, value: object) -> Field:
     return Field(name, "ragged", dtype, array.shape[1:])
 
 
-def _to_value(field: Field, value: object) -> object:
+def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     if field.kind == "text" and isinstance(value, str):
         value.encode()  # raises for what UTF-8 cannot hold
         return value
     if field.kind == "bytes" and isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if field.kind == "image":
-        return to_image(value)
+        return _to_further_image(value)
     if field.kind in ("scalar", "vector", "ragged") and not isinstance(value, (str, bytes, bytearray)):
-        array = _fitted(field, _array(value))
-        if array is not None:
-            return array.item() if field.kind == "scalar" else array
+        array = _array(field.name, value)
+        fitted = _fitted(field, array) if not is_inferred or _is_of_dtype(field, value, array) else None
+        if fitted is not None:
+            return fitted.item() if field.kind == "scalar" else fitted
     raise SourceError(
         f"{field.name} must be {_wanted(field)}, got {_described(value)}: "
         "make all samples alike, or say with fields= what they hold"
     )
+
+
+def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
+    """An image beside the first; of one with a palette, such as a mask of classes, the numbers in it."""
+    if is_instance(value, "PIL.Image", "Image") and value.mode == "P":  # type: ignore[attr-defined]
+        return np.array(value)
+    return to_image(value)
+
+
+def _is_of_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
+    """Whether a value is of the dtype of a field that another sample's value has made."""
+    if array.dtype.name == field.dtype or (field.kind == "ragged" and not array.size):
+        return True
+    has_no_dtype = field == Field.label() or isinstance(value, (int, list, tuple))
+    return has_no_dtype and array.dtype.kind in "iu" and field.dtype != "bool"
 
 
 def _fitted(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
@@ -168,16 +198,30 @@ def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | N
     return cast if np.array_equal(cast, array) and np.array_equal(back, array) else None
 
 
-def _array(value: object) -> npt.NDArray[Any]:
+def _array(name: str, value: object) -> npt.NDArray[Any]:
     """Numbers of any make as an array."""
     if is_instance(value, "torch", "Tensor"):
         return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
-    if isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
-        return np.asarray(value)
-    raise SourceError(
-        "a value must be a number, text, bytes, or an array, tensor or list of numbers, "
-        f"got {_described(value)}"
-    )
+    if not isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
+        raise SourceError(
+            f"{name} must be a number, text, bytes, an array, tensor or list of numbers, or a PIL image, "
+            f"got {_described(value)}"
+        )
+    array = np.asarray(value)
+    if isinstance(value, (list, tuple)):
+        _require_same(name, value, array)
+    return array
+
+
+def _require_same(name: str, value: Sequence[Any], array: npt.NDArray[Any]) -> None:
+    """Requires that NumPy has changed no number of a list to bring them to one dtype."""
+    for number, became in zip(np.asarray(value, object).ravel(), array.ravel().tolist(), strict=True):
+        is_truth = isinstance(number, (bool, np.bool_))
+        if is_truth != isinstance(became, bool) or (isinstance(number, int) and number != became):
+            raise SourceError(
+                f"{name} must be a list of numbers of one kind, got {number!r}, which beside the others "
+                f"would become {became!r}: make it an array"
+            )
 
 
 def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
@@ -191,9 +235,9 @@ def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def _is_integer(value: object) -> bool:
-    if isinstance(value, (str, bytes, bytearray)):
+    if isinstance(value, (str, bytes, bytearray)) or is_instance(value, "PIL.Image", "Image"):
         return False
-    array = _array(value)
+    array = _array("target", value)
     return array.ndim == 0 and array.dtype.kind in "iu"
 
 

@@ -101,6 +101,76 @@ def test_sample_unlike_the_first_is_named_with_wanted_and_got():
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "wanted", "got"),
+    [
+        (np.float32(0.5), np.float64(0.5), "one float32", "float64 of float64"),
+        (np.float32(0.5), 0.1, "one float32", "float 0.1"),
+        (np.float64(0.5), np.float32(0.5), "one float64", "float32 of float32"),
+        (torch.tensor(0.5), torch.tensor(0.5, dtype=torch.float64), "one float32", "Tensor of torch.float64"),
+        (True, 1, "one bool", "int 1"),
+        (1, True, "one int64", "bool True"),
+        (1, 1.0, "one int64", "float 1.0"),
+        (1, 2**63, "one int64", "int 9223372036854775808"),
+        (1, 2**70, "one int64", "int 1180591620717411303424"),
+        (0.5, 2**53 + 1, "one float64", "int 9007199254740993"),
+        (np.uint8([1, 2]), np.int64([1, 2]), r"uint8 of shape \(2,\)", "ndarray of int64"),
+        (np.zeros((1, 4), "f4"), np.zeros((1, 4)), "any number of rows, float32", "ndarray of float64"),
+        ([1, 2], [1.5, 2.0], r"int64 of shape \(2,\)", "list of 2"),
+        ([1, 2], [1, 2, 3], r"int64 of shape \(2,\)", "list of 3"),
+        ("a", b"a", "text", "bytes"),
+        ("a", 1, "text", "int 1"),
+    ],
+)
+def test_sample_of_another_type_than_the_first_is_refused_and_never_converted(first, later, wanted, got):
+    for samples in (
+        [{"image": b"", "value": first}, {"image": b"", "value": later}],
+        [(b"", {"value": first}), (b"", {"value": later})],
+    ):
+        with pytest.raises(SourceError, match=f"Samples, sample 1: value must be {wanted}.*, got {got}"):
+            one(Samples(samples)).read(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (0.5, 1),
+        (np.int32(5), 6),
+        (np.float32(0.5), 3),
+        ([0.5, 1], [1, 2]),
+        (np.zeros((1, 4), "f4"), []),
+        (np.zeros((1, 4), "f4"), np.zeros((0, 4))),
+        (np.zeros((1, 4), ">f4"), np.ones((2, 4), "<f4")),
+    ],
+)
+def test_what_has_no_dtype_of_its_own_is_taken_where_no_number_changes(first, later):
+    value = one(Samples([(b"", {"x": first}), (b"", {"x": later})])).read(1).values["x"]
+    np.testing.assert_array_equal(np.asarray(value).ravel(), np.asarray(later).ravel())
+
+
+@pytest.mark.parametrize("label", [np.uint8(3), np.int64(3), torch.tensor(3), 3])
+def test_a_label_is_an_integer_of_any_dtype(label):
+    assert one(Samples([(b"", 1), (b"", label)])).read(1).values == {"label": 3}
+
+
+@pytest.mark.parametrize(
+    "later", [{"image": b"", "a": 1, "b": 2}, {"image": b""}, {"image": b"", "b": 1}, (b"", 1), (b"", 0.5)]
+)
+def test_sample_with_other_names_than_the_first_is_refused(later):
+    for first in ({"image": b"", "a": 1}, (b"", {"a": 1})):
+        with pytest.raises(SourceError, match=r"Samples, sample 1: must hold the fields \['a'\], got"):
+            one(Samples([first, later])).read(1)
+
+
+def test_a_sample_unlike_the_first_stops_a_packing_that_may_skip_it(tmp_path):
+    image = np.zeros((4, 4, 3), np.uint8)
+    samples = Samples([(image, np.float32(0.5)), (image, np.float64(0.1)), (image, np.float32(0.25))])
+    with pytest.raises(SourceError, match=r"record 1 .*Samples, sample 1: target must be one float32"):
+        pack(samples, tmp_path / "x.fl")
+    pack(samples, tmp_path / "y.fl", on_error="skip")
+    assert [target["target"] for _, target in PackedDataset(tmp_path / "y.fl")] == [0.5, 0.25]
+
+
 def test_whatever_a_dataset_raises_names_the_sample():
     class Failing(Samples):
         def __getitem__(self, index):
@@ -115,7 +185,7 @@ def test_whatever_a_dataset_raises_names_the_sample():
 
 
 def test_unusable_first_sample_is_named_at_once():
-    with pytest.raises(SourceError, match=r"Samples, sample 0: a value must be .* got NoneType"):
+    with pytest.raises(SourceError, match=r"Samples, sample 0: target must be .* got NoneType"):
         open_source(Samples([(b"", None)]))
     with pytest.raises(SourceError, match=r"Samples, sample 0: .*identifier"):
         open_source(Samples([{"image": b"", "bounding box": 1}]))

@@ -153,7 +153,7 @@ def test_target_dict_is_its_own_fields():
 
 @pytest.mark.parametrize(
     "value",
-    [None, object(), {"a": 1}, ["a", "b"], 1j, np.array(["a"]), 2**70, Image.new("L", (2, 2))],
+    [None, object(), {"a": 1}, ["a", "b"], 1j, np.array(["a"]), 2**70],
 )
 def test_value_of_no_storable_kind_is_refused(value):
     with pytest.raises(SourceError, match="value must be"):
@@ -210,6 +210,23 @@ def test_missing_and_further_values_are_refused(values):
 def test_empty_list_is_no_rows():
     assert stored(Field("boxes", "ragged", "float32", (4,)), []).shape == (0, 4)
     assert stored(Field("labels", "ragged", "int64"), []).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("value", "became"),
+    [([2**53 + 1, 0.5], "9007199254740992.0"), ([True, 2], "1"), ((0.5, True), "1.0")],
+)
+def test_list_whose_numbers_numpy_would_change_is_refused(value, became):
+    with pytest.raises(SourceError, match=rf"value must be a list of numbers of one kind, .*become {became}"):
+        in_dict(value)
+
+
+def test_pil_image_beside_the_image_is_an_image_without_loss():
+    palette = Image.fromarray(GREY).convert("P", palette=Image.Palette.ADAPTIVE)
+    for image, pixels in [(Image.fromarray(RGB), RGB), (Image.fromarray(GREY), GREY), (palette, palette)]:
+        assert in_dict(image) == Field("value", "image", encoding="keep")
+        np.testing.assert_array_equal(stored(in_dict(image), image), np.asarray(pixels))
+    assert inferred(palette) == Field("target", "image", encoding="keep")
 
 
 def test_further_image_is_taken_as_the_image_is():
