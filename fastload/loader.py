@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -134,6 +135,7 @@ class DataLoader(_Base[_T_co]):
         self._kept: LoaderCache | None = None
         # The epoch that is about to begin.
         self._beginning: Progress | None = None
+        self._thread = get_ident()
         super().__init__(
             dataset,
             batch_size,
@@ -177,6 +179,10 @@ class DataLoader(_Base[_T_co]):
         measured = {"_tuner": None, "_obeyed": None, "_prefetching": None, "_clock": StepClock()}
         return {**self.__dict__, **measured}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._thread = get_ident()
+
     def __iter__(self) -> Any:
         """Begins an epoch, or goes on with the one whose state has been loaded."""
         return self._begin(super().__iter__)
@@ -196,7 +202,7 @@ class DataLoader(_Base[_T_co]):
         def iterator_of(progress: Progress) -> Any:
             self._beginning, self._clock = progress, StepClock()
             if isinstance(self._iterator, WorkersIterator):
-                self._iterator.begin_epoch(progress, self._clock)
+                self._iterator.begin_epoch(self, self._start())
             return iterate()
 
         try:
@@ -324,14 +330,22 @@ class DataLoader(_Base[_T_co]):
         """
         self._epochs.load_state_dict(self, state)
 
-    def _make_iterator(self) -> Any:
+    def _start(self) -> Start:
+        """What an iterator of the epoch that is about to begin begins with."""
         assert self._beginning is not None
         setting = Setting(self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers)
+        # An iterable dataset is loaded in one way alone.
+        may_change = self._is_tuned and self._dataset_kind == _DatasetKind.Map and not self._tuned_by().is_off
         seeds = self._epochs.worker_seeds(self)
-        start = Start(self._beginning, self._device, seeds, self._clock, setting)
+        return Start(self._beginning, self._device, seeds, self._clock, setting, seeds_batches=may_change)
+
+    def _make_iterator(self) -> Any:
+        start = self._start()
+        setting = start.setting
         resident = self._opened_cache()
         if resident is not None:
-            return ResidentIterator(self, start._replace(setting=Setting(0, None), reads=False), resident)
+            start = start._replace(setting=Setting(0, None), reads=False, seeds_batches=False)
+            return ResidentIterator(self, start, resident)
         if self._is_tuned:
             tuner = self._tuned_by()
             # Workers that live on are torch's business, once it is settled how many they are.

@@ -115,6 +115,12 @@ class ImageDataset(CachedDataset):
             raise
         return NotImplemented if images is None else [images, targets]
 
+    @property
+    def counts_draws(self) -> bool:
+        """Whether a batch calls nobody else's code, so that all it draws is counted by seed and index."""
+        is_own = self.target_transform is None and not self._substitutes_samples
+        return is_own and not self._pipeline().is_foreign
+
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """What `fetch_into` left to be done on a device: ToDtype and Normalize at the transform's end.
 

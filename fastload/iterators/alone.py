@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import (
 
 from fastload.clock import StepClock
 from fastload.iterators.start import Start
-from fastload.iterators.view import View, arrived, profile_name, replay, transform_seed
+from fastload.iterators.view import View, arrived, epoch_seed, profile_name, replay
 from fastload.resume import Mark, start_state
 from fastload.timing import LoadTimes
 from fastload.transport.filling import (
@@ -27,6 +27,7 @@ from fastload.transport.ledger import (
     samples_in,
     times_of,
 )
+from fastload.transport.seeding import SeedingFetcher
 
 
 class SingleProcessIterator(_SingleProcessDataLoaderIter):
@@ -53,8 +54,9 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self.clock.begin(0, None, self._loading)
         view.collate_fn = _NotedCollate(view.make, self._ledger)
         super().__init__(view)
-        if view.is_seeded:
-            transform_seed(self)
+        epoch_seed(self)
+        if start.seeds_batches:
+            self._dataset_fetcher = SeedingFetcher(self._dataset_fetcher, loader._thread, view.draws_nothing)
         self._dataset = loader.dataset
         self._loader_to_draw: Any = loader
         self._profile_name = profile_name(_SingleProcessDataLoaderIter)
@@ -82,11 +84,14 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         ledger.end()
         return batch
 
-    def _made(self) -> Any:
+    def _note_draw(self) -> None:
+        """Notes what the order is drawn from: only now, and others may have drawn since the epoch began."""
         if self._loader_to_draw is not None:
-            # Only now is the order drawn, and others may have drawn since the epoch began.
             self._progress.note_draw(start_state(self._loader_to_draw))
             self._loader_to_draw = None
+
+    def _made(self) -> Any:
+        self._note_draw()
         try:
             batch = super()._next_data()
         except StopIteration:

@@ -38,6 +38,7 @@ class Start(NamedTuple):
         setting: How batches are loaded.
         order: The rest of the epoch's order, where another iterator has begun it.
         reads: Whether samples are read; else nothing is asked of the disk in advance.
+        seeds_batches: Whether each batch draws numbers of its own, wherever it is made.
         watch: Called with a WorkersIterator after its first batch, and then when as many batches have been
             handed out as it returned; None: never.
     """
@@ -49,4 +50,5 @@ class Start(NamedTuple):
     setting: Setting
     order: Iterator[Any] | None = None
     reads: bool = True
+    seeds_batches: bool = False
     watch: Callable[[Any], int] | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, IterDataPipe
+from torch.utils.data import IterableDataset, IterDataPipe, Subset, TensorDataset
 from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import (
     _DatasetKind,
@@ -31,6 +32,7 @@ from fastload.transport.filling import (
 from fastload.transport.ledger import (
     SendingSampler,
 )
+from fastload.transport.seeding import TaskSampler
 from fastload.transport.stateful import StatefulIterable
 
 
@@ -42,6 +44,7 @@ class View:
         stateful: What stands for an iterable dataset, None for another one.
         finish: What is done to a batch on its device, if anything.
         is_seeded: Whether the dataset's transforms draw from the epoch's seed.
+        draws_nothing: Says whether making a batch is known to leave the global generators alone.
     """
 
     collate_fn: Any
@@ -57,9 +60,11 @@ class View:
         self.finish = innermost(loader.dataset, "finish") if self.make.finishes_on_device else None
         self.stateful = _stateful(loader, progress)
         self.is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
+        self.draws_nothing = _draws_nothing(loader, self.make.fills)
         sampler = loader._index_sampler
         self._is_sent = start.setting.num_workers > 0
         self._reads = start.reads
+        self._seeds_batches = start.seeds_batches
         if self.stateful is not None:
             self.dataset: Any = self.stateful
         elif self.is_seeded:
@@ -69,20 +74,29 @@ class View:
             self.in_order = True
             self._index_sampler = self._sent(Rest(start.order))
         else:
+            numbers: Callable[[], Iterator[int]] = itertools.count
             if self.stateful is None and (progress.first or progress.skipped):
                 sampler = SkippingSampler(sampler, progress)
-            self._index_sampler = self.sampler_of(sampler)
+                numbers = sampler.numbers
+            self._index_sampler = self.sampler_of(sampler, numbers)
         if start.seeds is not None:
             self.generator = start.seeds
 
-    def sampler_of(self, sampler: Any) -> Any:
-        """An index sampler that also says what transforms draw from, where the dataset's do."""
-        if not self.is_seeded:
-            return self._sent(sampler)
+    def sampler_of(self, sampler: Any, numbers: Callable[[], Iterator[int]] = itertools.count) -> Any:
+        """An index sampler that also says what batches, and the dataset's transforms, draw from.
+
+        Args:
+            sampler: The sampler of an epoch's batches.
+            numbers: Gives their numbers in the epoch.
+        """
         iterator = self._iterator
-        is_read_ahead = self._reads and self._loader._auto_collation
-        prefetch = prefetcher(self._loader.dataset) if is_read_ahead else None
-        return self._sent(SeededSampler(sampler, lambda: transform_seed(iterator()), prefetch))
+        if self.is_seeded:
+            is_read_ahead = self._reads and self._loader._auto_collation
+            prefetch = prefetcher(self._loader.dataset) if is_read_ahead else None
+            sampler = SeededSampler(sampler, lambda: epoch_seed(iterator()), prefetch)
+        if self._seeds_batches:
+            sampler = TaskSampler(sampler, numbers, lambda: epoch_seed(iterator()))
+        return self._sent(sampler)
 
     def _sent(self, sampler: Any) -> Any:
         return SendingSampler(sampler) if self._is_sent else sampler
@@ -101,12 +115,21 @@ class Rest:
         return self._order
 
 
-def transform_seed(iterator: Any) -> int:
-    """What an epoch's transforms draw from: the loader's seed, else the one that the workers' come from."""
+def epoch_seed(iterator: Any) -> int:
+    """What an epoch's batches draw from: the loader's seed, else the one that the workers' come from."""
     progress = iterator._progress
-    if progress.transform_seed is None:
-        progress.transform_seed = mixed(iterator._base_seed, progress.epoch, TRANSFORMS)
-    seed: int = progress.transform_seed
+    if progress.epoch_seed is None:
+        progress.epoch_seed = mixed(base_seed(iterator), progress.epoch, TRANSFORMS)
+    seed: int = progress.epoch_seed
+    return seed
+
+
+def base_seed(iterator: Any) -> int:
+    """The seed that an epoch's numbers come from: torch's, of when the workers were started that live on."""
+    progress = iterator._progress
+    if progress.base_seed is None:
+        progress.base_seed = iterator._base_seed
+    seed: int = progress.base_seed
     return seed
 
 
@@ -145,6 +168,18 @@ def _maker(loader: Any, device: torch.device | None) -> BatchMaker:
     is_filled = collates_by_default and fills_batches(loader.dataset)
     has_finish = device is not None and is_filled and innermost(loader.dataset, "finish") is not None
     return BatchMaker(loader.collate_fn, loader.dataset if is_filled else None, has_finish)
+
+
+def _draws_nothing(loader: Any, fills: bool) -> Callable[[], bool]:
+    dataset = loader.dataset
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    if fills and type(dataset).__module__.startswith("fastload."):
+        # Its transforms may be changed at any time.
+        return lambda: bool(dataset.counts_draws)
+    is_plain = type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)
+    has_own_collate = loader._auto_collation and loader.collate_fn is not default_collate
+    return lambda: is_plain and not has_own_collate
 
 
 def _stateful(loader: Any, progress: Progress) -> StatefulIterable | None:

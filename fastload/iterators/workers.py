@@ -22,8 +22,8 @@ from torch.utils.data.dataloader import (
 from fastload.clock import StepClock
 from fastload.device import Arrival, CopiesAhead
 from fastload.iterators.start import Start
-from fastload.iterators.view import View, arrived, finished, profile_name, replay
-from fastload.resume import Mark, Progress
+from fastload.iterators.view import View, arrived, base_seed, finished, profile_name, replay
+from fastload.resume import Mark, Progress, start_state
 from fastload.timing import LoadTimes
 from fastload.transport.collate import WorkerCollate, WorkerInit
 from fastload.transport.ledger import (
@@ -43,6 +43,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     Attributes:
         clock: Of the epoch.
+        draws_each_epoch: Whether each epoch draws a seed, also where its workers live on from the one before.
         patience_s: After how many seconds of waiting for a batch to give up; None: never.
     """
 
@@ -56,6 +57,9 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         self._target: int | None = None
         self._watch = start.watch
         self._due: float = math.inf if start.watch is None else 1
+        # As the training process does, a loader that decides by itself draws the order with the first batch.
+        self.draws_each_epoch = start.seeds_batches and start.order is None
+        self._loader_to_draw: Any = loader if self.draws_each_epoch else None
         self._begin(start.progress)
         device = start.device
         copies_ahead = device is not None and device.type == "cuda"
@@ -75,6 +79,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         finally:
             if arena is not None:
                 arena.close_descriptor()
+        base_seed(self)
         self._dataset = loader.dataset
         # Of later epochs, where this iterator is persistent: nothing of them has been handed out.
         self._index_sampler = view.sampler_of(loader._index_sampler)
@@ -95,17 +100,35 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         if getpid() == self._process:
             super().__del__()
 
-    def begin_epoch(self, progress: Progress, clock: StepClock) -> None:
-        """Tells a persistent iterator, before its reset, what the next epoch's progress is kept in."""
+    def begin_epoch(self, loader: Any, start: Start) -> None:
+        """Tells a persistent iterator, before its reset, of the next epoch.
+
+        Args:
+            loader: The DataLoader.
+            start: What the epoch begins with.
+        """
         if self._copies is not None:
             self._copies.restart()
         self.clock.settle()
-        self._begin_clock(clock, self._num_workers)
+        self._begin_clock(start.clock, self._num_workers)
         self._due = math.inf if self._watch is None else 1
-        self._begin(progress)
+        if self.draws_each_epoch:
+            self._loader_to_draw = loader
+            seeds = loader.generator if start.seeds is None else start.seeds
+            start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
+        self._begin(start.progress)
+
+    @property
+    def base_seed(self) -> int:
+        """What the numbers of its epochs come from."""
+        return base_seed(self)
 
     def draw_first(self) -> None:
-        """Makes the sampler draw what it draws at the beginning: prefetching has done so."""
+        """Makes the sampler draw what it draws at the beginning: where it prefetches at once, it has."""
+        if self._loader_to_draw is not None:
+            self._loader_to_draw = None
+            for _ in range(self._prefetch_factor * self._num_workers):
+                self._try_put_index()
 
     def steer(self, num_workers: int, prefetch_factor: int) -> None:
         """Goes on with the first few of the workers alone, and another number of batches in advance.
@@ -167,6 +190,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
+        if self._loader_to_draw is not None:
+            return
         if self._turns_to_skip:
             # After a resume the first turn is that of the worker whose batch would have been next.
             for _ in range(self._turns_to_skip):
@@ -197,6 +222,9 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
 
     def _next_data(self) -> Any:
         self.clock.ask()
+        if self._loader_to_draw is not None:
+            self._progress.note_draw(start_state(self._loader_to_draw))
+            self.draw_first()
         if self.clock.batches >= self._due and self._watch is not None:
             self._due = self._watch(self)
         batch = self._next_batch()

@@ -66,7 +66,7 @@ class Epochs:
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
-                self._progress = self._seeded(loader, begun or self._new_progress(loader))
+                self._progress = self._seeded(loader, begun or self._new_progress(loader, resumed))
                 iterator = iterate(self._progress)
                 if source is not None:
                     iterator.draw_first()
@@ -102,13 +102,20 @@ class Epochs:
         if self.generator is not None and loader.seed is not None:
             seed = mixed(operator.index(loader.seed), self._progress.epoch, WORKERS)
             return torch.Generator().manual_seed(seed)
-        # A persistent iterator drew none in that epoch, so one made anew must leave the generator alone.
-        return None if self._progress.draws_seeds else torch.Generator()
+        if self._progress.draws_seeds:
+            return None
+        # What was to be drawn has been, so an iterator made anew must leave the generator alone.
+        seed = mixed(self._progress.base_seed or 0, self._progress.epoch, WORKERS)
+        return torch.Generator().manual_seed(seed)
 
-    def _new_progress(self, loader: Any) -> Progress:
-        start = start_state(loader)
+    def _new_progress(self, loader: Any, resumed: Progress | None = None) -> Progress:
+        progress = Progress(self._count, start_state(loader))
         # An iterator draws the workers' seeds when it is made; a persistent one is made once.
-        return Progress(self._count, start, draws_seeds=loader._iterator is None)
+        if resumed is not None:
+            progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
+        elif loader._iterator is not None and not loader._iterator.draws_each_epoch:
+            progress.draws_seeds, progress.base_seed = False, loader._iterator.base_seed
+        return progress
 
     def _prepare(self, loader: Any, resumed: Progress) -> None:
         """Puts generators and samplers where they were, and decides what later epochs are drawn from."""
@@ -125,13 +132,15 @@ class Epochs:
         if self.generator is not None and loader.seed is not None:
             seed = operator.index(loader.seed)
             self.generator.manual_seed(mixed(seed, progress.epoch, ORDER))
-            progress.transform_seed = mixed(seed, progress.epoch, TRANSFORMS)
+            progress.epoch_seed = mixed(seed, progress.epoch, TRANSFORMS)
         return progress
 
 
 def _settings(loader: Any) -> State:
     """What a loader that goes on from this one's state must have in common with it."""
-    batches = None
+    samples = batches = None
+    with contextlib.suppress(TypeError, NotImplementedError):
+        samples = len(loader.dataset)
     if not isinstance(loader.dataset, IterableDataset):
         with contextlib.suppress(TypeError, NotImplementedError):
             batches = len(loader)
@@ -139,6 +148,7 @@ def _settings(loader: Any) -> State:
         "seed": None if loader.seed is None else operator.index(loader.seed),
         "batch_size": loader.batch_size,
         "sampler": type(loader.sampler).__name__,
+        "samples": samples,
         "batches": batches,
         # A plain number, which torch.load takes with weights_only.
         "num_workers": int(loader.num_workers),

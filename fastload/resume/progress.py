@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -43,7 +44,8 @@ class Progress:
         is_finished: Whether the epoch's end has been reached.
         draws_seeds: Whether the workers' seeds are drawn before the order.
         users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
-        transform_seed: What its transforms draw from, once that is settled.
+        base_seed: The seed that torch's iterator drew for it, or when its workers were started.
+        epoch_seed: What its batches and its transforms draw from, once that is settled.
     """
 
     epoch: int
@@ -59,7 +61,8 @@ class Progress:
     is_finished: bool = False
     draws_seeds: bool = True
     users_state: int | None = None
-    transform_seed: int | None = None
+    base_seed: int | None = None
+    epoch_seed: int | None = None
 
     def note(self, mark: Mark) -> None:
         """Takes note of a batch that has been handed out."""
@@ -122,3 +125,7 @@ class SkippingSampler:
 
     def __len__(self) -> int:
         return len(self._sampler)
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers in the epoch of the batches that are left, and on without end."""
+        return (number for number in itertools.count(self._first) if number not in self._skipped)

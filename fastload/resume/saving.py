@@ -14,7 +14,7 @@ from fastload.errors import OptionError
 from fastload.resume.drawing import global_state
 from fastload.resume.progress import Progress, State
 
-_VERSION = 1
+_VERSION = 2
 
 # In place of a `fingerprint()`: the user's random state is not what later epochs are drawn from.
 ANOTHER_STATE = -1
@@ -38,7 +38,7 @@ def to_state_dict(progress: Progress, settings: State) -> State:
         "global": _packed_global(progress.start["global"]),
         "samplers": progress.start["samplers"],
         "users_state": fingerprint() if progress.users_state is None else progress.users_state,
-        "transform_seed": progress.transform_seed,
+        "base_seed": progress.base_seed,
     }
     if progress.workers:
         last, workers = progress.worker, settings["num_workers"] or 1
@@ -73,7 +73,7 @@ def from_state_dict(state: State, settings: State) -> Progress:
             is_begun=state["is_begun"],
             draws_seeds=state["draws_seeds"],
             users_state=state["users_state"],
-            transform_seed=state["transform_seed"],
+            base_seed=state["base_seed"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise OptionError(
@@ -91,6 +91,11 @@ def fingerprint() -> int:
 
 def _require_same(saved: State, settings: State, is_by_worker: bool) -> None:
     for name, value in settings.items():
+        if name == "samples" and saved[name] != value:
+            raise OptionError(
+                f"the state was taken with a dataset of {saved[name]} samples, and this one has {value}: an "
+                "epoch goes on with the same samples alone; load the state with the dataset of that time"
+            )
         if (name != "num_workers" or is_by_worker) and saved[name] != value:
             raise OptionError(
                 f"the state was taken of a loader with {name}={saved[name]!r}, and this one has "

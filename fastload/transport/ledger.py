@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.timing import LoadTimes
+from fastload.transport.seeding import Task, seed_generators
 
 # batches, samples, busy, CPU, delayed, collating: the fields of LoadTimes.
 FIELDS = 6
@@ -75,7 +76,8 @@ class Sent:
     """Indices on their way to a worker, whose ledger begins a batch when they arrive.
 
     Args:
-        index: What the worker's fetcher is to get.
+        index: What the worker's fetcher is to get. Of a Task that is the indices, and their arrival seeds the
+            worker's generators.
     """
 
     __slots__ = ("_index",)
@@ -84,7 +86,8 @@ class Sent:
         self._index = index
 
     def __reduce__(self) -> Any:
-        return _received, (self._index,)
+        index = self._index
+        return _received, ((index.indices, index.seed) if type(index) is Task else (index,))
 
 
 class SendingSampler:
@@ -133,9 +136,11 @@ def samples_in(fetched: Any) -> int:
 _own: Ledger | None = None
 
 
-def _received(index: Any) -> Any:
+def _received(index: Any, seed: int | None = None) -> Any:
     if _own is not None:
         _own.begin()
+    if seed is not None:
+        seed_generators(seed)
     return index
 
 

@@ -65,8 +65,8 @@ class TunedIterator(SingleProcessIterator):
         self._window = Window(start.clock, 1)
         # The number of batches after which something is to be decided.
         self._due = 1 if self._is_measuring else _WATCHED_BATCHES
-        if start.setting.num_workers:
-            self._go_to(Candidate(start.setting.num_workers, start.setting.prefetch_factor or 0))
+        # Workers are started with the first batch, because the order is drawn then, as it is without workers.
+        self._is_to_start = bool(start.setting.num_workers)
         if not self._is_measuring:
             self._begin_to_watch()
 
@@ -80,6 +80,10 @@ class TunedIterator(SingleProcessIterator):
         return next(self._order.rest)
 
     def _next_batch(self) -> Any:
+        self._note_draw()
+        if self._is_to_start:
+            self._is_to_start = False
+            self._start_as_planned()
         if self.clock.batches >= self._due:
             self._decide()
         while True:
@@ -92,6 +96,12 @@ class TunedIterator(SingleProcessIterator):
                     self._end()
                     raise
             self._leave()
+
+    def _start_as_planned(self) -> None:
+        setting = self._start.setting
+        self._go_to(Candidate(setting.num_workers, setting.prefetch_factor or 0))
+        if not self._is_measuring:
+            self._begin_to_watch()
 
     def _next_alone(self) -> Any:
         """The next batch, made by the training process."""
@@ -118,7 +128,11 @@ class TunedIterator(SingleProcessIterator):
         except Exception as error:
             failure = error
         if failure is not None:
-            return self._instead_of(workers, failure, position)
+            try:
+                return self._instead_of(workers, failure, position)
+            finally:
+                # Its traceback refers to this frame.
+                del failure
         self._order.sent.popleft()
         return batch
 
@@ -316,12 +330,10 @@ class TunedIterator(SingleProcessIterator):
             self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
             return False
         workers.patience_s = self._tuner.stuck_s()
-        beginning.note_made()
         _watch_for_deaths_while_waiting(workers)
         if self._leaving is None:
             self._beginning = beginning
             self._progress.rebase(self._progress.position, 0)
-        self._loader_to_draw = None
         self._current, self._started = workers, number
         workers.go_on_with(self._order)
         workers.steer(*candidate)

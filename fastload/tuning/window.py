@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 
 from fastload.clock import StepClock
 from fastload.timing import LoadTimes
@@ -39,13 +38,6 @@ class Beginning:
 
     def __init__(self, clock: StepClock) -> None:
         self._batches, self._seconds = clock.batches, _elapsed_s(clock)
-        self._at = time.perf_counter()
-        self._unseen_s = 0.0
-
-    def note_made(self) -> None:
-        """The processes have been started: before an epoch's first batch no wait holds what that took."""
-        if not self._batches:
-            self._unseen_s = time.perf_counter() - self._at
 
     def seconds(self, window: Window, trial: Trial) -> float:
         """What it took.
@@ -54,7 +46,7 @@ class Beginning:
             window: The first one after it.
             trial: What that showed.
         """
-        taken_s = self._unseen_s + window.begun_s - self._seconds
+        taken_s = window.begun_s - self._seconds
         return max(0.0, taken_s - (window.first - self._batches) * trial.batch_s)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -10,12 +12,14 @@ import sys
 import textwrap
 import time
 import warnings
+import weakref
 
 import pytest
 import torch
 
 import fastload
 from tests.tuning.datasets import AtHomeAlone, Deadly, Lacking, Slow, Unpicklable
+from tests.tuning.deciding import planned
 from tests.tuning.seen import kept_plans, numbers
 
 
@@ -49,6 +53,19 @@ def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_goes_on():
     lost = set(range(600)) - set(seen)
     assert lost == set(range(400, 408))
     assert seen == sorted(seen)
+
+
+def test_iterator_is_gone_at_once_after_an_error_of_a_sample():
+    gc.disable()
+    try:
+        iterator = iter(planned(fastload.DataLoader(Lacking(seconds=0.0), batch_size=401), 1))
+        with contextlib.suppress(KeyError):
+            next(iterator)
+        gone = weakref.ref(iterator)
+        del iterator
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_unpicklable_dataset_is_loaded_without_workers_where_these_are_spawned():

@@ -25,7 +25,6 @@ def test_beginning_is_what_the_first_batches_take_longer_than_later_ones(earlier
     clock.begin(0, None, None)
     hand(clock, [0.5] * earlier)
     beginning = Beginning(clock)
-    beginning.note_made()
     window = Window(clock, earlier + 2)
     hand(clock, [4.0, 1.0])
     window.due(2)
