@@ -129,21 +129,31 @@ def size_of(batch: Any) -> tuple[int, int]:
     """How many samples a batch seems to hold, and how many bytes its tensors and arrays have.
 
     The number of samples is the first dimension of the first tensor or array that has one, else 1. Only
-    what is known not to run anybody's code is looked into.
+    what is known not to run anybody's code is looked into, each container once: a batch may contain itself.
     """
     samples, size = 0, 0
     parts = [batch]
+    seen: set[int] = set()
     while parts:
         part = parts.pop()
         if type(part) is np.ndarray or (type(part) is torch.Tensor and _is_dense(part)):
             size += part.nbytes
             if not samples and part.ndim:
                 samples = part.shape[0]
-        elif type(part) is dict:
-            parts.extend(reversed(part.values()))
-        elif isinstance(part, (list, tuple)):
-            parts.extend(list(part)[::-1])
+        elif id(part) not in seen:
+            seen.add(id(part))
+            parts.extend(reversed(_held(part)))
     return samples or 1, size
+
+
+def _held(part: Any) -> list[Any]:
+    if type(part) is dict:
+        return list(part.values())
+    # By the base's own iterator: that of a subclass is somebody's code.
+    for kind in (list, tuple):
+        if issubclass(type(part), kind):
+            return list(kind.__iter__(part))
+    return []
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -71,34 +71,53 @@ def moved(
     Looked into are mappings, lists, tuples, named tuples and dataclasses. An object of another kind that
     has a method `to`, such as a PackedSequence, is a batch class of its own, and given to `move_object`.
     """
-    if isinstance(data, torch.Tensor):
-        return move(data)
-    if isinstance(data, str | bytes | bytearray):
+    return _Move(move, move_object).of(data)
+
+
+class _Move:
+    """A batch on its way: what contains itself, as a list may, does so afterwards as well."""
+
+    def __init__(
+        self, move: Callable[[torch.Tensor], torch.Tensor], move_object: Callable[[Any], Any]
+    ) -> None:
+        self._move = move
+        self._move_object = move_object
+        # What was looked into, and what has been made of it, by identity.
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, data: Any) -> Any:
+        if isinstance(data, torch.Tensor):
+            return self._move(data)
+        if isinstance(data, str | bytes | bytearray):
+            return data
+        if id(data) in self._made:
+            return self._made[id(data)][1]
+        if callable(getattr(data, "to", None)):
+            return self._move_object(data)
+        if isinstance(data, Mapping):
+            is_plain = type(data) is dict or not isinstance(data, MutableMapping)
+            mapping = self._note(data, {} if is_plain else copy.copy(data))
+            for key, value in data.items():
+                mapping[key] = self.of(value)
+            return mapping
+        if isinstance(data, tuple):
+            values = [self.of(value) for value in data]
+            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+        if isinstance(data, MutableSequence):
+            sequence = self._note(data, copy.copy(data))
+            for index, value in enumerate(data):
+                sequence[index] = self.of(value)
+            return sequence
+        if dataclasses.is_dataclass(data) and not isinstance(data, type):
+            record = self._note(data, copy.copy(data))
+            for field in dataclasses.fields(data):
+                object.__setattr__(record, field.name, self.of(getattr(data, field.name)))
+            return record
         return data
-    if callable(getattr(data, "to", None)):
-        return move_object(data)
-    if isinstance(data, Mapping):
-        items = {key: moved(value, move, move_object) for key, value in data.items()}
-        if type(data) is dict or not isinstance(data, MutableMapping):
-            return items
-        mapping = copy.copy(data)
-        mapping.update(items)
-        return mapping
-    if isinstance(data, tuple):
-        values = [moved(value, move, move_object) for value in data]
-        return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
-    if isinstance(data, MutableSequence):
-        sequence = copy.copy(data)
-        for index, value in enumerate(data):
-            sequence[index] = moved(value, move, move_object)
-        return sequence
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        record = copy.copy(data)
-        for field in dataclasses.fields(data):
-            value = moved(getattr(data, field.name), move, move_object)
-            object.__setattr__(record, field.name, value)
-        return record
-    return data
+
+    def _note(self, data: Any, made: Any) -> Any:
+        self._made[id(data)] = data, made
+        return made
 
 
 def moved_to(data: Any, device: torch.device) -> Any:

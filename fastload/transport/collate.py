@@ -119,9 +119,15 @@ class _Stack:
         if is_plain(first):
             out = self._packer.empty_or_none((len(samples), *first.shape), first.dtype)
         if out is None:
-            stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
-            return stacked
-        return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+            return self._torchs(samples, collate_fn_map)
+        with contextlib.suppress(Exception):
+            return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+        # Torch's own function says what is wrong with them.
+        return self._torchs(samples, collate_fn_map)
+
+    def _torchs(self, samples: Sequence[torch.Tensor], collate_fn_map: Any) -> torch.Tensor:
+        stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
+        return stacked
 
 
 def _is_short_text(batch: Any) -> bool:
