@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastload import signals
 from fastload.errors import FastloadError, FormatError, OptionError
 from fastload.machine import usable_cpus
 from fastload.shards.checksum import file_crc32c
@@ -83,7 +84,9 @@ def verify(
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
     found: dict[int, tuple[Damage, ...]] = {}
     done = 0
-    with ProcessPoolExecutor(min(workers or usable_cpus(), max(len(manifest.shards), 1))) as pool:
+    count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
+    pool = ProcessPoolExecutor(count, initializer=signals.of_a_pools_worker)
+    with signals.unwinding(), pool, signals.killing(pool):
         checks = {pool.submit(_check_shard, folder, number): number for number in range(len(manifest.shards))}
         for check in as_completed(checks):
             number = checks[check]
@@ -142,6 +145,7 @@ def _check_records_apart(folder: Path, manifest: Manifest, number: int) -> tuple
 
 def _crash_quietly() -> None:
     """A crash that is waited for needs neither a stack on standard error nor a memory image on the disk."""
+    signals.of_a_pools_worker()
     faulthandler.disable()
     with contextlib.suppress(ImportError):  # Windows
         import resource

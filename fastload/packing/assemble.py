@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.packing.payload import Stretch
 from fastload.packing.piece import Failure, Piece
-from fastload.packing.workers import Stretch
 from fastload.shards.checksum import array_crc32c, file_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry

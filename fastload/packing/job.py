@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 
 import fastload
+from fastload import signals
 from fastload.errors import DestinationError, FastloadError, OptionError, PackError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
@@ -100,7 +101,7 @@ def pack(
     _check_fields(fields or ())
     destination = Path(os.path.abspath(os.path.expanduser(dest)))
     _check_apart(source, destination)
-    with Staging(destination, overwrite) as staging:
+    with signals.unwinding(), Staging(destination, overwrite) as staging:
         try:
             return _Job(source, options, fields, workers or usable_cpus(), staging, progress).run()
         except (FastloadError, BrokenPipeError):  # the latter: whoever watches the progress has gone

@@ -2,7 +2,8 @@
 
 The main process says which records to encode and, once it is known how large every earlier piece is,
 where in a shard the payload belongs. A worker encodes on while it waits for that answer, and writes
-the payload itself. It ends when its pipe closes, so none outlives a packing that was killed.
+the payload itself. It ends when its pipe closes, whatever it is doing, so none outlives a packing that was
+killed. The main process kills its workers: one that is stopped would not hear anything milder.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
-import signal
+import queue
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,22 +23,25 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from fastload import signals
 from fastload.errors import FastloadError, PackError
+from fastload.packing.payload import Stretch, write
 from fastload.packing.piece import PIECE_LIMIT_BYTES, Piece, PieceEncoder, Recipe
 
 # Encoded pieces that one worker may hold while it waits to learn where they belong. Two keep it busy
 # (measured with pieces of 8 MB: a third changes nothing), and bound its memory at three pieces.
 _HELD_PIECES = 2
 
+# How often silent workers are looked at: one that died is not told by its pipe where a process that it
+# started holds the other end.
+_LOOK_EVERY_S = 1.0
+
+# How long killed workers are waited for. They end at once, except in a read of a disk or file server that
+# does not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
+_ENDING_S = 5.0
+
 # malloc.h of glibc; musl has no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-
-# How much goes to the kernel at once. It takes pages for its cache as large as the write, and large ones
-# are dear where memory is scattered, or lent to a virtual machine as it is touched: 10 000 photos took 1.2 s
-# by 32 KB, 2.5 s by 256 KB, 3 s by whole pieces (Linux 6.18, ext4, medians); tar took 2.1 s by 64 KB and
-# 1.1 s by the 10 KB that it is used to.
-_WRITE_BYTES = 32 << 10
-_SMALL_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +51,6 @@ class Encode:
     number: int
     start: int
     stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Where records first … last - 1 of a piece belong."""
-
-    path: Path
-    offset: int
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +71,10 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """From a worker: a piece's payload is written."""
+    """From a worker: a piece's payload is written; the checksum of each of its stretches."""
 
     number: int
+    crcs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +102,32 @@ class WorkerPool:
     """
 
     def __init__(self, recipe: Recipe, count: int, workdir: Path) -> None:
-        context = multiprocessing.get_context()
         self._workers: list[_Worker] = []
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            # A forked worker inherits the ends of the pipes that belong to us; it must close them, or
-            # no worker would ever see that we are gone.
-            inherited = [worker.connection for worker in self._workers] + [ours]
-            forked = context.get_start_method() == "fork"
-            process = context.Process(
-                target=_work,
-                args=(recipe, theirs, workdir / f"worker-{number}", inherited if forked else []),
-                name=f"fastload-pack-{number}",
-                daemon=True,
-            )
+        try:
+            for number in range(count):
+                self._start(number, recipe, workdir / f"worker-{number}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, number: int, recipe: Recipe, workdir: Path) -> None:
+        context = multiprocessing.get_context()
+        forks = context.get_start_method() == "fork"
+        ours, theirs = context.Pipe()
+        # A forked worker inherits the ends of the pipes that belong to us; it must close them, or
+        # no worker would ever see that we are gone.
+        inherited = [worker.connection for worker in self._workers] + [ours] if forks else []
+        process = context.Process(
+            target=_work,
+            args=(recipe, theirs, workdir, inherited),
+            name=f"fastload-pack-{number}",
+            daemon=True,
+        )
+        # Forking takes no time. Another start sends the recipe, which must not hold up Ctrl-C.
+        with signals.waiting() if forks else contextlib.nullcontext():
             process.start()
-            theirs.close()
             self._workers.append(_Worker(process, ours))
+        theirs.close()
 
     @property
     def count(self) -> int:
@@ -150,18 +156,28 @@ class WorkerPool:
             FastloadError: A worker failed, with its own error.
             PackError: A worker died.
         """
-        ready = wait([worker.connection for worker in self._workers])
+        connections = [worker.connection for worker in self._workers]
+        while not (ready := wait(connections, _LOOK_EVERY_S)):
+            for worker in self._workers:
+                if not worker.process.is_alive() and not worker.connection.poll():
+                    raise self._death(worker)
         for worker in self._workers:
             if worker.connection in ready:
                 yield self._receive(worker)
 
     def close(self) -> None:
-        """Ends every worker and waits for it."""
-        for worker in self._workers:
-            worker.connection.close()
-        for worker in self._workers:
-            worker.process.terminate()
-            worker.process.join()
+        """Ends every worker, whatever it is doing, within `_ENDING_S`; a second Ctrl-C changes nothing."""
+        with signals.waiting():
+            for worker in self._workers:
+                worker.process.kill()
+                worker.connection.close()
+            end_s = time.monotonic() + _ENDING_S
+            for worker in self._workers:
+                worker.process.join(max(0.0, end_s - time.monotonic()))
+                if worker.process.is_alive():
+                    # It dies once its read returns. multiprocessing has no way to say that the end of this
+                    # process is not to wait for that.
+                    getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
     def _send(self, worker: _Worker, message: Encode | Place) -> None:
         try:
@@ -199,8 +215,7 @@ class WorkerPool:
 
 def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequence[Connection]) -> None:
     """The life of one worker."""
-    # Ctrl-C reaches the whole group; the main process alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.of_a_worker()
     for other in inherited:
         other.close()
     _use_one_thread()
@@ -208,7 +223,7 @@ def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequ
     try:
         workdir.mkdir(exist_ok=True)
         _serve(PieceEncoder(recipe, workdir), connection)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
         with contextlib.suppress(OSError):  # nobody listens any more
@@ -217,17 +232,30 @@ def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequ
 
 def _serve(encoder: PieceEncoder, connection: Connection) -> None:
     """Does what the main process says, until its pipe closes."""
+    messages: queue.SimpleQueue[Encode | Place] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, messages), daemon=True).start()
     held: dict[int, list[Any]] = {}
     while True:
-        message = connection.recv()
+        message = messages.get()
         if isinstance(message, Encode):
             piece, held[message.number] = encoder.encode(message.start, message.stop)
             connection.send(Encoded(message.number, piece))
         else:
             payload = held.pop(message.number)
-            for stretch in message.stretches:
-                _write(stretch, payload[stretch.first : stretch.last])
-            connection.send(Written(message.number))
+            crcs = [write(stretch, payload[stretch.first : stretch.last]) for stretch in message.stretches]
+            connection.send(Written(message.number, tuple(crcs)))
+
+
+def _listen(connection: Connection, messages: queue.SimpleQueue[Encode | Place]) -> None:
+    """Takes messages as they come, and ends the process when its pipe closes.
+
+    Were they left in the pipe while a piece is encoded and sent, both sides could wait for ever, each for the
+    other to empty a full one; and nobody would see that the main process is gone.
+    """
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            messages.put(connection.recv())
+    os._exit(1)
 
 
 def _use_one_thread() -> None:
@@ -268,35 +296,3 @@ def _explained(error: Exception, workdir: Path) -> FastloadError:
         f"a packing process failed with {type(error).__name__} ({error}), which is a defect of fastload or "
         "of the source's own code: --debug, or the cause of this error, shows where"
     )
-
-
-def _write(stretch: Stretch, buffers: list[Any]) -> None:
-    """Writes buffers one behind the other at the stretch's place."""
-    try:
-        with stretch.path.open("r+b", buffering=0) as file:
-            file.seek(stretch.offset)
-            for block in _blocks(buffers):
-                written = file.write(block)
-                while written < len(block):  # the last write before a full disk takes a part alone
-                    written += file.write(block[written:])
-    except OSError as error:
-        error.filename = str(stretch.path)
-        raise
-
-
-def _blocks(buffers: list[Any]) -> Iterator[memoryview]:
-    """The buffers' bytes in blocks of a good size: large ones are cut, small ones joined."""
-    small: list[Any] = []
-    small_bytes = 0
-    for buffer in buffers:
-        if len(buffer) < _SMALL_BYTES:
-            small.append(buffer)
-            small_bytes += len(buffer)
-            if small_bytes < _WRITE_BYTES:
-                continue
-        yield memoryview(b"".join(small))
-        small, small_bytes = [], 0
-        if len(buffer) >= _SMALL_BYTES:
-            view = memoryview(buffer)
-            yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
-    yield memoryview(b"".join(small))

@@ -7,22 +7,19 @@ look for it, and the file's structure is put around it.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from types import FrameType
 from typing import Any, ClassVar
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload import signals
 from fastload.errors import DamageError
 from fastload.shards.container import Bytes, Payload, ShardContent
 from fastload.shards.readahead import fetch_ahead, is_resident
@@ -61,10 +58,12 @@ class Hdf5Writer:
 def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[SparseFile, int | None]:
     """The file without the payload's bytes, for which a hole is left; and where that begins, if anywhere.
 
-    Made in memory, because the HDF5 library crashes where a disk is full (1.14 and 2.0, on close).
+    Made in memory, because the HDF5 library crashes where a disk is full (1.14 and 2.0, on close). Signals
+    wait, because h5py lets go of its objects in callbacks in which Python loses an exception: one in ten
+    interrupts of a packing with small shards was without effect.
     """
     structure = SparseFile()
-    with _interrupts_waiting(), _create(structure) as file:
+    with signals.waiting(), _create(structure) as file:
         payload = content.payload
         begin = _reserve(file, payload)
         _add(file, f"{payload.column}/offsets", payload.offsets)
@@ -75,27 +74,6 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[Sparse
                 _add(file, f"{column.name}/data", content.ragged[column.name].data)
                 _add(file, f"{column.name}/offsets", content.ragged[column.name].offsets)
     return structure, begin
-
-
-@contextlib.contextmanager
-def _interrupts_waiting() -> Iterator[None]:
-    """Lets Ctrl-C wait for the end of the block, which takes milliseconds.
-
-    h5py lets go of its objects in callbacks in which Python loses an exception: one in ten interrupts of
-    a packing with small shards was without effect.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    caught: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if caught:
-            handler(*caught[0])
 
 
 def _create(structure: SparseFile) -> h5py.File:

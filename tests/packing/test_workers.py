@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 from fastload.errors import PackError, SourceError
@@ -14,8 +15,6 @@ from fastload.packing.workers import Encode, Encoded, Place, Stretch, WorkerPool
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels
-
-FIELDS = (Field("image", "image", encoding="raw"), Field.label())
 
 
 class Dataset:
@@ -30,10 +29,26 @@ class Dataset:
         return pixels(index, 8, 8), index
 
 
+class Described:
+    """Tiny images with long descriptions."""
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return np.zeros((2, 2, 3), np.uint8), {"label": index, "text": "x" * 2000}
+
+
 @pytest.fixture
-def pool(tmp_path):
-    recipe = Recipe(DatasetSource(Dataset()), FIELDS, encoding_named("raw"), None, "fail")
-    pool = WorkerPool(recipe, 1, tmp_path)
+def dataset():
+    return Dataset()
+
+
+@pytest.fixture
+def pool(tmp_path, dataset):
+    source = DatasetSource(dataset)
+    fields = (Field("image", "image", encoding="raw"), *source.fields)
+    pool = WorkerPool(Recipe(source, fields, encoding_named("raw"), None, "fail"), 1, tmp_path)
     yield pool
     pool.close()
     assert not [child for child in multiprocessing.active_children() if "fastload" in child.name]
@@ -98,3 +113,16 @@ def test_closing_ends_a_worker_in_the_middle_of_its_work(pool):
     began = time.monotonic()
     pool.close()
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("dataset", [Described()], ids=["described"])
+def test_long_messages_in_both_directions_do_not_wait_for_each_other(pool, tmp_path):
+    (tmp_path / "payload").touch()
+    for number in (0, 1):
+        pool.encode(Encode(number, 500 * number, 500 * number + 500))
+    assert isinstance(next_event(pool), Encoded)
+    # The worker sends what it made of the second piece, a megabyte, and does not listen meanwhile.
+    pool.place(
+        Place(0, tuple(Stretch(tmp_path / "payload", 12 * at, at % 500, at % 500) for at in range(20_000)))
+    )
+    assert {type(next_event(pool)) for _ in range(2)} == {Encoded, Written}
