@@ -13,6 +13,7 @@ import mmap
 import os
 import sys
 import weakref
+from collections import deque
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -35,6 +36,14 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _tokens = itertools.count()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+class _Loan(weakref.ref[NDArray[np.uint8]]):
+    """A held slot: its bytes, its flag, and the number of the last fork before it was held."""
+
+    __slots__ = ("flag", "forks_before")
+    flag: int
+    forks_before: int
 
 
 class Arena:
@@ -61,7 +70,8 @@ class Arena:
         self.keeps_pages = keeps_pages
         self.token = next(_tokens)
         self._owner = os.getpid()
-        self._held: set[int] = set()
+        self._held: dict[int, _Loan] = {}
+        self._returned: deque[_Loan] = deque()
         self._descriptor = descriptor
         try:
             self.memory = _mapped(descriptor, sections * section_bytes + _ledger_bytes(sections))
@@ -106,18 +116,21 @@ class Arena:
         return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, FIELDS)
 
     def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
-        """The bytes of a taken slot, which is freed when the last view of them dies.
+        """The bytes of a taken slot, which may be freed once the last view of them has died.
+
+        That is done when the next slot is held, not by a finalizer: a Ctrl-C that arrives while Python code
+        is run there is printed and swallowed. A dying array calls C code alone, which handles no signal.
 
         Args:
             flag: Where the slot's flag lies in the memory.
             offset: Where its bytes begin.
             size: How many there are.
         """
+        self._free_returned()
         array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
-        self._held.add(flag)
-        finalizer = weakref.finalize(array, _let_go, self, flag, forks.count())
-        # At exit the memory goes with the process, and the interpreter is no longer whole.
-        finalizer.atexit = False
+        loan = _Loan(array, self._returned.append)
+        loan.flag, loan.forks_before = flag, forks.count()
+        self._held[flag] = loan
         return array
 
     def contains(self, address: int) -> bool:
@@ -127,12 +140,23 @@ class Arena:
 
     def is_held(self) -> bool:
         """Whether this process holds any slot."""
+        self._free_returned()
         return bool(self._held)
 
     def free(self, flag: int) -> None:
         """Marks a slot as free for its worker."""
+        self._held.pop(flag, None)
         self.memory[flag] = 0
-        self._held.discard(flag)
+
+    def _free_returned(self) -> None:
+        while self._returned:
+            try:
+                loan = self._returned.popleft()
+            except IndexError:
+                break  # another thread was here as well
+            # A forked child lets go of the same arrays, but the slots are its parent's.
+            if os.getpid() == self._owner:
+                forks.when_unseen(loan.forks_before, weakref.WeakMethod(self.free), loan.flag)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -153,12 +177,6 @@ class Arena:
 def holds_any() -> bool:
     """Whether this process holds a slot of any arena."""
     return any(arena.is_held() for arena in list(_arenas.values()))
-
-
-def _let_go(arena: Arena, flag: int, forks_before: int) -> None:
-    # A forked child has the same finalizers, but the slots are its parent's.
-    if os.getpid() == arena._owner:
-        forks.when_unseen(forks_before, weakref.WeakMethod(arena.free), flag)
 
 
 def _address_space_left() -> int | None:
