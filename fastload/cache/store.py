@@ -14,7 +14,6 @@ writing to a mapping of a full tmpfs would kill the process (SIGBUS).
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import threading
 import weakref
@@ -54,6 +53,9 @@ from fastload.cache.layout import (
 from fastload.cache.limits import Limits, tmpfs_room
 
 Bytes = NDArray[np.uint8]
+
+# The parts of an index entry that a check looks at.
+_CHECKED = ("crc", "offset", "size", "tail_offset", "tail_size")
 
 # Memory is taken in such steps: 16 MiB are made in 4 ms, and the readings of memory that come first take 0.2.
 _STEP_BYTES = 16 << 20
@@ -97,8 +99,7 @@ class Store:
         self._writable = everything[self.layout.area_offset :]
         self._area = self._writable[:]
         self._area.flags.writeable = False
-        # What this process, or one that it was forked from or forked, has checked: a byte a record.
-        self._seen = np.frombuffer(mmap.mmap(-1, max(1, self.count)), np.uint8)
+        self._forget_checks()
         self._lock_file = -1
         self._lock = threading.Lock()
         _stores.add(self)
@@ -115,15 +116,15 @@ class Store:
         seen = self._seen[positions]
         wanted = is_ready if is_checked_always else is_ready & (seen == 0)
         if wanted.any():
-            for place in np.flatnonzero(wanted).tolist():
-                is_ready[place] = self._is_whole(int(positions[place]))
+            places = np.flatnonzero(wanted)
+            is_ready[places] = self._are_whole(positions[places])
         return is_ready
 
     def has(self, index: int) -> bool:
         """Whether one record can be had from here: see `found`."""
         if self._states[index] != READY:
             return False
-        return self._seen[index] == 1 or self._is_whole(index)
+        return bool(self._seen[index] == 1 or self._are_whole(np.array([index]))[0])
 
     def data(self, index: int) -> Bytes:
         """The image of a record that was found, read-only."""
@@ -226,20 +227,27 @@ class Store:
         """The records that nobody has begun to keep."""
         return np.flatnonzero(self._states == EMPTY)
 
-    def _is_whole(self, index: int) -> bool:
-        """Checks a record that is ready; one that is not whole is never used again, by no process."""
-        _, _, _, crc, offset, tail_offset, size, tail_size = UNPACK(self._memory, HEADER_BYTES + 32 * index)
-        area = self._area
-        if max(offset + size, tail_offset + tail_size) <= len(area):
-            parts = area[offset : offset + size], self._fixed[index].tobytes(), area[tail_offset:][:tail_size]
-            found = 0
-            for part in parts:
-                found = extend(found, part)
-            if found == crc:
-                self._seen[index] = 1
-                return True
-        self._states[index] = BAD
-        return False
+    def _are_whole(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Checks records that are ready; what is not whole is never used again, by no process."""
+        area, end, width = self._area, len(self._area), self.layout.fixed_bytes
+        # Taken out for all of them at once: of a small record's check that is the longer part.
+        fixed = self._fixed[positions].tobytes()
+        columns = (self._index[name][positions].tolist() for name in _CHECKED)
+        is_whole = np.zeros(len(positions), np.bool_)
+        for place, (crc, offset, size, tail, tail_size) in enumerate(zip(*columns, strict=True)):
+            if max(offset + size, tail + tail_size) <= end:
+                found = extend(0, area[offset : offset + size])
+                found = extend(found, fixed[place * width : (place + 1) * width])
+                if tail_size:
+                    found = extend(found, area[tail : tail + tail_size])
+                is_whole[place] = found == crc
+        self._seen[positions[is_whole]] = 1
+        self._states[positions[~is_whole]] = BAD
+        return is_whole
+
+    def _forget_checks(self) -> None:
+        # What this process has checked: a byte a record, and no memory for those that it never reads.
+        self._seen = np.zeros(self.count, np.uint8)
 
     def _close_for(self, reason: int) -> None:
         self._header[CLOSED] = reason
@@ -316,7 +324,8 @@ class Store:
                 lock(self._lock_file, "LOCK_UN")
 
     def _after_fork(self) -> None:
-        """In a forked child: the lock may have been held by a thread that it does not have."""
+        """In a forked child: it has checked nothing, and lacks the thread that may have held the lock."""
+        self._forget_checks()
         self._lock = threading.Lock()
         if self._lock_file >= 0:
             os.close(self._lock_file)

@@ -5,7 +5,9 @@ import signal
 import sys
 import threading
 
+import numpy as np
 import pytest
+import torch
 
 import fastload
 from fastload import FolderDataset
@@ -233,6 +235,35 @@ class TestWriters:
             assert store.has(index)
             data = bytes(store.data(index))
             assert data == data[:1] * (index + 1)
+
+
+class TestChecks:
+    def test_a_forked_process_checks_what_its_parent_has_checked(self, place):
+        store = _opened(place)
+        for index in (3, 4):
+            assert store.put(index, b"y" * 100, b"", b"tail")
+        assert store.found(np.array([3, 4])).all()
+        store._writable[store._index["offset"][3]] ^= 1
+        assert store.has(3)  # which it has checked
+        child = os.fork()
+        if not child:
+            os._exit(
+                int(store.has(3)) + 2 * int(store.found(np.array([4, 3, 4])).tolist() != [True, False, True])
+            )
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not store.has(3)  # nobody uses it again
+        assert store.has(4)
+
+    @pytest.mark.parametrize("form", ["encoded", "decoded"])
+    def test_forked_workers_read_anew_what_has_been_damaged_since(self, folder, cache, form):
+        dataset = FolderDataset(folder, cache=cache("ram", form))
+        expected = [image for image, _ in dataset]
+        list(dataset)
+        store = dataset._kept.store
+        for index in (5, 6):
+            store._writable[int(store._index["offset"][index]) + 50] ^= 255
+        loader = fastload.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+        assert all(torch.equal(image, ours) for image, (ours, _) in zip(expected, loader, strict=True))
 
 
 class TestFolder:
