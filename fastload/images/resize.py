@@ -67,8 +67,8 @@ class Resampling:
     Attributes:
         filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
         antialias: Whether every source pixel counts when shrinking; of bilinear and bicubic only. With it
-            results are PIL's within a level or two, by PyTorch's kernels; without, OpenCV's, which are faster
-            and leave source pixels out.
+            results are torchvision's, by PyTorch's kernels; without, source pixels are left out, and bilinear
+            is OpenCV's, which is faster.
 
     Raises:
         OptionError: There is no such filter.
@@ -78,17 +78,13 @@ class Resampling:
     antialias: bool = True
 
     def __post_init__(self) -> None:
-        if self.filter not in _OPENCV:
-            raise OptionError(f"interpolation must be one of {', '.join(_OPENCV)}, got {self.filter!r}")
+        if self.filter not in _FILTERS:
+            raise OptionError(f"interpolation must be one of {', '.join(_FILTERS)}, got {self.filter!r}")
 
 
-_OPENCV = {
-    "bilinear": cv2.INTER_LINEAR,
-    "bicubic": cv2.INTER_CUBIC,
-    "area": cv2.INTER_AREA,
-    "nearest": cv2.INTER_NEAREST,
-    "nearest-exact": cv2.INTER_NEAREST_EXACT,
-}
+_TRANSPOSED_CHANNELS = 4  # what OpenCV transposes of any type
+
+_FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
 _ANTIALIASED = Resampling()
 
@@ -118,34 +114,53 @@ def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling =
     """
     if image.shape == out.shape:
         np.copyto(out, image)
-    elif resampling.antialias and resampling.filter in _KERNELS:
-        # The kernel would copy what is not contiguous as well, and slower.
-        _KERNELS[resampling.filter](np.require(image, requirements=("C", "W")), out)
+    elif resampling.filter.startswith("nearest"):
+        _take_nearest(image, out, 0.5 if resampling.filter == "nearest-exact" else 0.0)
+    elif resampling.filter == "bicubic" or (resampling.filter == "bilinear" and resampling.antialias):
+        _resize_by_torch(image, out, resampling)
     else:
-        size, interpolation = out.shape[1::-1], _OPENCV[resampling.filter]
+        size = out.shape[1::-1]
+        interpolation = cv2.INTER_AREA if resampling.filter == "area" else cv2.INTER_LINEAR
         if out.shape[2] == 1:
             out[:, :, 0] = cv2.resize(image, size, interpolation=interpolation)
         else:
             cv2.resize(image, size, dst=out, interpolation=interpolation)
 
 
-def _resize_bilinear(image: NDArray[Any], out: NDArray[Any]) -> None:
+def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None:
+    """Takes the rows and columns that PyTorch takes; `middle` is where in a pixel its place is measured.
+
+    OpenCV's resize takes others where two are equally near.
+    """
+    rows, columns = (_nearest(*sides, middle) for sides in zip(image.shape[:2], out.shape[:2], strict=True))
+    taken = image.take(rows, axis=0)
+    if image.shape[2] > _TRANSPOSED_CHANNELS:
+        np.take(taken, columns, axis=1, out=out)
+        return
+    # Columns are taken as rows, ten times as fast: 40 us for 224x224, OpenCV's resize takes 50.
+    turned = cv2.transpose(taken).take(columns, axis=0)
+    cv2.transpose(turned, dst=out[:, :, 0] if out.shape[2] == 1 else out)
+
+
+def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:
+    """Which rows or columns of an image are taken; in PyTorch's single precision."""
+    places = (np.arange(new_side, dtype=np.float32) + np.float32(middle)) * np.float32(side / new_side)
+    nearest: NDArray[np.int64] = np.minimum(places.astype(np.int64), side - 1)
+    return nearest
+
+
+def _resize_by_torch(image: NDArray[Any], out: NDArray[Any], resampling: Resampling) -> None:
     import torch
 
-    torch.ops.aten._upsample_bilinear2d_aa.out(
-        _channels_last(image), out.shape[:2], False, None, None, out=_channels_last(out)
-    )
-
-
-def _resize_bicubic(image: NDArray[Any], out: NDArray[Any]) -> None:
-    import torch
-
-    torch.ops.aten._upsample_bicubic2d_aa.out(
-        _channels_last(image), out.shape[:2], False, None, None, out=_channels_last(out)
-    )
-
-
-_KERNELS = {"bilinear": _resize_bilinear, "bicubic": _resize_bicubic}
+    aten = torch.ops.aten
+    kernel: Any
+    if resampling.filter == "bilinear":
+        kernel = aten._upsample_bilinear2d_aa
+    else:
+        kernel = aten._upsample_bicubic2d_aa if resampling.antialias else aten.upsample_bicubic2d
+    # The kernel would copy what is not contiguous as well, and slower.
+    source = _channels_last(np.require(image, requirements=("C", "W")))
+    kernel.out(source, out.shape[:2], False, None, None, out=_channels_last(out))
 
 
 def _channels_last(pixels: NDArray[Any]) -> torch.Tensor:

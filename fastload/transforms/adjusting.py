@@ -21,12 +21,9 @@ _Table = NDArray[np.uint8]  # what each level becomes: (256,), or (1, 256, chann
 
 _LEVELS = np.arange(256, dtype=np.float32)
 
-# torchvision's weights, which add up to 0.9999, and what makes OpenCV's rounding its rounding down. At -0.5
-# every pixel of a picture without colours would be a level off.
-_GREY = np.array([[0.2989, 0.587, 0.114, -0.51]] * 3, np.float32)
-
-# The same for products, of which whole numbers are to stay what they are.
-_DOWN = -0.499
+# torchvision's weights, which add up to 0.9999, so that a grey is a whole number of ten-thousandths. A third
+# of one more keeps whole numbers, of which single precision takes less, from being rounded down to the next.
+_GREY = np.array([[0.2989, 0.587, 0.114, 3e-5]], np.float32)
 
 # torchvision's kernel for what is not sharp: 5 in the middle and 1 around it.
 _SOFT = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
@@ -49,7 +46,14 @@ def require_channels(pixels: Pixels) -> None:
 def grey(image: Pixels) -> Pixels:
     """Levels of grey, in as many channels."""
     image = contiguous(image)
-    return image if image.shape[2] == 1 else cv2.transform(image, _GREY)
+    return image if image.shape[2] == 1 else cv2.merge((grey_plane(image),) * 3)
+
+
+def grey_plane(image: Pixels) -> Pixels:
+    """Levels of grey of an image of 3 channels, contiguous: (height, width)."""
+    # OpenCV has weights of 10 bits for bytes, and of 24 for floats.
+    greys: Pixels = cv2.transform(image.astype(np.float32), _GREY).astype(np.uint8)
+    return greys
 
 
 def brightness(image: Pixels, factor: float) -> Pixels:
@@ -60,8 +64,11 @@ def brightness(image: Pixels, factor: float) -> Pixels:
 def contrast(image: Pixels, factor: float) -> Pixels:
     """Moves pixels away from the mean grey, by a factor of at least 0."""
     image = contiguous(image)
-    mean = cv2.mean(grey(image))[0]
-    return _looked_up(image, _truncated(_LEVELS * np.float32(factor) + np.float32(mean * (1 - factor))))
+    greys = image if image.shape[2] == 1 else grey_plane(image)
+    mean = np.float32(cv2.mean(greys)[0])
+    # As torch does it: a product in single precision, to which another is added with a single rounding.
+    products = (_LEVELS * np.float32(factor)).astype(np.float64)
+    return _looked_up(image, _truncated(products + float(mean) * float(np.float32(1 - factor))))
 
 
 def saturation(image: Pixels, factor: float) -> Pixels:
@@ -70,7 +77,7 @@ def saturation(image: Pixels, factor: float) -> Pixels:
         return image
     image = contiguous(image)
     greys = grey(image)
-    return cv2.addWeighted(image, factor, greys, 1 - factor, _DOWN, dst=greys)
+    return cv2.addWeighted(image, factor, greys, 1 - factor, _down(factor), dst=greys)
 
 
 def hue(image: Pixels, turn: float) -> Pixels:
@@ -82,7 +89,7 @@ def hue(image: Pixels, turn: float) -> Pixels:
     pixels[:, :, 0] += np.float32(turn % 1 * _DEGREES)
     cv2.cvtColor(pixels, cv2.COLOR_HSV2RGB, dst=pixels)
     # torchvision multiplies 0...1 by 255.999 and rounds down.
-    return cv2.convertScaleAbs(pixels, alpha=255.999 / 255, beta=_DOWN)
+    return cv2.convertScaleAbs(pixels, alpha=255.999 / 255, beta=_down(1))
 
 
 def sharpness(image: Pixels, factor: float) -> Pixels:
@@ -92,7 +99,7 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
         return image
     image = contiguous(image)
     soft = cv2.filter2D(image, -1, _SOFT)
-    sharp = with_channels(cv2.addWeighted(image, factor, soft, 1 - factor, _DOWN, dst=soft), channels)
+    sharp = with_channels(cv2.addWeighted(image, factor, soft, 1 - factor, _down(factor), dst=soft), channels)
     for edge in (0, -1):
         sharp[edge] = image[edge]
         sharp[:, edge] = image[:, edge]
@@ -132,6 +139,15 @@ def equalize(image: Pixels) -> Pixels:
     return _looked_up(image, tables[None])
 
 
+def _down(factor: float) -> float:
+    """What makes OpenCV's rounding torchvision's rounding down, of products by a factor and by 1 minus it.
+
+    Whole numbers, which such products often are, would come out a level less at -0.5: between two numbers
+    below 256, single precision has 1.5e-5.
+    """
+    return 4e-5 * max(1.0, factor) - 0.5
+
+
 def _equalizing(counts: NDArray[np.int64]) -> _Table:
     """The table that equalizes a channel, by PIL's integers; `counts` is how often each level occurs."""
     step = (counts.sum() - counts[np.flatnonzero(counts)[-1]]) // 255
@@ -142,8 +158,9 @@ def _equalizing(counts: NDArray[np.int64]) -> _Table:
     return table
 
 
-def _truncated(levels: NDArray[np.float32]) -> _Table:
-    table: _Table = np.minimum(np.maximum(levels, 0), 255).astype(np.uint8)
+def _truncated(levels: NDArray[np.floating]) -> _Table:
+    singles = levels.astype(np.float32)
+    table: _Table = np.minimum(np.maximum(singles, 0), 255).astype(np.uint8)
     return table
 
 

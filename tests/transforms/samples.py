@@ -14,8 +14,32 @@ SIZES = [(64, 48), (33, 75), (90, 7), (5, 81), (2, 3), (1, 9), (1, 1)]
 
 
 def picture(size: tuple[int, int], kind: str = "photo", seed: int = 0) -> np.ndarray:
-    """A picture: a `photo`, `noise`, `grey` in three channels, `flat`, or `one` channel of a photo."""
+    """A picture.
+
+    Args:
+        size: (height, width).
+        kind: A `photo`, `noise`, `grey` in three channels, `flat`, `one` channel of a photo; or of `WORST`.
+        seed: Of what is random.
+    """
     rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[: size[0], : size[1]]
+    if kind == "checkerboard":
+        return np.repeat(((rows + columns) % 2 * 255).astype(np.uint8)[:, :, None], 3, axis=2)
+    if kind == "stripes":
+        return np.repeat((columns % 2 * 255).astype(np.uint8)[:, :, None], 3, axis=2)
+    if kind == "ramp":
+        ramps = columns * 255 // size[1], rows * 255 // size[0], (rows + columns) * 4 - 50
+        return np.clip(np.stack(ramps, axis=2), 0, 255).astype(np.uint8)
+    if kind == "black and white":
+        return (rng.integers(0, 2, (*size, 3)) * 255).astype(np.uint8)
+    if kind == "grey noise":
+        return np.repeat(rng.integers(0, 256, (*size, 1), np.uint8), 3, axis=2)
+    if kind == "dark":
+        return rng.integers(0, 16, (*size, 3), np.uint8)
+    if kind == "one colour":
+        return np.full((*size, 3), rng.integers(0, 256, 3), np.uint8)
+    if kind == "one grey":
+        return np.full((*size, 3), rng.integers(0, 256), np.uint8)
     if kind == "noise":
         return rng.integers(0, 256, (*size, 3), np.uint8)
     if kind == "flat":
@@ -27,6 +51,18 @@ def picture(size: tuple[int, int], kind: str = "photo", seed: int = 0) -> np.nda
 
 
 KINDS = ["photo", "noise", "grey", "flat", "one"]
+
+# What roundings and overshooting are worst for.
+WORST = [
+    "checkerboard",
+    "stripes",
+    "ramp",
+    "black and white",
+    "grey noise",
+    "dark",
+    "one colour",
+    "one grey",
+]
 
 
 def to_tensor(pixels: np.ndarray) -> torch.Tensor:

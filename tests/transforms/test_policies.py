@@ -70,8 +70,9 @@ def test_changes_and_strengths_are_drawn_as_torchvisions(make, options):
         assert abs(len(ours) - 2857) < 260
         assert abs(len(wanted) - 429) < 100
         if name not in ("Identity", "AutoContrast", "Equalize"):
-            ours = np.rint(ours) if name == "Posterize" else ours
-            assert_same_distribution(np.round(ours, 3), np.round(wanted, 3))
+            # To the bit: whether an image is shifted by 31 pixels or by 32 depends on the last one.
+            assert set(wanted) <= set(ours)
+            assert_same_distribution(ours, wanted)
 
 
 @pytest.mark.parametrize(("make", "options"), POLICIES.values(), ids=POLICIES)
@@ -86,8 +87,7 @@ def test_changed_pixels_are_torchvisions(make, options, interpolation, fill):
     rows = drawn(ours, size, 500)
     for number, name in NUMBERS.items():
         for row in rows[rows[:, 0] == number][:6].tolist():
-            strength = np.rint(row[1]) if name == "Posterize" else row[1]
-            expected = theirs._apply_image_or_video_transform(to_tensor(pixels), name, strength, mode, fills)
+            expected = theirs._apply_image_or_video_transform(to_tensor(pixels), name, row[1], mode, fills)
             tolerance = CHANGES[name].replace("nearest", interpolation)
             assert_close(ours.apply(pixels, row), to_array(expected), tolerance, spare=3)
 
