@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessError",
     "Cache",
     "DamageError",
     "DataLoader",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AccessError": "errors",
     "Cache": "cache.options",
     "DamageError": "errors",
     "DataLoader": "loader",
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from fastload.dataset.folder import FolderDataset
     from fastload.dataset.packed import PackedDataset
     from fastload.errors import (
+        AccessError,
         DamageError,
         DecodeError,
         DestinationError,

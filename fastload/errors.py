@@ -7,6 +7,7 @@
     ├── DestinationError   (FileExistsError)    the place to write to is taken or unsafe to replace
     ├── FormatError        (ValueError)         not a packed dataset, or one this release cannot read
     ├── DamageError        (OSError)            stored bytes differ from what their checksum says
+    ├── AccessError        (OSError)            a stored file that may not, or cannot now, be opened
     ├── DecodeError        (ValueError)         bytes that are no readable image
     ├── RecordIndexError   (IndexError)         an index outside the dataset
     └── ToolMissingError   (OSError)            an external program is not installed
@@ -50,7 +51,11 @@ class FormatError(FastloadError, ValueError):
 
 
 class DamageError(FastloadError, OSError):
-    """Stored bytes differ from what their checksum says."""
+    """Stored bytes differ from what their checksum says, or are not those of this dataset."""
+
+
+class AccessError(FastloadError, OSError):
+    """A file of a packed dataset cannot be opened by this process: permissions, too many open files."""
 
 
 class DecodeError(FastloadError, ValueError):

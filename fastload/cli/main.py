@@ -26,7 +26,7 @@ exit codes:
   130  interrupted (Ctrl-C); the same command resumes a packing
 """
 
-_STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError)
+_STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, errors.AccessError)
 _COMMANDS = {
     "pack": pack,
     "info": info,

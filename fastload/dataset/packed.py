@@ -25,6 +25,7 @@ from fastload.images.encodings import encoding_named
 from fastload.pictures import RecordPictures
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
+from fastload.transforms.draws import current_seed
 
 # How many shapes tell how large the pixels of all are, and how much more is set aside: memory that is not
 # written to is not taken.
@@ -175,6 +176,8 @@ class PackedDataset(ImageDataset):
         return samples
 
     def _stored_pictures(self, positions: NDArray[np.int64]) -> RecordPictures:
+        if (seed := current_seed()) is not None:
+            self._records.begin_epoch(seed)
         return RecordPictures(self._stored, self._encoding, positions, self.reducing_gap)
 
     @property

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.packing.payload import Stretch
 from fastload.packing.piece import Failure, Piece
-from fastload.shards.checksum import array_crc32c, file_crc32c
+from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry
 from fastload.shards.schema import CRC32C, Column, Field, record_columns
@@ -86,6 +86,8 @@ class Assembler:
         writer: Writes the container.
         shard_bytes: How much a shard holds before the next one begins.
         first_number: The number of the first shard to make.
+        dataset: What the shards are of: another one for every dataset in which equal bytes mean something
+            else. It goes into their identities.
         token: Makes the names of drafts this run's own: a worker of a packing that was killed may
             live a moment longer than it, and must not write into our files.
     """
@@ -98,6 +100,7 @@ class Assembler:
         writer: type[ShardWriter],
         shard_bytes: int,
         first_number: int,
+        dataset: bytes,
         token: str,
     ) -> None:
         self._folder = folder
@@ -108,6 +111,7 @@ class Assembler:
         self._writer = writer
         self._shard_bytes = shard_bytes
         self.next_number = first_number
+        self._dataset = dataset
         self._token = token
         self._open: list[_OpenShard] = []
         self._failures: list[Failure] = []
@@ -183,7 +187,9 @@ class Assembler:
         path = self._folder / f"shard-{shard.number:05d}{self._writer.suffix}"
         os.replace(draft, path)
         return FinishedShard(
-            ShardEntry(path.name, shard.records, size, crc32c, self._column_crcs(content)),
+            ShardEntry(
+                path.name, shard.records, size, crc32c, self._column_crcs(content), content.identity.hex()
+            ),
             shard.next_index,
             _common_shape(content.fixed[f"{self._image.name}/shape"]),
             tuple(self.take_failures(shard.next_index)),
@@ -191,7 +197,8 @@ class Assembler:
 
     def _column_crcs(self, content: ShardContent) -> dict[str, str]:
         names = [field.name for field in self._fields if field.kind in ("scalar", "vector")]
-        return {name: array_crc32c(content.fixed[name]) for name in names}
+        bound = binding(content.identity)
+        return {name: array_crc32c(content.fixed[name], bound) for name in names}
 
     def take_failures(self, before: int) -> list[Failure]:
         """Hands over what failed among the source's records below `before`."""
@@ -208,13 +215,14 @@ class Assembler:
                 fixed[column.name] = rows.reshape(shard.records, *column.shape)
             elif column.name != self._image.name:
                 ragged[column.name] = _joined_ragged(column, shard.parts)
-        crcs = [part.piece.crcs[4 * part.first : 4 * part.last] for part in shard.parts]
-        fixed[CRC32C.name] = np.frombuffer(b"".join(crcs), "<u4")
+        crcs = b"".join(part.piece.crcs[4 * part.first : 4 * part.last] for part in shard.parts)
         sizes = np.concatenate([part.piece.sizes[part.first : part.last] for part in shard.parts])
+        identity = shard_identity([self._dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
+        fixed[CRC32C.name] = masked(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed[f"{self._image.name}/shape"])
         is_array = self._image.encoding == "raw" and shape is not None
         payload = Payload(self._image.name, shard.path, _offsets(sizes), shape if is_array else None)
-        return ShardContent(shard.records, fixed, ragged, payload)
+        return ShardContent(shard.records, identity, fixed, ragged, payload)
 
 
 def _joined(column: Column, parts: Sequence[_Part]) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
@@ -226,6 +227,14 @@ class _Job:
             "shard_bytes": self._options.shard_bytes,
         }
 
+    def _meaning(self, split: str, source: Source, fields: Sequence[Field]) -> bytes:
+        """What the bytes of a split's shards mean.
+
+        Not when and where they were packed: the same source gives the same bytes.
+        """
+        kinds = [field.to_json() for field in fields]
+        return json.dumps([split, kinds, list(source.classes)]).encode()
+
     def _folder(self, split: str) -> Path:
         return self._staging.dataset / f"{split}.fl" if split else self._staging.dataset
 
@@ -244,6 +253,7 @@ class _Job:
             writer_for(self._options.format),
             self._options.shard_bytes,
             len(finished),
+            self._meaning(split, source, fields),
             self._token,
         )
         if begin < len(source):

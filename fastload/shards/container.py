@@ -7,9 +7,10 @@ A shard is read by column and row; the bytes handed out are never copied more th
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -17,11 +18,16 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import OptionError
+from fastload.errors import AccessError, DamageError, OptionError
+from fastload.shards.entries import ShardEntry
+from fastload.shards.files import Stamp, require_shard, unreadable
 from fastload.shards.schema import Column
 from fastload.storage import free_bytes
 
 Bytes = NDArray[np.uint8]
+
+# Where a shard says its identity: a name that no field can have.
+IDENTITY_NAME = "shard-identity"
 
 # A disk on which a write has just failed is taken to be full with less than this left.
 _FULL_BYTES = 1 << 20
@@ -64,12 +70,14 @@ class ShardContent:
 
     Attributes:
         count: The number of records.
+        identity: What tells the shard from every other.
         fixed: Arrays of shape (count, *row shape), by column name.
         ragged: Ragged columns by name, the payload's left out.
         payload: The column that lies in a file already.
     """
 
     count: int
+    identity: bytes
     fixed: dict[str, NDArray[Any]]
     ragged: dict[str, Ragged]
     payload: Payload
@@ -90,9 +98,18 @@ class ShardWriter(Protocol):
 
 
 class ShardReader(Protocol):
-    """Reads one shard; the file is closed with the reader and the last array that it handed out."""
+    """Reads one shard; the file is closed with the reader and the last array that it handed out.
+
+    Attributes:
+        count: The number of its records.
+        stamp: Which file was opened.
+    """
 
     count: int
+    stamp: Stamp
+
+    def identity(self) -> bytes:
+        """The identity that the file holds now: another one where it was written over while it is open."""
 
     def row(self, column: str, index: int) -> bytes | Bytes:
         """The stored bytes of one record in one column, read-only."""
@@ -120,6 +137,47 @@ class ShardReader(Protocol):
         """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
 
 
+@contextlib.contextmanager
+def opening(path: Path, entry: ShardEntry, kind: str) -> Iterator[Stamp]:
+    """Has whatever goes wrong in the block, which opens a shard, be an error that says what and where.
+
+    Args:
+        path: The shard.
+        entry: What the manifest says of it.
+        kind: Of the container, for messages.
+
+    Raises:
+        AccessError: This process may not read the file, or has too many files open.
+        DamageError: It is not what the manifest lists.
+    """
+    stamp = require_shard(path, entry.size_bytes)
+    try:
+        yield stamp
+    except (AccessError, DamageError):
+        raise
+    except Exception as error:  # of a made-up file, libraries raise anything
+        if isinstance(error, OSError) and error.errno:
+            refusal = unreadable(path, error)
+            if isinstance(refusal, AccessError):
+                raise refusal from error
+        raise DamageError(
+            f"{path}: cannot be opened as {kind} shard ({error}): restore the file from a copy, or pack again"
+        ) from error
+
+
+def require_identity(path: Path, found: bytes, entry: ShardEntry) -> None:
+    """Refuses a shard that is not the one listed.
+
+    Raises:
+        DamageError: It is another one.
+    """
+    if found.hex() != entry.identity:
+        raise DamageError(
+            f"{path}: its identity must be {entry.identity}, it is {found.hex() or 'none'}: the dataset was "
+            "replaced since it was opened, or files of several were mixed: open it anew, or restore the file"
+        )
+
+
 def write_error(path: Path, error: Exception) -> OSError:
     """What a library's error in writing means: not always do HDF5 and LMDB say that the disk is full."""
     number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
@@ -143,16 +201,23 @@ def writer_for(container: str) -> type[ShardWriter]:
     raise OptionError(f"format must be hdf5 or lmdb, got {container!r}")
 
 
-def open_shard(container: str, path: Path, columns: Sequence[Column], count: int) -> ShardReader:
+def open_shard(container: str, path: Path, columns: Sequence[Column], entry: ShardEntry) -> ShardReader:
     """Opens one shard of a container named `hdf5` or `lmdb`.
 
+    Args:
+        container: Its name.
+        path: The shard.
+        columns: The columns that it must hold.
+        entry: What the manifest says of it.
+
     Raises:
-        DamageError: The file is missing, is no such container or lacks a column.
+        AccessError: This process may not read the file, or has too many files open.
+        DamageError: The file is missing, is no such container, lacks a column or is another shard.
     """
     if container == "hdf5":
         from fastload.shards.hdf5 import Hdf5Reader
 
-        return Hdf5Reader(path, columns, count)
+        return Hdf5Reader(path, columns, entry)
     from fastload.shards.lmdb import LmdbReader
 
-    return LmdbReader(path, columns, count)
+    return LmdbReader(path, columns, entry)

@@ -20,8 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload import signals
-from fastload.errors import DamageError
-from fastload.shards.container import Bytes, Payload, ShardContent
+from fastload.shards.checksum import IDENTITY_BYTES
+from fastload.shards.container import (
+    IDENTITY_NAME,
+    Bytes,
+    Payload,
+    ShardContent,
+    opening,
+    require_identity,
+)
+from fastload.shards.entries import ShardEntry
 from fastload.shards.readahead import fetch_ahead, is_resident
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.sparse import SparseFile
@@ -66,6 +74,7 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[Sparse
     with signals.waiting(), _create(structure) as file:
         payload = content.payload
         begin = _reserve(file, payload)
+        _add(file, IDENTITY_NAME, np.frombuffer(content.identity, np.uint8))
         _add(file, f"{payload.column}/offsets", payload.offsets)
         for column in columns:
             if not column.ragged:
@@ -140,44 +149,45 @@ class Hdf5Reader:
     Args:
         path: The shard.
         columns: The columns that it must hold.
-        count: The number of records that it must hold.
+        entry: What the manifest says of it.
 
     Raises:
-        DamageError: The file is missing, is no HDF5 file, or lacks a column.
+        AccessError: This process may not read the file, or has too many files open.
+        DamageError: The file is missing, is no HDF5 file, lacks a column or is another shard.
     """
 
-    def __init__(self, path: Path, columns: Sequence[Column], count: int) -> None:
-        self.count = count
+    def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
+        self.count = entry.records
         self._fixed: dict[str, NDArray[Any]] = {}
         self._fixed_bytes: dict[str, Bytes] = {}
         self._ragged: dict[str, tuple[Bytes, memoryview, int]] = {}
-        self._checksummed: list[tuple[Bytes, memoryview | None, int]] = []
-        try:
-            with h5py.File(path, "r", locking=False) as file:
-                mapping = _map(path)
-                for column in columns:
-                    self._add(file, mapping, column)
-            self._checksummed = [self._parts(column.name) for column in columns if column != CRC32C]
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
-            raise DamageError(
-                f"{path}: cannot be opened as an HDF5 shard ({error}): "
-                "restore the file from a copy, or pack again"
-            ) from error
+        with opening(path, entry, "an HDF5") as self.stamp, h5py.File(path, "r", locking=False) as file:
+            mapping = _map(path)
+            identity = _mapped(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
+            _require_shape(IDENTITY_NAME, identity, (IDENTITY_BYTES,))
+            self._identity = identity.data
+            require_identity(path, self.identity(), entry)
+            for column in columns:
+                self._add(file, mapping, column)
+        self._checksummed = [self._parts(column.name) for column in columns if column != CRC32C]
+
+    def identity(self) -> bytes:
+        """The identity that the file holds now."""
+        return bytes(self._identity)
 
     def _add(self, file: h5py.File, mapping: mmap.mmap, column: Column) -> None:
         if not column.ragged:
             array = _mapped(file, mapping, column.name, column.numpy_dtype)
-            if array.shape != (self.count, *column.shape):
-                raise DamageError(
-                    f"dataset {column.name} must be {(self.count, *column.shape)}, it is {array.shape}"
-                )
+            _require_shape(column.name, array, (self.count, *column.shape))
             self._fixed[column.name] = array
             self._fixed_bytes[column.name] = array.reshape(-1).view(np.uint8).reshape(self.count, -1)
             return
         data = _mapped(file, mapping, f"{column.name}/data", column.numpy_dtype)
         offsets = _mapped(file, mapping, f"{column.name}/offsets", np.dtype("<u8"))
-        if offsets.shape != (self.count + 1,):
-            raise DamageError(f"dataset {column.name}/offsets must hold {self.count + 1} values")
+        _require_shape(f"{column.name}/offsets", offsets, (self.count + 1,))
+        is_pixels = column.dtype == "uint8" and data.ndim == 4 and len(data) == self.count
+        if not is_pixels:
+            _require_shape(f"{column.name}/data", data, (len(data), *column.shape))
         # A memoryview yields plain integers twice as fast as an array yields NumPy's.
         self._ragged[column.name] = (
             data.reshape(-1).view(np.uint8),
@@ -224,10 +234,12 @@ class Hdf5Reader:
         """
         data, offsets, row_bytes = self._ragged[column]
         bounds = np.frombuffer(offsets, np.uint64)
-        size = int(bounds[1]) if self.count else 0
+        size = int(bounds[1])
+        last = int(indices.max(initial=0)) + 1
+        if last * size * row_bytes > data.size:
+            return None
         if (bounds[indices] != indices * size).any() or (bounds[indices + 1] != (indices + 1) * size).any():
             return None
-        last = int(indices.max(initial=0)) + 1
         return data[: last * size * row_bytes].reshape(last, size * row_bytes), indices
 
     def is_resident(self, column: str, index: int) -> bool:
@@ -249,13 +261,33 @@ def _map(path: Path) -> mmap.mmap:
 
 def _mapped(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The dataset as a read-only view of the mapped file."""
+    _require_own(file, name)
     dataset = file[name]
-    if dataset.dtype != dtype or dataset.chunks is not None:
-        raise DamageError(f"dataset {name} must be contiguous {dtype}, it is {dataset.dtype}")
+    if not isinstance(dataset, h5py.Dataset):
+        raise ValueError(f"{name} must be a dataset, it is a group or a type")
+    layout = dataset.id.get_create_plist()
+    is_contiguous = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_external_count()
+    if dataset.dtype != dtype or not is_contiguous:
+        raise ValueError(f"dataset {name} must be contiguous {dtype} in this file, it is {dataset.dtype}")
+    if dataset.shape is None:
+        raise ValueError(f"dataset {name} must have a shape, it is empty")
     if dataset.size == 0:
         return np.empty(dataset.shape, dtype)
     offset = dataset.id.get_offset()
     if offset is None:
-        raise DamageError(f"dataset {name} has no storage in the file")
+        raise ValueError(f"dataset {name} has no storage in the file")
     array: NDArray[Any] = np.frombuffer(mapping, dtype, dataset.size, offset).reshape(dataset.shape)
     return array
+
+
+def _require_own(file: h5py.File, name: str) -> None:
+    """Refuses links, which lead to other places or files: what they name would be opened."""
+    path = PurePosixPath(name)
+    for part in (*reversed(path.parents[:-1]), path):
+        if not isinstance(file.get(str(part), getlink=True), h5py.HardLink):
+            raise ValueError(f"{name} must lie in this file, {part} is a link")
+
+
+def _require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"dataset {name} must have the shape {shape}, it has {array.shape}")

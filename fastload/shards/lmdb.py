@@ -1,7 +1,8 @@
 """Shards as LMDB files: one file each, read without locks.
 
 The keys: a fixed column is one value under its name, its array of all records; a ragged column has a
-value for every record, under `NAME/00000042`; `records` holds the number of records in decimal.
+value for every record, under `NAME/00000042`; `records` holds the number of records in decimal, and
+`shard-identity` what tells the shard from every other.
 """
 
 from __future__ import annotations
@@ -19,11 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import Bytes, Ragged, ShardContent, write_error
+from fastload.shards.container import (
+    IDENTITY_NAME,
+    Bytes,
+    Ragged,
+    ShardContent,
+    opening,
+    require_identity,
+    write_error,
+)
+from fastload.shards.entries import ShardEntry
+from fastload.shards.files import Stamp
 from fastload.shards.readahead import fetch_ahead, is_resident
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"
+_IDENTITY_KEY = IDENTITY_NAME.encode()
 # Room for the tree itself: a leaf and branch entry for each value, a page of slack for each large one.
 _PAGE_BYTES = 4096
 _COMMIT_BYTES = 64 << 20
@@ -68,15 +80,16 @@ def _items(
 ) -> Iterator[tuple[bytes, Any]]:
     """Every key and value, in the order of the keys: LMDB appends sorted keys without searching."""
     whole = memoryview(payload)
-    names = {_COUNT_KEY: None} | {column.name.encode(): column for column in columns}
+    names = {_COUNT_KEY: None, _IDENTITY_KEY: None} | {column.name.encode(): column for column in columns}
     # A ragged column's keys are its name and "/", which sorts before any letter or digit in a longer
     # name but behind the name itself; "image/00000000" comes before "image/grid" as digits do.
     entries: list[tuple[bytes, Column | None]] = []
     for name, column in names.items():
         entries.append((name + b"/0" if column is not None and column.ragged else name, column))
-    for _, column in sorted(entries, key=lambda entry: entry[0]):
+    own = {_COUNT_KEY: b"%d" % content.count, _IDENTITY_KEY: content.identity}
+    for key, column in sorted(entries, key=lambda entry: entry[0]):
         if column is None:
-            yield _COUNT_KEY, b"%d" % content.count
+            yield key, own[key]
         elif not column.ragged:
             yield column.name.encode(), content.fixed[column.name].tobytes()
         elif column.name == content.payload.column:
@@ -115,11 +128,16 @@ class _Environment:
     """An open file and the one transaction that reads it; all readers of the file share it.
 
     LMDB forbids to open a file twice in one process, and two datasets of one path are common.
+
+    Attributes:
+        identity: The identity of the shard, where it lies in the file: looking there is safe whatever has
+            become of the tree.
     """
 
     def __init__(self, path: str) -> None:
         self._lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, create=False, readahead=False)
         self._transaction = self._lmdb.begin(buffers=True)
+        self.identity = self.get(_IDENTITY_KEY) or memoryview(b"")
 
     def get(self, key: bytes) -> memoryview | None:
         """The value of a key, None where there is none; valid while the environment is open."""
@@ -137,13 +155,12 @@ _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
 _opening = threading.Lock()
 
 
-def _environment(path: Path) -> _Environment:
-    status = path.stat()
-    identity = status.st_dev, status.st_ino
+def _environment(path: Path, stamp: Stamp) -> _Environment:
+    place = stamp.device, stamp.inode
     with _opening:
-        environment = _environments.get(identity)
+        environment = _environments.get(place)
         if environment is None:
-            environment = _environments[identity] = _Environment(str(path))
+            environment = _environments[place] = _Environment(str(path))
         return environment
 
 
@@ -156,16 +173,18 @@ class LmdbReader:
     Args:
         path: The shard.
         columns: The columns that it must hold.
-        count: The number of records that it must hold.
+        entry: What the manifest says of it.
 
     Raises:
-        DamageError: The file is missing, is no LMDB file, or lacks a column.
+        AccessError: This process may not read the file, or has too many files open.
+        DamageError: The file is missing, is no LMDB file, lacks a column or is another shard.
     """
 
-    def __init__(self, path: Path, columns: Sequence[Column], count: int) -> None:
-        self.count = count
+    def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
+        self.count = entry.records
         self._path = path
         self._columns = columns
+        self._entry = entry
         self._environment: _Environment | None = None
         self._fixed: dict[str, NDArray[Any]] = {}
         self._checksummed: list[tuple[Bytes | None, bytes]] = []
@@ -173,18 +192,15 @@ class LmdbReader:
         _readers.add(self)
 
     def _open(self) -> _Environment:
-        try:
-            environment = _environment(self._path)
+        with opening(self._path, self._entry, "an LMDB") as self.stamp:
+            environment = _environment(self._path, self.stamp)
+            # First of all: of a file that was written over while it is open here, the tree leads anywhere.
+            require_identity(self._path, bytes(environment.identity), self._entry)
             if bytes(environment.get(_COUNT_KEY) or b"") != b"%d" % self.count:
-                raise DamageError(f"key {_COUNT_KEY.decode()} must say {self.count}")
+                raise ValueError(f"key {_COUNT_KEY.decode()} must say {self.count}")
             for column in self._columns:
                 if not column.ragged:
                     self._fixed[column.name] = self._mapped(environment, column)
-        except (lmdb.Error, OSError, ValueError) as error:
-            raise DamageError(
-                f"{self._path}: cannot be opened as an LMDB shard ({error}): "
-                "restore the file from a copy, or pack again"
-            ) from error
         self._environment = environment
         self._checksummed = [
             (self._bytes_of(column), column.name.encode() + b"/")
@@ -193,6 +209,10 @@ class LmdbReader:
         ]
         return environment
 
+    def identity(self) -> bytes:
+        """The identity that the file holds now."""
+        return bytes((self._environment or self._open()).identity)
+
     def _bytes_of(self, column: Column) -> Bytes | None:
         fixed = self._fixed.get(column.name)
         return None if fixed is None else fixed.reshape(-1).view(np.uint8).reshape(self.count, -1)
@@ -200,7 +220,7 @@ class LmdbReader:
     def _mapped(self, environment: _Environment, column: Column) -> NDArray[Any]:
         value = environment.get(column.name.encode())
         if value is None or len(value) != self.count * column.row_bytes:
-            raise DamageError(f"key {column.name} must hold {self.count} rows")
+            raise ValueError(f"key {column.name} must hold {self.count} rows")
         rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype).reshape(self.count, *column.shape)
         return rows
 

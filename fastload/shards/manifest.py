@@ -6,6 +6,7 @@ digest replaced by zeros, so that a flipped bit anywhere in it is noticed when t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,44 +16,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import FormatError
-from fastload.shards.schema import IMAGE_ENCODINGS, Column, Field, record_columns
+from fastload.errors import AccessError, FormatError
+from fastload.shards.entries import MOST_RECORDS
+from fastload.shards.entries import ShardEntry as ShardEntry
+from fastload.shards.entries import Skipped as Skipped
+from fastload.shards.entries import is_shard_name as is_shard_name
+from fastload.shards.files import stamp_of, unreadable
+from fastload.shards.given import Given
+from fastload.shards.schema import Column, Field, record_columns
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 
-_CONTAINERS = ("hdf5", "lmdb")
-_SHARD_NAME = re.compile(r"shard-[0-9]{5,}\.(h5|lmdb)")
+# It is read whole. A million skipped files take 0.1 GB.
+_MOST_MANIFEST_BYTES = 1 << 30
+_MOST_SIDE = (1 << 32) - 1
+_CONTAINER = re.compile("hdf5|lmdb")
 _NO_DIGEST = "0" * 64
 _DIGEST_BEGIN = b'"sha256": "'
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEntry:
-    """One shard as the manifest lists it.
-
-    Attributes:
-        file: Its name in the dataset's folder.
-        records: The number of its records.
-        size_bytes: The size of the file.
-        crc32c: The CRC-32C of the whole file, eight hexadecimal digits.
-        columns: The CRC-32C of each scalar and vector field's whole column, so that all labels can be
-            had, and checked, without reading the images.
-    """
-
-    file: str
-    records: int
-    size_bytes: int
-    crc32c: str
-    columns: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A source file that could not be packed, and why."""
-
-    key: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,55 +112,90 @@ class Manifest:
             FormatError: It is no manifest, it was damaged, or a newer release wrote it.
         """
         content = _parse(data, where)
-        _check_version(content, where)
+        _check_version(content.value.get("version"), where)
         _check_digest(data, where)
         try:
-            shape = content["image_shape"]
-            manifest = cls(
-                container=content["container"],
-                fields=tuple(Field.from_json(entry) for entry in content["fields"]),
-                classes=tuple(content["classes"]),
-                shards=tuple(ShardEntry(**entry) for entry in content["shards"]),
-                made=content["made"],
-                image_shape=None if shape is None else (shape[0], shape[1], shape[2]),
-                skipped=tuple(Skipped(**entry) for entry in content["skipped"]),
-                kept=tuple(Skipped(**entry) for entry in content["kept"]),
-            )
-        except (KeyError, TypeError, IndexError) as error:
+            return _manifest_of(content)
+        except ValueError as error:
             raise FormatError(
-                f"{where}: {error!r} is missing or malformed, although the digest is right: "
+                f"{where}: {error}, although the digest is right: "
                 "the program that wrote it did not follow docs/format.md"
             ) from error
-        _check_sense(manifest, content["records"], where)
-        return manifest
+
+
+def _manifest_of(content: Given) -> Manifest:
+    """What a manifest says, every value of it checked: a right digest does not rule out that it was made up.
+
+    Raises:
+        ValueError: A value cannot be; says which.
+    """
+    container = content["container"].text(_CONTAINER)
+    fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
+    names = [field.name for field in fields]
+    if not fields or fields[0].kind != "image" or len(set(names)) < len(names):
+        raise ValueError(f"fields must begin with an image, and have names of their own, got {names}")
+    shape = content["image_shape"]
+    manifest = Manifest(
+        container=container,
+        fields=fields,
+        classes=tuple(name.text() for name in content["classes"].each()),
+        shards=tuple(ShardEntry.from_json(entry, container, fields) for entry in content["shards"].each()),
+        made=content["made"].mapping(),
+        image_shape=None if shape.value is None else _shape_of(shape),
+        skipped=tuple(map(Skipped.from_json, content["skipped"].each())),
+        kept=tuple(map(Skipped.from_json, content["kept"].each())),
+    )
+    for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
+        if len(set(unique)) < len(unique):
+            raise ValueError("shards must be different files, each with an identity of its own")
+    if content["records"].count() != manifest.records or manifest.records > MOST_RECORDS:
+        raise ValueError(
+            f"records must be as many as the shards have, {manifest.records}, got {content['records'].value}"
+        )
+    return manifest
+
+
+def _shape_of(given: Given) -> tuple[int, int, int]:
+    sides = [side.count(1, _MOST_SIDE) for side in given.each()]
+    if len(sides) != 3:
+        raise ValueError(f"image_shape must have three sides, got {len(sides)}")
+    return sides[0], sides[1], sides[2]
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     """Reads the manifest of the packed dataset in `folder`.
 
     Raises:
+        AccessError: This process may not read it, or has too many files open.
         FormatError: The folder holds no packed dataset, or one that cannot be read.
     """
     path = Path(folder) / MANIFEST_NAME
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FormatError(_explain_missing(Path(folder))) from error
+        data = _bytes_of(path)
+    except (OSError, ValueError) as error:
+        raise _no_dataset(Path(folder), error) from error
     return Manifest.from_bytes(data, str(path))
 
 
-def is_shard_name(name: str) -> bool:
-    """Whether a file of this name is one that packing makes."""
-    return _SHARD_NAME.fullmatch(name) is not None
+def _bytes_of(path: Path) -> bytes:
+    """All bytes of a manifest.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or far too large for a manifest.
+        ValueError: The path cannot be one.
+    """
+    size = stamp_of(path).size_bytes
+    if size > _MOST_MANIFEST_BYTES:
+        raise OSError(errno.EFBIG, f"{size} bytes are more than any manifest has", str(path))
+    return path.read_bytes()
 
 
 def is_packed(folder: str | os.PathLike[str]) -> bool:
     """Whether the folder holds a manifest of ours (which may be damaged)."""
     try:
-        with open(Path(folder) / MANIFEST_NAME, "rb") as file:
-            # Said twice, as the format and by what it was made: one flipped bit does not hide both.
-            return b'"fastload"' in file.read()
-    except OSError:
+        # Said twice, as the format and by what it was made: one flipped bit does not hide both.
+        return b'"fastload"' in _bytes_of(Path(folder) / MANIFEST_NAME)
+    except (OSError, ValueError):
         return False
 
 
@@ -207,6 +223,7 @@ def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
     """The packed dataset at a path, or those that lie directly in the folder there.
 
     Raises:
+        AccessError: This process may not look into the folder.
         FormatError: There is none.
     """
     folder = Path(path)
@@ -214,12 +231,25 @@ def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
         return [folder]
     splits = packed_splits(folder)
     if not splits:
+        try:
+            os.listdir(folder)
+        except (OSError, ValueError) as error:
+            raise _no_dataset(folder, error) from error
         raise FormatError(_explain_missing(folder))
     return splits
 
 
+def _no_dataset(folder: Path, error: OSError | ValueError) -> AccessError | FormatError:
+    """The error for a folder whose manifest cannot be read."""
+    if isinstance(error, OSError):
+        refusal = unreadable(Path(error.filename or folder), error)
+        if isinstance(refusal, AccessError):
+            return refusal
+    return FormatError(_explain_missing(folder))
+
+
 def _explain_missing(folder: Path) -> str:
-    if not folder.exists():
+    if not os.path.exists(folder):
         return f"{folder}: there is no such folder; 'fastload pack SOURCE {folder}' makes one"
     splits = packed_splits(folder)
     if splits:
@@ -231,22 +261,26 @@ def _explain_missing(folder: Path) -> str:
     )
 
 
-def _parse(data: bytes, where: str) -> dict[str, Any]:
+def _parse(data: bytes, where: str) -> Given:
     damaged = "the file was damaged after packing: restore it from a copy, or pack again"
     try:
-        content = json.loads(data)
+        content = Given.parsed(data)
     except ValueError as error:
         raise FormatError(f"{where}: is no valid JSON ({error}); {damaged}") from error
-    if not isinstance(content, dict) or content.get("format") != "fastload":
+    if not isinstance(content.value, dict) or content.value.get("format") != "fastload":
         raise FormatError(f'{where}: "format" must be "fastload"; {damaged}')
     return content
 
 
-def _check_version(content: Mapping[str, Any], where: str) -> None:
-    version = content.get("version")
-    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+def _check_version(version: Any, where: str) -> None:
+    if type(version) is int and 1 <= version < FORMAT_VERSION:
         raise FormatError(
-            f"{where}: its format version is {version!r}, this release reads 1 to {FORMAT_VERSION}: "
+            f"{where}: its format version is {version}, from before the first release; this release reads "
+            f"{FORMAT_VERSION}: pack again from the source"
+        )
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise FormatError(
+            f"{where}: its format version is {version!r}, this release reads {FORMAT_VERSION}: "
             "pip install -U fastload"
         )
 
@@ -260,33 +294,6 @@ def _check_digest(data: bytes, where: str) -> None:
             f"{where}: its digest is {actual.decode()}, it says {stored.decode('ascii', 'replace')}: "
             "the file was damaged after packing: restore it from a copy, or pack again"
         )
-
-
-def _check_sense(manifest: Manifest, records: Any, where: str) -> None:
-    """Refuses what a right digest does not rule out: a manifest that was made up."""
-    shards = manifest.shards
-    rules = {
-        f"a container among {', '.join(_CONTAINERS)}": manifest.container in _CONTAINERS,
-        "a first field of kind image": bool(manifest.fields) and manifest.fields[0].kind == "image",
-        f"image encodings among {', '.join(IMAGE_ENCODINGS)}": all(
-            field.encoding in IMAGE_ENCODINGS for field in manifest.fields if field.kind == "image"
-        ),
-        "shards named shard-00000 and so on": all(is_shard_name(shard.file) for shard in shards),
-        "whole numbers of records and bytes": all(
-            _is_count(number) for shard in shards for number in (shard.records, shard.size_bytes)
-        ),
-        "names of classes": all(isinstance(name, str) for name in manifest.classes),
-        "an account of how it was made": isinstance(manifest.made, dict),
-    }
-    broken = [rule for rule, holds in rules.items() if not holds]
-    if not broken and records != manifest.records:
-        broken = [f"as many records as its shards, which is {manifest.records}"]
-    if broken:
-        raise FormatError(f"{where}: must have {broken[0]}, and has not: do not trust this dataset")
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, int) and number >= 0
 
 
 def _digest_of_blank(data: bytes) -> bytes:

@@ -1,19 +1,15 @@
 """Reading records of a packed dataset: from an index to checked bytes.
 
 Opening reads the manifest alone. Shards are opened when a record of theirs is first asked for, in
-each process by itself, and no more of them at once than the process may have descriptors.
+each process by itself, and no more of them at once than the process may have descriptors. That a shard
+is the one listed is seen by its identity, which every record's checksum is bound to.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
-import sys
-import weakref
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -21,59 +17,17 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import DamageError, OptionError, RecordIndexError
-from fastload.shards.checksum import array_crc32c, record_crc32c
+from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
+from fastload.shards.checksum import array_crc32c, binding, mask, record_crc32c
 from fastload.shards.container import Bytes, ShardReader, open_shard
+from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
-from fastload.shards.schema import CRC32C, Field
+from fastload.shards.openings import most_open, opened
+from fastload.shards.record import Record as Record
+from fastload.shards.record import value_reader as value_reader
+from fastload.shards.schema import CRC32C
 
 Verify = Literal["always", "once", "never"]
-
-_SHAPE = struct.Struct("<3I")
-_STRUCT_CODES = {
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
-}  # fmt: skip
-
-_ValueReaders = dict[str, Callable[[Any], Any]]  # from bytes or an array of them
-
-# Where nothing says how many descriptors a process may have (Windows): well below its 512.
-_FALLBACK_OPEN_SHARDS = 256
-
-
-class Record:
-    """One stored record. Its parts are read when they are asked for.
-
-    Attributes:
-        index: Its number in the dataset.
-    """
-
-    __slots__ = ("_row", "_shard", "_values", "index")
-
-    def __init__(self, index: int, shard: ShardReader, row: int, values: _ValueReaders) -> None:
-        self.index = index
-        self._shard = shard
-        self._row = row
-        self._values = values
-
-    @property
-    def key(self) -> str:
-        """Its path relative to the source it was packed from."""
-        return os.fsdecode(bytes(self._shard.row("key", self._row)))
-
-    def stored(self, column: str) -> bytes | Bytes:
-        """The stored bytes of one column, read-only: for an image, the encoded bytes."""
-        return self._shard.row(column, self._row)
-
-    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
-        """(height, width, channels) of an image field as stored; zeros where it cannot be read."""
-        stored: Any = self._shard.row(f"{name}/shape", self._row)
-        height, width, channels = _SHAPE.unpack(stored)
-        return height, width, channels
-
-    def __getitem__(self, name: str) -> Any:
-        """The value of a field: a number, an array, a str, or bytes; of an image, its encoded bytes."""
-        return self._values[name](self._shard.row(name, self._row))
 
 
 class _Part(NamedTuple):
@@ -82,21 +36,6 @@ class _Part(NamedTuple):
     shard: ShardReader
     positions: NDArray[np.int64]
     rows: NDArray[np.int64]
-
-
-def value_reader(field: Field) -> Callable[[Any], Any]:
-    """What turns a field's stored bytes into its value; made once, because it runs for every record."""
-    if field.kind in ("image", "bytes"):
-        return bytes
-    if field.kind == "text":
-        return lambda stored: bytes(stored).decode("utf-8", "surrogateescape")
-    dtype = field.columns()[0].numpy_dtype
-    if field.kind == "scalar":
-        # Six times as fast as by way of a NumPy array of one.
-        unpack = struct.Struct("<" + _STRUCT_CODES[field.dtype]).unpack
-        return lambda stored: unpack(stored)[0]
-    shape = field.shape if field.kind == "vector" else (-1, *field.shape)
-    return lambda stored: np.frombuffer(stored, dtype).reshape(shape)
 
 
 class RecordReader:
@@ -127,10 +66,21 @@ class RecordReader:
         self._values = {field.name: value_reader(field) for field in manifest.fields}
         self._ends = list(accumulate(shard.records for shard in manifest.shards))
         self._count = manifest.records
+        self._identities = [bytes.fromhex(shard.identity) for shard in manifest.shards]
+        self._bindings = list(map(binding, self._identities))
         self._open: dict[int, ShardReader] = {}
+        self._epoch: tuple[int, int] | None = None
+        self._unseen: set[int] = set()
         # One byte a record, by the kernel only where touched. Shared memory, so that what one of several
         # forked workers has checked is not checked again by the next epoch's.
-        self._checked = np.frombuffer(mmap.mmap(-1, max(1, self._count)), np.uint8)
+        try:
+            memory = mmap.mmap(-1, max(1, self._count))
+        except (OSError, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"{self.folder}: says that it has {self._count} records, for which there is no memory "
+                f"({error}): do not trust this dataset"
+            ) from error
+        self._checked = np.frombuffer(memory, np.uint8)
 
     def __len__(self) -> int:
         return self._count
@@ -156,7 +106,7 @@ class RecordReader:
         if not 0 <= index < self._count:
             raise RecordIndexError(f"{self.folder}: index {index} is out of range for {self._count} records")
         number = bisect_right(self._ends, index)
-        shard = self._open.get(number) or self._open_number(number)
+        shard = self._shard(number)
         row = index - (self._ends[number - 1] if number else 0)
         if self.verify != "never":
             self._check(number, shard, row, index)
@@ -228,7 +178,7 @@ class RecordReader:
             DamageError: A shard is missing or damaged.
         """
         # With more shards than can be open at once, hints would open and close them in turn.
-        if len(self._ends) > _open_shard_limit():
+        if len(self._ends) > most_open(self.manifest.container):
             return
         # Two records tell for all: a hint costs a microsecond, and there may be hundreds in a batch.
         ends = indices[[0, -1]] if len(indices) else indices
@@ -246,6 +196,8 @@ class RecordReader:
         if self.verify == "never":
             return
         if self.verify == "once":
+            if self._unseen:
+                self._parts(indices)  # what was checked in a file that was written to since is not
             indices = indices[self._checked[indices] == 0]
         for index in indices.tolist():
             self.read(index)
@@ -286,7 +238,8 @@ class RecordReader:
 
     def _column_of(self, number: int, name: str) -> NDArray[Any]:
         entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
-        if self.verify != "never" and (crc := array_crc32c(array)) != entry.columns.get(name):
+        crc = "" if self.verify == "never" else array_crc32c(array, self._bindings[number])
+        if crc and crc != entry.columns.get(name):
             raise DamageError(
                 f"{self.folder / entry.file}, column {name}: checksum is {crc}, the manifest says "
                 f"{entry.columns.get(name)}: the file was damaged after packing. "
@@ -294,34 +247,53 @@ class RecordReader:
             )
         return array
 
+    def begin_epoch(self, seed: int) -> None:
+        """Has every open shard be looked at before it is read again: is it still the file that was opened?
+
+        Args:
+            seed: Of the epoch; one that this process has had last changes nothing.
+        """
+        epoch = seed, os.getpid()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._unseen = set(self._open)
+
     def _shard(self, number: int) -> ShardReader:
-        return self._open.get(number) or self._open_number(number)
+        if number in self._unseen:
+            self._look_at(number)
+        shard = self._open.get(number) or self._open_number(number)
+        # A file that is written over in place changes under the mapping. Looking costs 0.1 µs.
+        return shard if shard.identity() == self._identities[number] else self._open_anew(number)
+
+    def _look_at(self, number: int) -> None:
+        """Opens a shard anew, and has its records checked anew, if it is another file or was written to."""
+        path = self.folder / self.manifest.shards[number].file
+        shard = self._open.get(number)
+        try:
+            is_same = shard is None or stamp_of(path) == shard.stamp
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if shard is not None and not is_same:
+            end = self._ends[number]
+            self._checked[end - shard.count : end] = 0
+            self._open_anew(number)
+        self._unseen.discard(number)
+
+    def _open_anew(self, number: int) -> ShardReader:
+        self.let_go(number)
+        return self._open_number(number)
 
     def _open_number(self, number: int) -> ShardReader:
-        entry = self.manifest.shards[number]
-        path = self.folder / entry.file
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            raise DamageError(
-                f"{path}: cannot be read ({error.strerror}): the manifest lists it, "
-                "restore it from a copy, or pack again"
-            ) from error
-        if size != entry.size_bytes:
-            raise DamageError(
-                f"{path}: its size must be {entry.size_bytes} bytes, it is {size}: "
-                "the file was cut or replaced after packing"
-            )
-        columns = (*self._columns, CRC32C)
-        shard = open_shard(self.manifest.container, path, columns, entry.records)
+        entry, container = self.manifest.shards[number], self.manifest.container
+        path, columns = self.folder / entry.file, (*self._columns, CRC32C)
+        shard = opened(self, number, container, lambda: open_shard(container, path, columns, entry))
         self._open[number] = shard
-        _note_open(self, number)
         return shard
 
     def _check(self, number: int, shard: ShardReader, row: int, index: int) -> None:
         if self._checked[index] and self.verify == "once":
             return
-        crc = record_crc32c(shard.rows(row))
+        crc = record_crc32c(shard.rows(row)) ^ mask(self._bindings[number], row)
         stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
         if crc != stored:
             raise DamageError(self._damage(number, shard, row, index, crc, stored))
@@ -334,28 +306,3 @@ class RecordReader:
             f"checksum is {crc:08x}, the index says {stored:08x}: the file was damaged after packing. "
             f"'fastload verify {self.folder}' lists every such record"
         )
-
-
-# The shards that readers of this process hold open, oldest first: they share its descriptors.
-_open_shards: deque[tuple[weakref.ref[RecordReader], int]] = deque()
-
-
-def _note_open(reader: RecordReader, number: int) -> None:
-    """Takes note of a shard just opened; lets go of the oldest ones where there are too many."""
-    while len(_open_shards) >= _open_shard_limit():
-        oldest, its_number = _open_shards.popleft()
-        if (other := oldest()) is not None:
-            other.let_go(its_number)
-    _open_shards.append((weakref.ref(reader), number))
-
-
-def _open_shard_limit() -> int:
-    """How many shards a process may keep open: half of its descriptors, where each one takes any."""
-    if sys.version_info >= (3, 13):
-        return 32_000  # mappings keep no descriptor; the kernel allows 65 530 mappings
-    try:
-        import resource
-    except ImportError:
-        return _FALLBACK_OPEN_SHARDS  # Windows
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(soft // 2, 1) if soft != resource.RLIM_INFINITY else 32_000

@@ -10,14 +10,16 @@ Containers (hdf5.py, lmdb.py) know columns alone, and every column is of one of 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fastload.errors import FormatError, OptionError
+from fastload.shards.given import Given
 
 Kind = Literal["image", "scalar", "vector", "ragged", "text", "bytes"]
 DTYPES = (
@@ -25,8 +27,13 @@ DTYPES = (
     "float16", "float32", "float64", "bool",
 )  # fmt: skip
 
+# HDF5 takes 32 (H5S_MAX_RANK), of which the records are one.
+_MOST_SIDES = 31
+_MOST_ROW_BYTES = 1 << 40
+
 IMAGE_ENCODINGS = ("keep", "tiled", "jpeg", "yuv420", "raw")
 
+_ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
 
@@ -104,6 +111,12 @@ class Field:
         least = 1 if self.kind == "ragged" else 0
         if any(side < least for side in self.shape):
             raise OptionError(f"field {self.name!r}: every side must be at least {least}, got {self.shape}")
+        row_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        if len(self.shape) > _MOST_SIDES or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
+            raise OptionError(
+                f"field {self.name!r}: a shape has at most {_MOST_SIDES} sides and {_MOST_ROW_BYTES} bytes, "
+                f"got {self.shape}"
+            )
         if self.kind == "image" and self.encoding is None:
             raise OptionError(f"field {self.name!r}: an image needs an encoding")
 
@@ -135,22 +148,29 @@ class Field:
         return entry
 
     @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Field:
+    def from_json(cls, entry: Any, name: str = "field") -> Field:
         """Reads what `to_json` wrote.
+
+        Args:
+            entry: What is to be read.
+            name: Where it stands, for messages.
 
         Raises:
             FormatError: The entry is not a field.
         """
+        given = Given(entry, name)
         try:
+            shape, encoding = given.get("shape"), given.get("encoding")
+            kind: Any = given["kind"].text()
             return cls(
-                entry["name"],
-                entry["kind"],
-                entry["dtype"],
-                tuple(int(side) for side in entry.get("shape", ())),
-                entry.get("encoding"),
+                given["name"].text(),
+                kind,
+                given["dtype"].text(),
+                () if shape is None else tuple(side.count() for side in shape.each()),
+                None if encoding is None else encoding.text(_ENCODING),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"the manifest describes a field that is none: {entry!r} ({error})") from error
+        except ValueError as error:
+            raise FormatError(f"{name} describes a field that is none: {error}") from error
 
 
 KEY = Column("key", "uint8", ragged=True)

@@ -86,6 +86,11 @@ def epoch_seed(seed: int | None) -> Iterator[None]:
         _epoch_seed.reset(token)
 
 
+def current_seed() -> int | None:
+    """The seed of the epoch that this thread makes samples for; None outside of fastload's DataLoader."""
+    return _epoch_seed.get()
+
+
 def draws_for(indices: Sequence[int] | NDArray[np.int64]) -> Draws:
     """The numbers of some samples: counted within an epoch of fastload's DataLoader, else torch's.
 

@@ -11,7 +11,7 @@ import torch.utils.data
 
 import fastload
 from fastload import Field, PackedDataset
-from fastload.shards.checksum import array_crc32c, file_crc32c, record_crc32c
+from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, record_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.hdf5 import Hdf5Writer
 from fastload.shards.manifest import Manifest, ShardEntry
@@ -43,12 +43,14 @@ def _write_pixels(path, count, shard_records):
         rest = fixed["image/shape"][0].tobytes() + fixed["image/grid"][0].tobytes()
         rows = zip(keys.tolist(), pixels, fixed["label"], strict=True)
         crcs = [record_crc32c([k, p.tobytes(), rest, label.tobytes()]) for k, p, label in rows]
-        fixed["crc32c"] = np.array(crcs, "<u4")
+        identity = b"%016d" % number
+        fixed["crc32c"] = masked(identity, np.array(crcs, "<u4"))
         file = path / f"shard-{number:05d}.h5"
-        content = ShardContent(size, fixed, ragged, Payload("image", payload, 3 * ones, (1, 1, 3)))
+        content = ShardContent(size, identity, fixed, ragged, Payload("image", payload, 3 * ones, (1, 1, 3)))
         Hdf5Writer.write(file, (*columns, CRC32C), content)
-        column_crcs = {"label": array_crc32c(fixed["label"])}
-        entries.append(ShardEntry(file.name, size, file.stat().st_size, file_crc32c(file), column_crcs))
+        column_crcs = {"label": array_crc32c(fixed["label"], binding(identity))}
+        stored = file.stat().st_size, file_crc32c(file)
+        entries.append(ShardEntry(file.name, size, *stored, column_crcs, identity.hex()))
     manifest = Manifest("hdf5", fields, (), tuple(entries), {"fastload": "test"}, (1, 1, 3))
     (path / "manifest.json").write_bytes(manifest.to_bytes())
     return path

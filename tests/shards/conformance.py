@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fastload.errors import DamageError
-from fastload.shards.container import open_shard
 from fastload.shards.schema import CRC32C, KEY, Column, record_columns
 from tests.shards.contents import (
     EVERY_FIELD,
     IMAGE,
+    opened,
     random_rows,
     read_rows,
     write_shard,
@@ -46,7 +46,7 @@ class ContainerConformance:
     def test_thousands_of_records_come_back_in_any_order(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 3000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
-        reader = open_shard(self.container, path, FEW_COLUMNS, 3000)
+        reader = opened(self.container, path, FEW_COLUMNS, 3000)
         for index in np.random.default_rng(0).permutation(3000).tolist():
             assert bytes(reader.row("image", index)) == rows[index]["image"]
             assert bytes(reader.row("key", index)) == rows[index]["key"]
@@ -54,7 +54,7 @@ class ContainerConformance:
     def test_fixed_columns_come_back_whole(self, tmp_path):
         rows = random_rows(EVERY_COLUMN, 7)
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
-        reader = open_shard(self.container, path, EVERY_COLUMN, 7)
+        reader = opened(self.container, path, EVERY_COLUMN, 7)
         for column in EVERY_COLUMN:
             if not column.ragged:
                 whole = reader.fixed(column.name)
@@ -64,14 +64,14 @@ class ContainerConformance:
 
     def test_rows_cannot_be_written_to(self, tmp_path):
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, random_rows(EVERY_COLUMN, 4))
-        reader = open_shard(self.container, path, EVERY_COLUMN, 4)
+        reader = opened(self.container, path, EVERY_COLUMN, 4)
         for column in EVERY_COLUMN:
             assert memoryview(reader.row(column.name, 1)).readonly
 
     def test_rows_outlive_their_reader(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 4, longest=100_000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
-        reader = open_shard(self.container, path, FEW_COLUMNS, 4)
+        reader = opened(self.container, path, FEW_COLUMNS, 4)
         kept = [reader.row("image", index) for index in range(4)]
         whole = reader.fixed("image/shape")
         del reader
@@ -113,7 +113,7 @@ class ContainerConformance:
     def test_two_readers_of_one_shard_work_side_by_side(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 4)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
-        readers = [open_shard(self.container, path, FEW_COLUMNS, 4) for _ in range(2)]
+        readers = [opened(self.container, path, FEW_COLUMNS, 4) for _ in range(2)]
         assert bytes(readers[0].row("image", 1)) == rows[1]["image"]
         del readers[0]
         assert bytes(readers[0].row("image", 2)) == rows[2]["image"]
@@ -121,7 +121,7 @@ class ContainerConformance:
     def test_a_shard_that_was_replaced_is_read_anew(self, tmp_path):
         old, new = random_rows(FEW_COLUMNS, 4, seed=1), random_rows(FEW_COLUMNS, 4, seed=2)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, old)
-        first = open_shard(self.container, path, FEW_COLUMNS, 4)
+        first = opened(self.container, path, FEW_COLUMNS, 4)
         write_shard(self.container, tmp_path, FEW_COLUMNS, new)
         assert read_rows(self.container, path, FEW_COLUMNS, 4) == new
         assert bytes(first.row("image", 3)) == old[3]["image"]
@@ -129,7 +129,7 @@ class ContainerConformance:
     def test_a_forked_child_and_its_parent_read_the_same_reader(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 40, longest=10_000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
-        reader = open_shard(self.container, path, FEW_COLUMNS, 40)
+        reader = opened(self.container, path, FEW_COLUMNS, 40)
         assert bytes(reader.row("image", 0)) == rows[0]["image"]
         child = os.fork()
         is_equal = all(bytes(reader.row("image", i)) == rows[i]["image"] for i in range(40))
@@ -141,7 +141,7 @@ class ContainerConformance:
 
     def test_missing_file_is_damage(self, tmp_path):
         with pytest.raises(DamageError, match=r"nowhere"):
-            open_shard(self.container, tmp_path / "nowhere", FEW_COLUMNS, 4)
+            opened(self.container, tmp_path / "nowhere", FEW_COLUMNS, 4)
 
     @pytest.mark.parametrize(
         "content", [b"", b"\0", b"no shard at all" * 1000], ids=["empty", "byte", "text"]
@@ -150,16 +150,16 @@ class ContainerConformance:
         path = tmp_path / "foreign"
         path.write_bytes(content)
         with pytest.raises(DamageError, match=r"foreign.*pack again") as caught:
-            open_shard(self.container, path, FEW_COLUMNS, 4)
+            opened(self.container, path, FEW_COLUMNS, 4)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
     def test_another_count_is_damage(self, tmp_path):
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, random_rows(FEW_COLUMNS, 4))
         for count in (3, 5):
             with pytest.raises(DamageError):
-                open_shard(self.container, path, FEW_COLUMNS, count)
+                opened(self.container, path, FEW_COLUMNS, count)
 
     def test_missing_fixed_column_is_damage(self, tmp_path):
         path = write_shard(self.container, tmp_path, (KEY, *FEW_COLUMNS[1:]), random_rows(FEW_COLUMNS, 4))
         with pytest.raises(DamageError, match="label"):
-            open_shard(self.container, path, (*FEW_COLUMNS, Column("label", "int64")), 4)
+            opened(self.container, path, (*FEW_COLUMNS, Column("label", "int64")), 4)

@@ -6,8 +6,18 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from fastload.shards.container import Payload, Ragged, ShardContent, open_shard, writer_for
+from fastload.shards.container import (
+    Payload,
+    Ragged,
+    ShardContent,
+    ShardReader,
+    open_shard,
+    writer_for,
+)
+from fastload.shards.entries import ShardEntry
 from fastload.shards.schema import DTYPES, Column, Field, record_columns
+
+IDENTITY = bytes(range(16))
 
 IMAGE = Field("image", "image", encoding="keep")
 
@@ -45,6 +55,7 @@ def content_of(
     payload_path: Path,
     payload_offset: int,
     row_shape: tuple[int, ...] | None = None,
+    identity: bytes = IDENTITY,
 ) -> ShardContent:
     """The content of a shard with these records; writes the payload's file."""
     fixed, ragged = {}, {}
@@ -61,7 +72,7 @@ def content_of(
         else:
             array = np.frombuffer(data, column.numpy_dtype).reshape(-1, *column.shape)
             ragged[column.name] = Ragged(array, ends)
-    return ShardContent(len(rows), fixed, ragged, payload)
+    return ShardContent(len(rows), identity, fixed, ragged, payload)
 
 
 def write_shard(container: str, folder: Path, columns: Sequence[Column], rows: Rows, **options) -> Path:
@@ -73,9 +84,20 @@ def write_shard(container: str, folder: Path, columns: Sequence[Column], rows: R
     return path
 
 
+def entry_of(path: Path, count: int, identity: bytes = IDENTITY) -> ShardEntry:
+    """What a manifest says of a shard, as far as opening it asks for that."""
+    size = path.stat().st_size if path.is_file() else 0
+    return ShardEntry(path.name, count, size, "00000000", {}, identity.hex())
+
+
+def opened(container: str, path: Path, columns: Sequence[Column], count: int) -> ShardReader:
+    """A shard, as a dataset that lists it as it is opens it."""
+    return open_shard(container, path, columns, entry_of(path, count))
+
+
 def read_rows(container: str, path: Path, columns: Sequence[Column], count: int) -> Rows:
     """All records of a shard, as read one by one."""
-    reader = open_shard(container, path, columns, count)
+    reader = opened(container, path, columns, count)
     return [{column.name: bytes(reader.row(column.name, i)) for column in columns} for i in range(count)]
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 
 from tests.shards.conformance import EVERY_COLUMN, ContainerConformance
-from tests.shards.contents import columns_and_rows, random_rows, read_rows, write_shard
+from tests.shards.contents import IDENTITY, columns_and_rows, random_rows, read_rows, write_shard
 
 KEY_BYTES = 511  # LMDB's limit
 
@@ -29,7 +29,7 @@ def test_plain_lmdb_reads_a_shard_by_the_documented_keys(tmp_path):
         environment.begin() as transaction,
     ):
         stored = dict(transaction.cursor())
-    wanted = {b"records": b"12"}
+    wanted = {b"records": b"12", b"shard-identity": IDENTITY}
     for column in EVERY_COLUMN:
         if column.ragged:
             for index, row in enumerate(rows):

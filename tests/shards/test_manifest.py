@@ -24,7 +24,7 @@ TINY = Manifest(
     container="hdf5",
     fields=(Field("image", "image", encoding="keep"), Field.label()),
     classes=("cat", "dög", "sha256\": \"00"),
-    shards=(ShardEntry("shard-00000.h5", 3, 5000, "0a1b2c3d", {"label": "00c0ffee"}),),
+    shards=(ShardEntry("shard-00000.h5", 3, 5000, "0a1b2c3d", {"label": "00c0ffee"}, "0f" * 16),),
     made={"fastload": "0.1.0"},
     skipped=(Skipped("cat/x\udcff.jpg", "empty"),),
 )  # fmt: skip
@@ -37,20 +37,34 @@ def written(folder, manifest):
 
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)
-COLUMNS = st.dictionaries(TEXTS, TEXTS)
-NAMES = st.from_regex(r"shard-[0-9]{5,7}\.(h5|lmdb)", fullmatch=True)
+CRCS = st.from_regex("[0-9a-f]{8}", fullmatch=True)
+NAMES = st.from_regex(r"shard-[0-9]{5,7}\.lmdb", fullmatch=True)
+IDENTITIES = st.from_regex("[0-9a-f]{32}", fullmatch=True)
 
 
 @given(
     classes=st.lists(TEXTS),
     shards=st.lists(
-        st.builds(ShardEntry, NAMES, st.integers(1, 2**40), st.integers(0, 2**50), TEXTS, COLUMNS)
+        st.builds(
+            ShardEntry,
+            NAMES,
+            st.integers(1, 2**40),
+            st.integers(2**45, 2**50),
+            CRCS,
+            st.fixed_dictionaries({"area": CRCS}),
+            IDENTITIES,
+        ),
+        unique_by=(lambda shard: shard.file, lambda shard: shard.identity),
     ),
     failures=st.lists(st.builds(Skipped, TEXTS, TEXTS)),
     shape=st.none() | st.tuples(*[st.integers(1, 2**31)] * 3),
 )
 def test_any_manifest_comes_back(classes, shards, failures, shape):
-    fields = (Field("image", "image", encoding="raw"), Field("boxes", "ragged", "float32", (4,)))
+    fields = (
+        Field("image", "image", encoding="raw"),
+        Field("boxes", "ragged", "float32", (4,)),
+        Field("area", "scalar", "float64"),
+    )
     manifest = Manifest(
         "lmdb", fields, tuple(classes), tuple(shards), {"by": "test"}, shape, tuple(failures), tuple(failures)
     )
@@ -93,7 +107,7 @@ def test_manifest_is_ascii_json():
 
 
 def test_newer_version_says_what_to_install():
-    data = TINY.to_bytes().replace(b'"version": 1', b'"version": %d' % (FORMAT_VERSION + 1))
+    data = TINY.to_bytes().replace(b'"version": 2', b'"version": %d' % (FORMAT_VERSION + 1))
     with pytest.raises(FormatError, match="pip install -U fastload"):
         Manifest.from_bytes(data, "here")
 

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
-from fastload.shards.checksum import array_crc32c, file_crc32c, record_crc32c
+from fastload.shards.checksum import (
+    array_crc32c,
+    binding,
+    file_crc32c,
+    mask,
+    record_crc32c,
+    shard_identity,
+)
 from fastload.shards.container import writer_for
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.records import RecordReader
@@ -39,17 +46,22 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
     entries = []
     for number, rows in enumerate(shards):
         path = folder / f"shard-{number:05d}{writer.suffix}"
-        for row in rows:
-            crc = record_crc32c(row[column.name] for column in columns)
-            row["crc32c"] = crc.to_bytes(4, "little")
-        content = content_of((*columns, CRC32C), rows, folder / "payload", writer.payload_offset)
+        crcs = [record_crc32c(row[column.name] for column in columns) for row in rows]
+        identity = shard_identity([b"%d" % number, *(b"%d" % crc for crc in crcs)])
+        bound = binding(identity)
+        for place, (row, crc) in enumerate(zip(rows, crcs, strict=True)):
+            row["crc32c"] = (crc ^ mask(bound, place)).to_bytes(4, "little")
+        content = content_of(
+            (*columns, CRC32C), rows, folder / "payload", writer.payload_offset, identity=identity
+        )
         writer.write(path, (*columns, CRC32C), content)
-        crcs = {
-            field.name: array_crc32c(content.fixed[field.name])
+        sums = {
+            field.name: array_crc32c(content.fixed[field.name], bound)
             for field in fields
             if field.kind in ("scalar", "vector")
         }
-        entries.append(ShardEntry(path.name, len(rows), path.stat().st_size, file_crc32c(path), crcs))
+        size = path.stat().st_size
+        entries.append(ShardEntry(path.name, len(rows), size, file_crc32c(path), sums, identity.hex()))
     manifest = Manifest(container, tuple(fields), (), tuple(entries), {"fastload": "test"})
     (folder / "manifest.json").write_bytes(manifest.to_bytes())
     return folder

@@ -1,19 +1,42 @@
-"""A shard written by any release stays readable by every later one."""
+"""A shard written by any release stays readable by every later one.
 
+`python -m tests.shards.test_released_formats` makes the data of the present version.
+"""
+
+import os
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 import fastload
+from fastload.shards.manifest import FORMAT_VERSION, MANIFEST_NAME
+from tests.folders import encoded
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+def make(container: str) -> None:
+    """Packs four gradients of 24x32, in two classes; red says which image."""
+    rows, columns = np.mgrid[:24, :32]
+    with TemporaryDirectory() as folder:
+        for index in range(4):
+            image = np.stack([np.full_like(rows, index * 60), rows * 10, columns * 8], axis=-1)
+            file = Path(folder) / "tiny" / f"class{index % 2}" / f"{index}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(encoded(image.astype(np.uint8), ".png"))
+        dest = DATA / f"format{FORMAT_VERSION}-{container}.fl"
+        os.chdir(folder)
+        fastload.pack("tiny", dest, format=container, encode="jpeg", overwrite=True)
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-def test_format_1_is_read_as_it_was_written(container):
-    """Four gradients of 24x32, as JPEG of quality 90, in two classes; red says which one."""
-    dataset = fastload.PackedDataset(DATA / f"format1-{container}.fl", verify="always")
+@pytest.mark.parametrize("version", [2])
+def test_what_a_release_wrote_is_read_as_it_was_written(version, container):
+    path = DATA / f"format{version}-{container}.fl"
+    dataset = fastload.PackedDataset(path, verify="always")
     assert dataset.classes == ["class0", "class1"]
     assert dataset.targets == [0, 0, 1, 1]
     keys = [dataset.read(index).key for index in range(4)]
@@ -24,4 +47,16 @@ def test_format_1_is_read_as_it_was_written(container):
         assert abs(red - int(key[7]) * 60).mean() < 3
         assert abs(green - rows * 10).mean() < 3
         assert abs(blue - columns * 8).mean() < 3
-    assert fastload.verify(DATA / f"format1-{container}.fl") is not None
+    assert fastload.verify(path).damages == ()
+
+
+def test_format_1_which_no_release_wrote_is_to_be_packed_again(tmp_path):
+    newest = DATA / "format2-hdf5.fl" / MANIFEST_NAME
+    (tmp_path / MANIFEST_NAME).write_bytes(newest.read_bytes().replace(b'"version": 2', b'"version": 1'))
+    with pytest.raises(fastload.FormatError, match=r"version is 1.*pack again"):
+        fastload.PackedDataset(tmp_path)
+
+
+if __name__ == "__main__":
+    for container in sys.argv[1:] or ("hdf5", "lmdb"):
+        make(container)

@@ -1,0 +1,97 @@
+"""What a manifest lists: shards, and files that could not be packed as images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastload.shards.given import Given
+from fastload.shards.schema import Field
+
+# What a process can note something of each of.
+MOST_RECORDS = 1 << 48
+# A record's checksum, and the shape and grid of its image.
+_LEAST_RECORD_BYTES = 32
+
+_SHARD_NAME = re.compile(r"shard-[0-9]{5,}\.(h5|lmdb)")
+_SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb"}
+_CRC = re.compile("[0-9a-f]{8}")
+_IDENTITY = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """One shard as the manifest lists it.
+
+    Attributes:
+        file: Its name in the dataset's folder.
+        records: The number of its records.
+        size_bytes: The size of the file.
+        crc32c: The CRC-32C of the whole file, eight hexadecimal digits.
+        columns: The CRC-32C of each scalar and vector field's whole column, so that all labels can be
+            had, and checked, without reading the images; it begins with the shard's identity.
+        identity: What tells the shard from every other, 32 hexadecimal digits: see
+            `fastload.shards.checksum`.
+    """
+
+    file: str
+    records: int
+    size_bytes: int
+    crc32c: str
+    columns: Mapping[str, str]
+    identity: str
+
+    @classmethod
+    def from_json(cls, entry: Given, container: str, fields: Sequence[Field]) -> ShardEntry:
+        """Reads an entry of a manifest.
+
+        Args:
+            entry: The entry.
+            container: The dataset's container.
+            fields: The dataset's fields.
+
+        Raises:
+            ValueError: A value cannot be; says which.
+        """
+        columns = entry["columns"]
+        shard = cls(
+            file=entry["file"].text(_SHARD_NAME),
+            records=entry["records"].count(1, MOST_RECORDS),
+            size_bytes=entry["size_bytes"].count(),
+            crc32c=entry["crc32c"].text(_CRC),
+            columns={name: columns[name].text(_CRC) for name in columns.mapping()},
+            identity=entry["identity"].text(_IDENTITY),
+        )
+        if not shard.file.endswith(_SUFFIXES[container]):
+            raise ValueError(f"{entry.name}.file must end in {_SUFFIXES[container]}, got {shard.file!r}")
+        if shard.records * _LEAST_RECORD_BYTES > shard.size_bytes:
+            raise ValueError(
+                f"{entry.name} must have room for its {shard.records} records, got {shard.size_bytes} bytes"
+            )
+        checked = sorted(field.name for field in fields if field.kind in ("scalar", "vector"))
+        if sorted(shard.columns) != checked:
+            raise ValueError(f"{columns.name} must be of {checked}, got {sorted(shard.columns)}")
+        return shard
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A source file that could not be packed, and why."""
+
+    key: str
+    reason: str
+
+    @classmethod
+    def from_json(cls, entry: Given) -> Skipped:
+        """Reads an entry of a manifest.
+
+        Raises:
+            ValueError: It is none.
+        """
+        return cls(entry["key"].text(), entry["reason"].text())
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name is one that packing makes."""
+    return _SHARD_NAME.fullmatch(name) is not None
