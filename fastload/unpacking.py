@@ -21,6 +21,7 @@ from fastload.images.header import read_header
 from fastload.shards.manifest import Manifest, looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
+from fastload.sources.columns import are_names_of_classes
 
 LABELS_NAME = "labels.csv"
 
@@ -231,14 +232,10 @@ def _labels(reader: RecordReader) -> set[int]:
 def _tell_labels(classes: Sequence[str], labels: set[int]) -> bool:
     """Whether `pack` gives just these labels to records of these classes where it is told the names.
 
-    It counts the names that it finds, sorted; but it does not take for names what are all numbers.
+    It counts the names that it finds, sorted; but it does not take for names what are numbers or files.
     """
-    if labels != set(range(len(classes))) or list(classes) != sorted({*classes} - {""}):
-        return False
-    try:
-        return not [float(name) for name in classes]
-    except ValueError:
-        return True
+    is_counted = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
+    return is_counted and are_names_of_classes(classes)
 
 
 def safe_path(root: Path, key: str) -> Path:

@@ -60,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "out. keep: store its bytes. The manifest lists what was skipped or kept",
     )
     parser.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        metavar="NAME=KIND",
+        help="what a column of a table is: text, int, float, or path for further images (of `label`, text "
+        "means names of classes). As often as wanted (default: what its cells tell)",
+    )
+    parser.add_argument(
         "--allow-errors",
         action="store_true",
         help="exit with 0 although files were skipped or kept",
@@ -97,6 +105,13 @@ def _size(text: str) -> tuple[int, int]:
         raise argparse.ArgumentTypeError(f"must look like 256 or 240x320, got {text!r}") from None
 
 
+def _column(text: str) -> tuple[str, str]:
+    name, sign, kind = text.rpartition("=")
+    if not name or not sign or not kind:
+        raise argparse.ArgumentTypeError(f"must look like zip=text or mask=path, got {text!r}")
+    return name, kind
+
+
 def run(options: argparse.Namespace) -> int:
     """Packs; the exit code says whether files were skipped or kept."""
     from fastload.packing.job import pack
@@ -116,6 +131,7 @@ def run(options: argparse.Namespace) -> int:
             shorter_side=options.shorter_side,
             size=options.size,
             space=options.space,
+            columns=dict(options.column or ()) or None,
             progress=lambda state: _show(display, state),
         )
     if options.json:
@@ -145,6 +161,8 @@ def _print_summary(result: PackResult, dest: str) -> None:
     for split in result.splits:
         _print_failures("skipped", split.skipped)
         _print_failures("kept, though unreadable", split.kept)
+    for name, what in result.columns.items():
+        print(f"{name}: {what}")
     if result.reason:
         print(f"encoding: {result.encoding} ({result.reason})")
     else:

@@ -31,7 +31,7 @@ from fastload.packing.workers import WorkerPool
 from fastload.shards.container import writer_for
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
-from fastload.sources import Source, open_source
+from fastload.sources import ColumnKind, Source, open_source
 
 
 def pack(
@@ -50,6 +50,7 @@ def pack(
     size: tuple[int, int] | int | None = None,
     space: int | str | None = None,
     fields: Sequence[Field] | None = None,
+    columns: Mapping[str, ColumnKind] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
     """Packs a folder of images, a table or a dataset into shards.
@@ -76,6 +77,8 @@ def pack(
         size: Resizes every image to exactly (height, width), or to a square.
         space: What `auto` may fill, in bytes or as `20GB`; None for its own choice.
         fields: The fields beside the image, where they cannot be told from a dataset's first sample.
+        columns: What columns of a table are, by their headers: `text`, `int`, `float`, or `path` for further
+            images; where they are not what their cells tell.
         progress: Called in this process after every run of records.
 
     Returns:
@@ -104,7 +107,7 @@ def pack(
     _check_apart(source, destination)
     with signals.unwinding(), Staging(destination, overwrite) as staging:
         try:
-            return _Job(source, options, fields, workers or usable_cpus(), staging, progress).run()
+            return _Job(source, options, fields, columns, workers or usable_cpus(), staging, progress).run()
         except (FastloadError, BrokenPipeError):  # the latter: whoever watches the progress has gone
             raise
         except OSError as error:
@@ -161,12 +164,13 @@ class _Job:
         source: Any,
         options: PackOptions,
         fields: Sequence[Field] | None,
+        columns: Mapping[str, ColumnKind] | None,
         workers: int,
         staging: Staging,
         progress: Callable[[PackProgress], None] | None,
     ) -> None:
         self._began = time.perf_counter()
-        self._sources = open_source(source, fields)
+        self._sources = open_source(source, fields, columns)
         self._options = options
         self._workers = workers
         self._staging = staging
@@ -216,6 +220,7 @@ class _Job:
     def _made(self, source: Source, encoding: Encoding) -> dict[str, Any]:
         """How a split is made, as its manifest tells."""
         limit = self._options.limit
+        columns = {"columns": dict(source.columns)} if source.columns else {}
         return {
             "fastload": fastload.__version__,
             "opencv": cv2.__version__,
@@ -225,6 +230,7 @@ class _Job:
             "limit": None if limit is None else asdict(limit),
             "on_error": self._options.on_error,
             "shard_bytes": self._options.shard_bytes,
+            **columns,
         }
 
     def _meaning(self, split: str, source: Source, fields: Sequence[Field]) -> bytes:
@@ -346,4 +352,7 @@ class _Job:
             resumed=self._resumed,
             seconds=time.perf_counter() - self._began,
             warnings=tuple(w for source in self._sources.values() for w in source.warnings),
+            columns={
+                name: what for source in self._sources.values() for name, what in source.columns.items()
+            },
         )

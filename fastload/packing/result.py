@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.shards.manifest import Skipped
@@ -65,6 +66,7 @@ class PackResult:
         resumed: Records that an earlier, interrupted run had packed.
         seconds: How long this run took.
         warnings: What was noticed about the source.
+        columns: What was decided for each field of a table, and why; empty for other sources.
     """
 
     splits: tuple[PackedSplit, ...]
@@ -75,6 +77,7 @@ class PackResult:
     resumed: int
     seconds: float
     warnings: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def records(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
+from fastload.sources.columns import ColumnKind
 from fastload.sources.dataset import DatasetSource, folder_behind
 from fastload.sources.files import FileSource
 from fastload.sources.folder import list_folder
@@ -16,6 +17,7 @@ from fastload.sources.protocol import Source, SourceRecord
 from fastload.sources.table import TABLE_SUFFIXES, list_table
 
 __all__ = [
+    "ColumnKind",
     "DatasetSource",
     "FileSource",
     "NameTable",
@@ -30,7 +32,9 @@ _TAKEN = (
 )
 
 
-def open_source(source: Any, fields: Sequence[Field] | None = None) -> dict[str, Source]:
+def open_source(
+    source: Any, fields: Sequence[Field] | None = None, columns: Mapping[str, ColumnKind] | None = None
+) -> dict[str, Source]:
     """Lists whatever holds images.
 
     Args:
@@ -39,27 +43,33 @@ def open_source(source: Any, fields: Sequence[Field] | None = None) -> dict[str,
             one, is read from its files.
         fields: For a dataset: what its samples hold beside the image, where the first sample
             does not show it.
+        columns: For a table: what columns are, see `list_table`.
 
     Returns:
         The sources by split (`train`, `val`, `test`), or one source under the name "".
 
     Raises:
         SourceError: There is nothing at the path, or nothing that can be read as a source.
-        OptionError: `fields` were given for what is no dataset.
+        OptionError: `fields` were given for what is no dataset, or `columns` for what is no table.
     """
+    is_path = isinstance(source, (str, os.PathLike))
+    if columns and not (is_path and os.fsdecode(source).lower().endswith(TABLE_SUFFIXES)):
+        raise OptionError(
+            f"columns say what a .csv or .tsv table holds, got them for {source!r}: leave them out"
+        )
     if isinstance(source, (str, os.PathLike)):
         if fields is not None:
             raise OptionError(
                 f"fields must describe a dataset's samples, got them for {source!r}: leave them out"
             )
-        return dict(_open_path(os.path.expanduser(os.fsdecode(source))))
+        return dict(_open_path(os.path.expanduser(os.fsdecode(source)), columns))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_TAKEN}, got {type(source).__name__}")
     folder = folder_behind(source) if fields is None else None
     return {"": folder if folder is not None else DatasetSource(source, fields)}
 
 
-def _open_path(path: str) -> dict[str, FileSource]:
+def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, FileSource]:
     if not os.path.exists(path):
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
@@ -70,5 +80,5 @@ def _open_path(path: str) -> dict[str, FileSource]:
     if os.path.isdir(path):
         return list_folder(path)
     if path.lower().endswith(TABLE_SUFFIXES):
-        return {"": list_table(path)}
+        return {"": list_table(path, columns)}
     raise SourceError(f"{path}: must be {_TAKEN}, got another kind of file")

@@ -41,6 +41,7 @@ class DatasetSource:
     """
 
     kind = "dataset"
+    columns: Mapping[str, str] = {}
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
         self.name = type(dataset).__name__

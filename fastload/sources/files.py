@@ -6,8 +6,10 @@ import hashlib
 import os
 import posixpath
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dc_field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +28,6 @@ NO_LABEL = -1
 # A pipe that was named like an image must not stop a worker for ever; Windows has no such flag, but
 # would translate line ends without its own.
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-
-Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable
-"""One field's value for every record: numbers, or texts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,6 +106,10 @@ class FileList:
                 os.close(handle)
 
 
+Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
+"""One field's value for every record: numbers, texts, or image files."""
+
+
 def _is_cached(handle: int) -> bool:
     """Whether a file can be read without waiting for the disk; True also where that cannot be told."""
     nowait = getattr(os, "RWF_NOWAIT", None)
@@ -165,6 +168,7 @@ class FileSource:
         values: The values of each field, by its name.
         warnings: What the listing found odd and went on from.
         table: The table whose rows the records are, for messages; empty where there is none.
+        columns: What the table's columns turned out to be, by field.
     """
 
     kind: str
@@ -175,6 +179,7 @@ class FileSource:
     values: Mapping[str, Values]
     warnings: tuple[str, ...] = ()
     table: str = ""
+    columns: Mapping[str, str] = dc_field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -186,12 +191,12 @@ class FileSource:
             IndexError: There is no such record.
         """
         positions = np.array(indices, dtype=np.int64)
-        values: dict[str, Values] = {
-            name: NameTable.of(column[index] for index in indices)
-            if isinstance(column, NameTable)
-            else column[positions]
-            for name, column in self.values.items()
-        }
+        values: dict[str, Values] = {}
+        for name, column in self.values.items():
+            if isinstance(column, NameTable):
+                values[name] = NameTable.of(column[index] for index in indices)
+            else:
+                values[name] = column.part(indices) if isinstance(column, FileList) else column[positions]
         return replace(self, files=self.files.part(indices), values=values)
 
     def key(self, index: int) -> str:
@@ -207,39 +212,47 @@ class FileSource:
         """
         try:
             image = self.files.read(index)
+            values = {name: _value(column, index) for name, column in self.values.items()}
         except SourceError as error:
             if not self.table:
                 raise
             raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
-        values: dict[str, object] = {
-            name: column[index] if isinstance(column, NameTable) else column.item(index)
-            for name, column in self.values.items()
-        }
         return SourceRecord(self.key(index), image, values)
 
     def fingerprint(self) -> str:
         """A digest of names, sizes, times and values; moving the folder leaves it as it is."""
         head = repr((self.kind, self.classes, self.fields))
         digest = hashlib.blake2b(head.encode(), digest_size=16)
-        for column in (
-            self.files.names,
-            self.files.sizes_bytes,
-            self.files.times_ns,
-            *self.values.values(),
-        ):
-            # Offsets go first: they say how many bytes of data belong to the same column.
-            arrays = (column.offsets, column.data) if isinstance(column, NameTable) else (column,)
-            for numbers in arrays:
+        for column in (self.files, *self.values.values()):
+            for numbers in _arrays(column):
                 digest.update(numbers.data)
         return digest.hexdigest()
 
     def size_bytes(self) -> int:
         """The size of all files together in bytes; a file listed twice counts twice."""
-        return int(self.files.sizes_bytes.clip(min=0).sum())
+        lists = [self.files, *(column for column in self.values.values() if isinstance(column, FileList))]
+        return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in lists)
 
     def sample(self, count: int) -> list[int]:
         """At most `count` indices, evenly spaced over the source."""
         return evenly_spaced(len(self), count)
+
+
+def _value(column: Values, index: int) -> object:
+    if isinstance(column, FileList):
+        return column.read(index)
+    return column[index] if isinstance(column, NameTable) else column.item(index)
+
+
+def _arrays(column: Values) -> Iterator[npt.NDArray[Any]]:
+    """All that tells a column from another one."""
+    if isinstance(column, FileList):
+        yield from (*_arrays(column.names), column.sizes_bytes, column.times_ns)
+    elif isinstance(column, NameTable):
+        # Offsets go first: they say how many bytes of data belong to the same column.
+        yield from (column.offsets, column.data)
+    else:
+        yield column
 
 
 def safe_key(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +49,10 @@ class Source(Protocol):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the listing found odd and went on from, one sentence each."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """What a table's columns turned out to be, by field, one phrase each; empty for other sources."""
 
     def __len__(self) -> int:
         """The number of records."""

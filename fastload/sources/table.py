@@ -3,15 +3,16 @@
 The first row is a header when its first cell is not an existing file and either one of its cells is
 `path`, `file`, `filename`, `file_name` or `image`, or its first cell has no suffix such as `.jpg`.
 
-Paths count from the table's own folder. They stand in the column of one of those names, else in the
-first. Labels stand in the column `label`, else in the first that is left; what they are decides:
+Paths count from the table's own folder. They stand in the column of one of those names; else in the first,
+or, where that names no file, in the first that is said to hold paths. Labels stand in the column `label`,
+else in the first that is left and of which nothing is said. What they are decides:
 
     all integers        labels as they are; the classes are "0", "1", … up to the largest
-    other numbers       no labels: the column is one of the further ones
+    floats              no labels: the column is one of the further ones
     anything else       class names: the labels count into them, sorted
 
-Every further column is a field of its header's name (`col3` without one): float64 where that holds
-every cell's number, text otherwise. Rows count from 1, without the header and without blank lines.
+Every further column is a field of its header's name (`col3` without one): int64, float64 or text, by the rule
+of `cells.py`, or what it is said to be. Rows count from 1, without the header and without blank lines.
 """
 
 from __future__ import annotations
@@ -20,82 +21,105 @@ import csv
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TextIO, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileList, FileLister, FileSource, Values
+from fastload.sources.columns import LABEL, ColumnKind, Found, Place, add_column, add_labels, origin_of
+from fastload.sources.files import NO_LABEL, FileList, FileLister, FileSource
 from fastload.sources.names import NameTable, NameTableBuilder
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
-MOST_NUMBERED_CLASSES = 1_000_000
-"""Labels beyond this are identifiers: a name for every number below them would take gigabytes."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8 that they are not
 
 
-def list_table(path: str) -> FileSource:
+def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> FileSource:
     """Lists the images that a table names, one record a row; a row that repeats stays repeated.
 
     An image that does not exist is found when its record is read, not here.
 
     Args:
         path: A `.tsv` file, or a `.csv` file with commas, semicolons or tabs; UTF-8.
+        columns: What columns are, by their headers (`col3` without one); `label` also names the one that
+            labels are taken from. `text`, which of labels means names of classes; `int`; `float`, where
+            empty cells are NaN; `path`, of images that are stored as a field.
 
     Raises:
-        SourceError: The table is empty or malformed, or a row, which is named, lacks path or label.
+        SourceError: The table is empty or malformed, a row, which is named, lacks path or label or is not
+            what its column is said to be, or it cannot be told what a column is.
+        OptionError: `columns` names a column that there is none of, or a kind that there is none of.
     """
     folder = os.path.dirname(os.path.abspath(path))
     rows = _rows(path)
     first = next(rows, [])
     is_headed = not first or _is_header(first, folder)
     header = first if is_headed else []
-    path_column, label_column = _roles(header, len(first))
+    first_row = next(rows, []) if is_headed else first
+    layout = _layout(path, header, first_row, folder, columns or {})
     lister = FileLister(folder)
-    builders = {number: NameTableBuilder() for number in range(len(first)) if number != path_column}
-    for row, cells in enumerate(rows if is_headed else itertools.chain([first], rows), 1):
-        if not cells[path_column]:
+    builders: dict[int, NameTableBuilder | FileLister] = {
+        number: FileLister(folder) if layout.said.get(number) == "path" else NameTableBuilder()
+        for number in range(len(first))
+        if number != layout.path_column
+    }
+    for row, cells in enumerate(itertools.chain([first_row] if first_row else [], rows), 1):
+        if not cells[layout.path_column]:
             raise SourceError(f"{path}, row {row}: must name an image, got an empty cell: fill it in")
-        lister.add(cells[path_column])
+        lister.add(cells[layout.path_column])
         for number, builder in builders.items():
-            builder.append(cells[number])
+            if isinstance(builder, NameTableBuilder):
+                builder.append(cells[number])
+            elif cells[number]:
+                builder.add(cells[number])
+            else:
+                place = Place(path, layout.names[number])
+                raise place.refusal(row, "name an image", "an empty cell", "fill it in, or leave the row out")
     if not len(lister):
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
-    columns = {number: builder.build() for number, builder in builders.items()}
-    return _source(path, lister.finish(), header, columns, label_column)
+    return _source(path, lister.finish(), header, layout, {n: _built(each) for n, each in builders.items()})
+
+
+def _built(builder: NameTableBuilder | FileLister) -> NameTable | FileList:
+    return builder.build() if isinstance(builder, NameTableBuilder) else builder.finish()
 
 
 def _source(
     path: str,
     files: FileList,
     header: list[str],
-    columns: Mapping[int, NameTable],
-    label_column: int | None,
+    layout: _Layout,
+    columns: Mapping[int, NameTable | FileList],
 ) -> FileSource:
     """The source of these files, with the columns turned into labels and fields."""
-    cells = None if label_column is None else columns[label_column]
-    labels, classes = _labels(path, cells, len(files))
-    found: list[tuple[Field, Values]] = []
-    if labels is not None:
-        found.append((Field.label(), labels))
-        columns = {number: cells for number, cells in columns.items() if number != label_column}
-    names = _field_names(header, columns, taken={"image", *(field.name for field, _ in found)})
-    found += [_column(path, names[number], cells) for number, cells in columns.items()]
+    found = Found(meanings={"image": f"paths of the images, {origin_of(layout.names[layout.path_column])}"})
+    label = layout.label_column
+    if label is not None:
+        cells = columns[label]
+        assert isinstance(cells, NameTable)
+        add_labels(found, Place(path, layout.names[label]), cells, layout.said.get(label), files.folder)
+    elif not columns:
+        found.add(Field.label(), np.full(len(files), NO_LABEL, np.int64), f"none: {NO_LABEL} for every image")
+    if any(each.name == LABEL for each in found.fields):
+        columns = {number: cells for number, cells in columns.items() if number != label}
+    names = _field_names(header, list(columns), taken={"image", *found.values})
+    for number, column in columns.items():
+        add_column(found, Place(path, layout.names[number]), names[number], column, layout.said.get(number))
     return FileSource(
         "table",
         path,
-        classes,
-        tuple(field for field, _ in found),
+        found.classes,
+        tuple(found.fields),
         files,
-        {field.name: values for field, values in found},
+        found.values,
         tuple(_renamed(path, header, names)),
         table=path,
+        columns=found.meanings,
     )
 
 
@@ -107,7 +131,9 @@ def _rows(path: str) -> Iterator[list[str]]:
             raise SourceError(f"{path}: must be UTF-8, got UTF-16: save it as 'CSV UTF-8'")
         file.seek(0)
         delimiter = _delimiter(path, start)
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        # Blanks belong to a cell, unless the first row shows that one is written after every delimiter.
+        has_blanks = start.count(delimiter) == start.count(f"{delimiter} ") > 0
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_blanks, strict=True)
         width = 0
         try:
             for cells in filter(None, reader):
@@ -143,82 +169,62 @@ def _is_header(row: list[str], folder: str) -> bool:
     """Whether a first row names columns; the module's docstring says the rule."""
     if os.path.isfile(os.path.join(folder, row[0])):
         return False
-    return not os.path.splitext(row[0])[1] or any(cell.lower() in PATH_HEADERS for cell in row)
+    return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
 
 
-def _roles(header: list[str], width: int) -> tuple[int, int | None]:
-    """Which columns hold the paths and the labels; None where the paths stand alone."""
-    names = [name.lower() for name in header]
-    path_column = next((number for number, name in enumerate(names) if name in PATH_HEADERS), 0)
-    others = [number for number in range(width) if number != path_column]
-    named = [number for number in others if names and names[number] == "label"]
-    return path_column, next(iter(named + others), None)
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which column is what.
+
+    Attributes:
+        names: Of all columns, by their headers.
+        path_column: The column of the images' paths.
+        label_column: The column of the labels; None where there is none.
+        said: What columns are said to be.
+    """
+
+    names: Sequence[str]
+    path_column: int
+    label_column: int | None
+    said: Mapping[int, ColumnKind]
 
 
-def _labels(
-    path: str, cells: NameTable | None, count: int
-) -> tuple[npt.NDArray[np.int64] | None, tuple[str, ...]]:
-    """The label of each row, and the classes; no labels where the column holds other numbers."""
-    if cells is None:
-        return np.full(count, NO_LABEL, dtype=np.int64), ()
-    integers = _integers(cells)
-    if integers is not None:
-        class_count = int(integers.max()) + 1
-        is_counted = class_count <= MOST_NUMBERED_CLASSES
-        return integers, tuple(map(str, range(class_count))) if is_counted else ()
-    if _numbers(cells) is not None:
-        return None, ()
-    classes = sorted(set(cells))
-    if "" in classes:
-        row = cells.index("") + 1
-        raise SourceError(f"{path}, row {row}: must have a label, got an empty cell: fill it in")
-    position = {name: label for label, name in enumerate(classes)}
-    return np.fromiter((position[cell] for cell in cells), np.int64, count), tuple(classes)
+def _layout(
+    path: str, header: list[str], row: list[str], folder: str, columns: Mapping[str, ColumnKind]
+) -> _Layout:
+    width = len(header) or len(row)
+    names = [name.strip() for name in header] or [""] * width
+    names = [name or f"col{number + 1}" for number, name in enumerate(names)]
+    for name, kind in columns.items():
+        if kind not in get_args(ColumnKind):
+            raise OptionError(
+                f"a column must be one of {', '.join(get_args(ColumnKind))}, got {name}={kind}: choose one"
+            )
+        if name not in (*names, LABEL):
+            got = ", ".join(names)
+            raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
+    said = {number: columns[name] for number, name in enumerate(names) if name in columns}
+    headings = [name.lower() for name in names]
+    path_column = next((number for number, name in enumerate(headings) if name in PATH_HEADERS), None)
+    if path_column is None:
+        are_paths = [number for number, kind in said.items() if kind == "path"]
+        is_first = not row or os.path.isfile(os.path.join(folder, row[0])) or not are_paths
+        path_column = 0 if is_first else are_paths[0]
+    kind = said.pop(path_column, "path")
+    if kind != "path" and names.count(names[path_column]) == 1:
+        raise OptionError(f"{path}: the column {names[path_column]!r} names the images, and cannot be {kind}")
+    others = [number for number in range(width) if number != path_column and said.get(number) != "path"]
+    headed = [number for number in others if headings[number] == LABEL]
+    label = next(iter(headed + [number for number in others if number not in said]), None)
+    if label is not None and label not in said and LABEL in columns:
+        said[label] = columns[LABEL]
+        label = None if columns[LABEL] == "path" else label
+    elif LABEL in columns and LABEL not in names:
+        raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
+    return _Layout(names, path_column, label, said)
 
 
-def _column(path: str, name: str, cells: NameTable) -> tuple[Field, Values]:
-    """A further column as a field: numbers where all cells are, else text."""
-    numbers = _numbers(cells)
-    if numbers is not None:
-        return Field(name, "scalar", "float64"), numbers
-    for row, cell in enumerate(cells, 1):
-        try:
-            cell.encode()
-        except UnicodeEncodeError as error:
-            raise SourceError(
-                f"{path}, row {row}: {name} must be UTF-8, got {os.fsencode(cell)!r}: save the table as UTF-8"
-            ) from error
-    return Field(name, "text"), cells
-
-
-def _integers(cells: NameTable) -> npt.NDArray[np.int64] | None:
-    """The cells as integers, or None where one of them is none that int64 holds."""
-    if not all(map(_INTEGER.fullmatch, cells)):
-        return None
-    try:
-        return np.fromiter(map(int, cells), np.int64, len(cells))
-    except (OverflowError, ValueError):  # ValueError: thousands of digits
-        return None
-
-
-def _numbers(cells: NameTable) -> npt.NDArray[np.float64] | None:
-    """The cells as numbers, or None where one of them is none that float64 holds."""
-    try:
-        return np.fromiter(map(_number, cells), np.float64, len(cells))
-    except (OverflowError, ValueError):
-        return None
-
-
-def _number(cell: str) -> float:
-    number = float(cell)
-    if "_" in cell:  # Python reads 1_0 as 10
-        raise ValueError(cell)
-    if _INTEGER.fullmatch(cell) and int(number) != int(cell):  # an identifier of 17 digits or more
-        raise ValueError(cell)
-    return number
-
-
-def _field_names(header: list[str], columns: Collection[int], taken: set[str]) -> dict[int, str]:
+def _field_names(header: list[str], columns: Sequence[int], taken: set[str]) -> dict[int, str]:
     """A field's name for each column: its header, made an identifier that is still free."""
     names: dict[int, str] = {}
     for number in columns:
