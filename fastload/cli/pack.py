@@ -139,7 +139,13 @@ def run(options: argparse.Namespace) -> int:
     elif not options.quiet:
         _print_summary(result, options.dest)
     failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
-    return 1 if failures and not options.allow_errors else 0
+    is_flawed = failures or (options.on_error != "skip" and _missed(result))
+    return 1 if is_flawed and not options.allow_errors else 0
+
+
+def _missed(result: PackResult) -> int:
+    """How many files were left out that somebody may have wanted."""
+    return sum(entry.files for split in result.splits for entry in split.left_out if not entry.is_clutter)
 
 
 def _show(display: ProgressDisplay, state: PackProgress) -> None:
@@ -171,6 +177,7 @@ def _print_summary(result: PackResult, dest: str) -> None:
         print(f"resumed: {count_text(result.resumed, 'record')} had been packed before")
     for split in result.splits:
         print(f"wrote {split.path}: {count_text(split.records, 'record')}, {size_text(split.size_bytes)}")
+    _print_left_out(result)
     fresh = sum(split.records for split in result.splits) - result.resumed
     seconds = max(result.seconds, 1e-9)
     print(
@@ -180,9 +187,20 @@ def _print_summary(result: PackResult, dest: str) -> None:
     _print_usage(result)
 
 
+def _print_left_out(result: PackResult) -> None:
+    from fastload.sources.left_out import told
+
+    for line in told(entry for split in result.splits for entry in split.left_out):
+        print(line)
+    if _missed(result):
+        print("what is left out stands in manifest.json; --on-error skip leaves it out with exit code 0")
+
+
 def _print_failures(what: str, failures: tuple[object, ...]) -> None:
     for failure in failures[:_SHOWN_FAILURES]:
-        print(f"{what}: {failure.key}: {failure.reason}", file=sys.stderr)  # type: ignore[attr-defined]
+        key = failure.key  # type: ignore[attr-defined]
+        shown = key if key.isprintable() else repr(key)  # a newline would make two lines of it
+        print(f"{what}: {shown}: {failure.reason}", file=sys.stderr)  # type: ignore[attr-defined]
     if len(failures) > _SHOWN_FAILURES:
         print(f"… and {len(failures) - _SHOWN_FAILURES} more, see manifest.json", file=sys.stderr)
 

@@ -32,8 +32,9 @@ _PIXELS_RESERVE = 1.25
 class FolderDataset(ImageDataset):
     """The samples of a folder of images, with no packing: ImageFolder, decoded by OpenCV.
 
-    Classes, files and their order are those of torchvision's ImageFolder; a folder without class
-    folders gives its images the label -1. Samples are those of `PackedDataset`.
+    Classes, files and their order are those of torchvision's ImageFolder, which goes by the names of
+    files: what packing takes by its content beside these, such as `.gif`, is not among them. A folder
+    without class folders gives its images the label -1. Samples are those of `PackedDataset`.
 
     Args:
         path: The folder.
@@ -49,7 +50,8 @@ class FolderDataset(ImageDataset):
         source: The listing of its files.
 
     Raises:
-        SourceError: The folder cannot be listed, holds no images, or is split into train, val, test.
+        SourceError: The folder cannot be listed, holds no images, is split into train, val, test, or has
+            a layout that holds more than labels, such as YOLO's.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class FolderDataset(ImageDataset):
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
         self.root = os.fspath(path)
-        sources = list_folder(os.path.expanduser(self.root))
+        sources = list_folder(os.path.expanduser(self.root), by_content=False)
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]

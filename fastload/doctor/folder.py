@@ -20,6 +20,7 @@ from fastload.machine import read_machine
 from fastload.shards.manifest import is_packed
 from fastload.sources import Source, open_source
 from fastload.sources.files import FileSource
+from fastload.sources.left_out import told
 
 Step = Callable[[str, int, int], None]
 """Told what is being done, which step it is, and of how many."""
@@ -75,8 +76,9 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
             f"{name}: at least one image that can be decoded is needed, got none among {len(paths)}"
         )
     way = "PIL" if "PIL" in decoding.seconds else "OpenCV"
+    notes = (*source.warnings, *told(entry for entry in source.left_out if not entry.is_clutter))
     return _measured(
-        name, len(source), len(source.classes), way, decoding.seconds[way], store, decoding, source.warnings
+        name, len(source), len(source.classes), way, decoding.seconds[way], store, decoding, notes
     )
 
 

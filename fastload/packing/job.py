@@ -25,7 +25,7 @@ from fastload.packing.choose import Choice, choose_encoding, combine, look_at
 from fastload.packing.flow import Flow
 from fastload.packing.options import DEFAULT_SHARD_BYTES, OnError, PackOptions, parse_size
 from fastload.packing.piece import Failure, Piece, Recipe
-from fastload.packing.result import PackedSplit, PackProgress, PackResult
+from fastload.packing.result import PackedSplit, PackProgress, PackResult, require_records
 from fastload.packing.staging import Staging
 from fastload.packing.workers import WorkerPool
 from fastload.shards.container import writer_for
@@ -170,7 +170,9 @@ class _Job:
         progress: Callable[[PackProgress], None] | None,
     ) -> None:
         self._began = time.perf_counter()
-        self._sources = open_source(source, fields, columns)
+        self._sources = open_source(source, fields, columns, skips_unlistable=options.on_error != "fail")
+        for each in self._sources.values():
+            require_records(each, len(each))
         self._options = options
         self._workers = workers
         self._staging = staging
@@ -267,6 +269,7 @@ class _Job:
             self._fill(split, recipe, assembler, begin, finished)
         failures = [failure for shard in finished for failure in shard.failures]
         failures += assembler.take_failures(len(source))
+        require_records(source, len(source) - sum(not failure.is_kept for failure in failures), failures)
         manifest = self._manifest(source, encoding, fields, finished, failures)
         (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         return manifest
@@ -326,8 +329,9 @@ class _Job:
             shards=tuple(shard.entry for shard in finished),
             made=self._made(source, encoding),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=tuple(Skipped(f.key, f.reason) for f in failures if not f.is_kept),
+            skipped=(*source.unlisted, *(Skipped(f.key, f.reason) for f in failures if not f.is_kept)),
             kept=tuple(Skipped(f.key, f.reason) for f in failures if f.is_kept),
+            left_out=source.left_out,
         )
 
     def _result(self, manifests: Mapping[str, Manifest], choice: Choice) -> PackResult:
@@ -340,6 +344,7 @@ class _Job:
                 manifest.skipped,
                 manifest.kept,
                 manifest.image_shape,
+                manifest.left_out,
             )
             for split, manifest in manifests.items()
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastload.shards.manifest import Skipped
+from fastload.errors import SourceError
+from fastload.packing.piece import Failure
+from fastload.shards.manifest import LeftOut, Skipped
+from fastload.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,10 @@ class PackedSplit:
         path: Its folder.
         records: The number of its records.
         size_bytes: The size of its shards.
-        skipped: Source files that were left out.
+        skipped: Source files that cannot be read, and were left out.
         kept: Source files stored although they are no readable image.
         image_shape: (height, width, channels) where all images share it, otherwise None.
+        left_out: Files beside them that were not taken for images.
     """
 
     path: Path
@@ -51,6 +55,7 @@ class PackedSplit:
     skipped: tuple[Skipped, ...]
     kept: tuple[Skipped, ...]
     image_shape: tuple[int, int, int] | None
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +93,23 @@ class PackResult:
     def size_bytes(self) -> int:
         """The size of all shards."""
         return sum(split.size_bytes for split in self.splits)
+
+
+def require_records(source: Source, records: int, failures: Sequence[Failure] = ()) -> None:
+    """Requires that a packing of a source has a record: an empty dataset looks like success.
+
+    Args:
+        source: The source.
+        records: The number of records that it has, or that could be packed.
+        failures: Why others could not be.
+
+    Raises:
+        SourceError: There is none.
+    """
+    if records:
+        return
+    found = "got none"
+    if failures:
+        first = f"{failures[0].key!r}: {failures[0].reason}"
+        found = f"got none that can be packed of {len(source):,}; the first, {first}"
+    raise SourceError(f"{source.name}: must have at least one record, {found}: check the source")

@@ -1,4 +1,4 @@
-"""What a manifest lists: shards, and files that could not be packed as images."""
+"""What a manifest lists: shards, and files that could not be packed as images, or were not to be."""
 
 from __future__ import annotations
 
@@ -90,6 +90,37 @@ class Skipped:
             ValueError: It is none.
         """
         return cls(entry["key"].text(), entry["reason"].text())
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file beside the records that was not taken for one, or all such files of a kind.
+
+    Attributes:
+        key: Its path relative to the source; of a kind, a pattern such as `**/*.txt`.
+        reason: Why it was left out.
+        files: How many files it stands for.
+        is_clutter: Whether nobody misses it: a hidden file, a system's, a README.
+    """
+
+    key: str
+    reason: str
+    files: int = 1
+    is_clutter: bool = False
+
+    @classmethod
+    def from_json(cls, entry: Given) -> LeftOut:
+        """Reads an entry of a manifest.
+
+        Raises:
+            ValueError: It is none.
+        """
+        return cls(
+            entry["key"].text(),
+            entry["reason"].text(),
+            entry["files"].count(1),
+            entry["is_clutter"].flag(),
+        )
 
 
 def is_shard_name(name: str) -> bool:

@@ -85,6 +85,12 @@ class Given:
             raise self._refusal(f"a whole number from {least} to {most}")
         return self.value
 
+    def flag(self) -> bool:
+        """As true or false."""
+        if not isinstance(self.value, bool):
+            raise self._refusal("true or false")
+        return self.value
+
     def _refusal(self, wanted: str) -> ValueError:
         got = (
             repr(self.value)

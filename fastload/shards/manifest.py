@@ -18,6 +18,7 @@ from typing import Any
 
 from fastload.errors import AccessError, FormatError
 from fastload.shards.entries import MOST_RECORDS
+from fastload.shards.entries import LeftOut as LeftOut
 from fastload.shards.entries import ShardEntry as ShardEntry
 from fastload.shards.entries import Skipped as Skipped
 from fastload.shards.entries import is_shard_name as is_shard_name
@@ -47,8 +48,9 @@ class Manifest:
         shards: The shards in order; records are numbered through.
         made: How it was made: the versions of fastload and of the libraries, source and options.
         image_shape: (height, width, channels) where every stored image has it, otherwise None.
-        skipped: The source's files that were left out.
+        skipped: The source's records that were left out, because they cannot be read.
         kept: Keys of files that were stored although they cannot be read as images.
+        left_out: The files that were never taken for records.
     """
 
     container: str
@@ -59,6 +61,7 @@ class Manifest:
     image_shape: tuple[int, int, int] | None = None
     skipped: tuple[Skipped, ...] = ()
     kept: tuple[Skipped, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def records(self) -> int:
@@ -94,6 +97,7 @@ class Manifest:
             "shards": [asdict(shard) for shard in self.shards],
             "skipped": [asdict(item) for item in self.skipped],
             "kept": [asdict(item) for item in self.kept],
+            "left_out": [asdict(item) for item in self.left_out],
             "made": self.made,
         }
         text = json.dumps(content, indent=1) + "\n"
@@ -144,6 +148,7 @@ def _manifest_of(content: Given) -> Manifest:
         image_shape=None if shape.value is None else _shape_of(shape),
         skipped=tuple(map(Skipped.from_json, content["skipped"].each())),
         kept=tuple(map(Skipped.from_json, content["kept"].each())),
+        left_out=tuple(map(LeftOut.from_json, content["left_out"].each())),
     )
     for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
         if len(set(unique)) < len(unique):

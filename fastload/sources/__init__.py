@@ -12,6 +12,7 @@ from fastload.sources.columns import ColumnKind
 from fastload.sources.dataset import DatasetSource, folder_behind
 from fastload.sources.files import FileSource
 from fastload.sources.folder import list_folder
+from fastload.sources.foreign import explain_file
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Source, SourceRecord
 from fastload.sources.table import TABLE_SUFFIXES, list_table
@@ -33,7 +34,11 @@ _TAKEN = (
 
 
 def open_source(
-    source: Any, fields: Sequence[Field] | None = None, columns: Mapping[str, ColumnKind] | None = None
+    source: Any,
+    fields: Sequence[Field] | None = None,
+    columns: Mapping[str, ColumnKind] | None = None,
+    *,
+    skips_unlistable: bool = False,
 ) -> dict[str, Source]:
     """Lists whatever holds images.
 
@@ -44,6 +49,7 @@ def open_source(
         fields: For a dataset: what its samples hold beside the image, where the first sample
             does not show it.
         columns: For a table: what columns are, see `list_table`.
+        skips_unlistable: For a folder: whether to go on without folders in it that cannot be listed.
 
     Returns:
         The sources by split (`train`, `val`, `test`), or one source under the name "".
@@ -62,14 +68,16 @@ def open_source(
             raise OptionError(
                 f"fields must describe a dataset's samples, got them for {source!r}: leave them out"
             )
-        return dict(_open_path(os.path.expanduser(os.fsdecode(source)), columns))
+        return dict(_open_path(os.path.expanduser(os.fsdecode(source)), columns, skips_unlistable))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_TAKEN}, got {type(source).__name__}")
     folder = folder_behind(source) if fields is None else None
     return {"": folder if folder is not None else DatasetSource(source, fields)}
 
 
-def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, FileSource]:
+def _open_path(
+    path: str, columns: Mapping[str, ColumnKind] | None, skips_unlistable: bool
+) -> dict[str, FileSource]:
     if not os.path.exists(path):
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
@@ -78,7 +86,7 @@ def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str,
             f"unpack it first with 'fastload unpack {path} FOLDER'"
         )
     if os.path.isdir(path):
-        return list_folder(path)
+        return list_folder(path, skips_unlistable=skips_unlistable)
     if path.lower().endswith(TABLE_SUFFIXES):
         return {"": list_table(path, columns)}
-    raise SourceError(f"{path}: must be {_TAKEN}, got another kind of file")
+    raise SourceError(f"{path}: must be {_TAKEN}, got {explain_file(path)}")

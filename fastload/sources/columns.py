@@ -25,9 +25,9 @@ from fastload.sources.cells import (
     reason_for_text,
 )
 from fastload.sources.files import FileList, Values
-from fastload.sources.folder import IMAGE_SUFFIXES
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
+from fastload.sources.walking import IMAGE_SUFFIXES
 
 ColumnKind = Literal["text", "int", "float", "path"]
 """What a column can be said to be."""

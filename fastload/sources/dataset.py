@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastload.errors import FastloadError, SourceError
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources.files import FileLister, FileSource
 from fastload.sources.protocol import SourceRecord, evenly_spaced
@@ -42,6 +43,8 @@ class DatasetSource:
 
     kind = "dataset"
     columns: Mapping[str, str] = {}
+    left_out: tuple[LeftOut, ...] = ()
+    unlisted: tuple[Skipped, ...] = ()
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
         self.name = type(dataset).__name__

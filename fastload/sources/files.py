@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import posixpath
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources.names import NameTable, NameTableBuilder
 from fastload.sources.protocol import SourceRecord, evenly_spaced
@@ -25,9 +27,14 @@ NOT_FOUND = -1
 NO_LABEL = -1
 """The label of an image for which none is known."""
 
-# A pipe that was named like an image must not stop a worker for ever; Windows has no such flag, but
-# would translate line ends without its own.
-_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""With which any file is opened: a pipe that is named like an image must not stop a worker for ever.
+
+Windows has no such flag, but would translate line ends without its own.
+"""
+
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""Errors of this process or machine, not of the file that was to be opened."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +83,7 @@ class FileList:
         except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
             reason = getattr(error, "strerror", None) or error
             raise SourceError(
-                f"{path}: must be a file that can be read, got: {reason}: "
-                "restore it, or list the source again without it"
+                f"{path}: must be a file that can be read, got: {reason}: {_next_step(error)}"
             ) from error
         if len(data) != size_bytes:
             raise SourceError(
@@ -97,7 +103,7 @@ class FileList:
         if not hasattr(os, "posix_fadvise"):
             return
         for index in indices:
-            handle = os.open(self.path(index), _READ_FLAGS)
+            handle = os.open(self.path(index), READ_FLAGS)
             try:
                 if _is_cached(handle):
                     return
@@ -108,6 +114,18 @@ class FileList:
 
 Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
 """One field's value for every record: numbers, texts, or image files."""
+
+
+def _next_step(error: OSError | ValueError) -> str:
+    """What to do about a file that cannot be read."""
+    number = getattr(error, "errno", None)
+    if number in (errno.EACCES, errno.EPERM):
+        return "allow this user to read it, or run as one who may"
+    if number in OUT_OF_DESCRIPTORS:
+        return "allow this process more open files (ulimit -n)"
+    if number == errno.EIO:
+        return "the disk or the network fails: check it, and restore the file from a copy"
+    return "restore it, or list the source again without it"
 
 
 def _is_cached(handle: int) -> bool:
@@ -169,6 +187,8 @@ class FileSource:
         warnings: What the listing found odd and went on from.
         table: The table whose rows the records are, for messages; empty where there is none.
         columns: What the table's columns turned out to be, by field.
+        left_out: The files of a folder that are no records.
+        unlisted: The folders in it that could not be listed.
     """
 
     kind: str
@@ -180,6 +200,8 @@ class FileSource:
     warnings: tuple[str, ...] = ()
     table: str = ""
     columns: Mapping[str, str] = dc_field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    unlisted: tuple[Skipped, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -272,7 +294,7 @@ def _read_file(path: str, size_bytes: int) -> bytes:
 
     Three system calls: 10 µs for a cached file of 117 KB, where `open(path, "rb").read()` takes 14.
     """
-    handle = os.open(path, _READ_FLAGS)
+    handle = os.open(path, READ_FLAGS)
     try:
         data = os.read(handle, size_bytes + 1)
         while len(data) < size_bytes and (more := os.read(handle, size_bytes + 1 - len(data))):

@@ -1,9 +1,10 @@
 """Lists a folder of images: by classes as torchvision's ImageFolder does, by splits, or flat.
 
-The classes, the files and their order are those of ImageFolder. Three things differ, all of them
-loudly: a folder that cannot be listed is an error instead of being passed over, so is a symbolic
-link that leads back into its own path, and a class without images is kept with a warning instead
-of being refused.
+The classes, the files and their order are those of ImageFolder. Files that it does not take, because
+of their names, are taken where their content is an image, and stand where their names sort. What is
+not taken is listed with its reason. A folder that cannot be listed is an error instead of being
+passed over, so is a symbolic link that leads back into its own path, and a class without images is
+kept with a warning instead of being refused.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources.files import NO_LABEL, FileLister, FileSource
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""What an image file's name ends in, in any case: torchvision's IMG_EXTENSIONS."""
+from fastload.sources.foreign import explain_no_images
+from fastload.sources.layouts import IMAGE_FOLDERS, refuse_other_layouts
+from fastload.sources.left_out import HIDDEN
+from fastload.sources.walking import IMAGE_SUFFIXES, Walk
 
 SPLITS = {
     "train": "train",
@@ -34,52 +37,134 @@ SPLITS = {
 }
 """Which split a folder's name stands for, in any case; in the order in which splits are packed."""
 
+BESIDE_CLASSES = "an image beside the class folders"
+BESIDE_SPLITS = "an image beside the splits"
 
-def list_folder(path: str) -> dict[str, FileSource]:
+
+def list_folder(
+    path: str, *, by_content: bool = True, skips_unlistable: bool = False
+) -> dict[str, FileSource]:
     """Lists the images of a folder.
 
     Folders named after two splits or more (train, val, test), or after train and nothing beside it,
     make one source a split, with one class list; a split without images is left out. Otherwise the
     folder is one source, under the name "": its folders are the classes; or, where none of them
-    holds an image, its own images are listed, with the label -1. Class folders without any image at
-    all make a source without records.
+    holds an image, its own images are listed, with the label -1.
 
     Args:
         path: The folder.
+        by_content: Whether to take images whatever they are named, and to list what is left out;
+            False for just the files that ImageFolder takes.
+        skips_unlistable: Whether to go on without folders below it that cannot be listed and links
+            that lead in a circle, and to list these as `unlisted`.
 
     Returns:
         The sources by split, train first.
 
     Raises:
-        SourceError: There is neither an image nor a class folder, a folder cannot be listed, or links
-            lead in a circle.
+        SourceError: There is no image, more of them beside class folders than within, or a layout
+            that holds more than labels; a folder cannot be listed, or links lead in a circle.
     """
-    folders, images = _scan(path)
+    refuse_other_layouts(path)
+    listing = _Listing(path, by_content, skips_unlistable)
+    whole = listing.walk()
+    folders, images = whole.scan()
     splits = _split_folders(path, folders)
-    if not splits:
-        source = _list_one(path)
-        if not len(source) and not source.classes:
-            raise SourceError(_no_images(path))
-        return {"": source}
-    listed = {split: _list_one(os.path.join(path, folder)) for split, folder in splits.items()}
-    # Where no split has an image, those with class folders stay, without records.
-    sources = {split: source for split, source in listed.items() if len(source)} or {
-        split: source for split, source in listed.items() if source.classes
-    }
+    if splits:
+        return _list_splits(listing, whole, splits, folders, images)
+    source = _list_one(path, whole, folders, images)
+    if not len(source):
+        raise SourceError(_no_images(listing, source.unlisted, source.left_out))
+    return {"": source}
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What `list_folder` was asked for."""
+
+    path: str
+    by_content: bool
+    skips_unlistable: bool
+
+    def walk(self, folder: str = "") -> Walk:
+        """A walk below the path, or below one of its folders."""
+        root = os.path.abspath(os.path.join(self.path, folder))
+        return Walk(root, by_content=self.by_content, skips_unlistable=self.skips_unlistable)
+
+
+def _list_splits(
+    listing: _Listing, whole: Walk, splits: Mapping[str, str], folders: Sequence[str], images: Sequence[str]
+) -> dict[str, FileSource]:
+    sources = {}
+    for split, folder in splits.items():
+        walk = listing.walk(folder)
+        sources[split] = _list_one(os.path.join(listing.path, folder), walk, *walk.scan())
+    others = [folder for folder in folders if folder not in splits.values()]
+    left_out = [_moved(entry, "..") for entry in _beside_splits(whole, others, images)]
+    unlisted = list(whole.unlisted)
+    warnings = []
+    empty = [split for split, source in sources.items() if not len(source)]
+    for split in empty:
+        source = sources.pop(split)
+        left_out += [_moved(entry, f"../{splits[split]}") for entry in source.left_out]
+        unlisted += source.unlisted
     if not sources:
-        raise SourceError(_no_images(path))
-    warnings = _left_out({*folders, *images} - {*splits.values()}, "the splits")
-    if len(sources) < len(splits):
-        empty = [folder for split, folder in splits.items() if split not in sources]
-        warnings.append(f"{path} has splits without images, which are left out: {_some(empty)}")
+        raise SourceError(_no_images(listing, unlisted, left_out))
+    if empty:
+        names = _some([splits[split] for split in empty])
+        warnings.append(f"{listing.path} has splits without images, which are left out: {names}")
+    _refuse_unlabelled_split(sources)
+    # What belongs to no split is listed with the first one, its keys counting from there.
+    first = next(iter(sources))
+    sources[first] = replace(
+        sources[first],
+        left_out=(*sources[first].left_out, *left_out),
+        unlisted=(*sources[first].unlisted, *unlisted),
+    )
     return _with_one_class_list(sources, warnings)
 
 
-def _no_images(path: str) -> str:
+def _beside_splits(whole: Walk, folders: Sequence[str], images: Sequence[str]) -> tuple[LeftOut, ...]:
+    """What lies beside the splits; of a hidden folder, the folder alone."""
+    for folder in folders:
+        if folder.startswith("."):
+            whole.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
+        elif whole.by_content:
+            for name in whole.images_below(folder):
+                whole.leave_out(name, BESIDE_SPLITS)
+    for name in images:
+        whole.leave_out(name, BESIDE_SPLITS)
+    return whole.left_out
+
+
+def _moved(entry: LeftOut, folder: str) -> LeftOut:
+    return replace(entry, key=f"{folder}/{entry.key}")
+
+
+def _no_images(listing: _Listing, unlisted: Sequence[Skipped], left_out: Sequence[LeftOut]) -> str:
+    if unlisted:
+        return unlisted[0].reason
+    if listing.by_content:
+        return explain_no_images(listing.path, left_out)
+    list_folder(listing.path)  # says what the folder holds, where there is no image by content either
     return (
-        f"{path}: must hold images ({', '.join(IMAGE_SUFFIXES)}) or class folders of images, "
-        "got none: check the path"
+        f"{listing.path}: must hold images by their names ({', '.join(IMAGE_SUFFIXES)}), got images under "
+        "other names alone: rename them, or pack the folder, for which the content counts"
     )
+
+
+def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
+    """Refuses a split whose only folder holds its images, and no class, as Tiny ImageNet's val/images."""
+    for source in sources.values():
+        others = {name for other in sources.values() if other is not source for name in other.classes}
+        if len(source.classes) == 1 and others - {*source.classes} and source.classes[0] not in others:
+            [folder] = source.classes
+            if folder.lower() in IMAGE_FOLDERS:
+                raise SourceError(
+                    f"{source.name}: must have class folders as the other splits have, got {folder!r} alone, "
+                    "which would become a class: sort its images into class folders, or pack a table of "
+                    "their paths and labels"
+                )
 
 
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
@@ -126,43 +211,51 @@ def _missing(source: FileSource, classes: Sequence[str]) -> list[str]:
     return [f"{source.name} lacks classes that other splits have: {_some(absent)}"]
 
 
-def _list_one(path: str) -> FileSource:
-    root = os.path.abspath(path)
-    classes, loose = _scan(root)
-    lister = FileLister(root)
+def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
+    lister = FileLister(walk.root)
     labels = array("q")
     for label, folder in enumerate(classes):
-        for name in _images_below(root, folder):
+        for name in walk.images_below(folder):
             lister.add(name)
             labels.append(label)
     if loose and not labels:
-        return _list_flat(path, loose, classes)
-    warnings = [
-        *_left_out(loose, "the class folders"),
-        *_odd_classes(path, classes, np.array(labels)),
-    ]
+        return _list_flat(path, walk, loose)
+    if walk.by_content and len(loose) > len(labels):
+        raise SourceError(
+            f"{path}: must have its images in class folders or beside none, got {len(loose):,} beside "
+            f"the folders {_some(classes)}, and {len(labels):,} in these: move the folders elsewhere, "
+            "or the images into class folders"
+        )
+    for name in loose:
+        walk.leave_out(name, BESIDE_CLASSES)
     return FileSource(
         "folder",
         path,
         tuple(classes),
         (Field.label(),),
         lister.finish(),
-        {"label": np.array(labels)},
-        tuple(warnings),
+        {"label": np.array(labels, np.int64)},
+        tuple(_odd_classes(path, classes, np.array(labels, np.int64))),
+        left_out=walk.left_out,
+        unlisted=tuple(walk.unlisted),
     )
 
 
-def _list_flat(path: str, images: Sequence[str], folders: Sequence[str]) -> FileSource:
-    lister = FileLister(os.path.abspath(path))
+def _list_flat(path: str, walk: Walk, images: Sequence[str]) -> FileSource:
+    lister = FileLister(walk.root)
     for name in images:
         lister.add(name)
     labels = np.full(len(images), NO_LABEL, dtype=np.int64)
-    warnings = _left_out(folders, "the images")
-    return FileSource("flat", path, (), (Field.label(),), lister.finish(), {"label": labels}, tuple(warnings))
-
-
-def _left_out(names: Sequence[str] | set[str], beside: str) -> list[str]:
-    return [f"left out, because they lie beside {beside}: {_some(sorted(names))}"] if names else []
+    return FileSource(
+        "flat",
+        path,
+        (),
+        (Field.label(),),
+        lister.finish(),
+        {"label": labels},
+        left_out=walk.left_out,
+        unlisted=tuple(walk.unlisted),
+    )
 
 
 def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64]) -> Iterator[str]:
@@ -178,61 +271,3 @@ def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64
 def _some(names: Sequence[str], limit: int = 5) -> str:
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
-
-
-def _images_below(root: str, top: str) -> Iterator[str]:
-    """The images under a class folder, relative to root, in the order of `sorted(os.walk(...))`."""
-    found: dict[str, list[str]] = {}
-    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(top, (_identity(root),))]
-    while pending:
-        folder, above = pending.pop()
-        path = os.path.join(root, folder)
-        identity = _identity(path)
-        if identity in above:
-            raise SourceError(
-                f"{path}: must not be a link to a folder that it lies in, got one to "
-                f"{os.path.realpath(path)}: remove the link"
-            )
-        folders, found[folder] = _scan(path)
-        pending += [(f"{folder}/{name}", (*above, identity)) for name in folders]
-    for folder in sorted(found):
-        for name in found[folder]:
-            yield f"{folder}/{name}"
-
-
-def _identity(path: str) -> tuple[int, int]:
-    """What two paths share exactly when they lead to the same folder."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise _unlistable(path, error) from error
-    return status.st_dev, status.st_ino
-
-
-def _scan(path: str) -> tuple[list[str], list[str]]:
-    """The names of the folders and of the images that lie directly in a folder, each sorted."""
-    folders, images = [], []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if _is_folder(entry):
-                    folders.append(entry.name)
-                elif entry.name.lower().endswith(IMAGE_SUFFIXES):
-                    images.append(entry.name)
-    except OSError as error:
-        raise _unlistable(path, error) from error
-    return sorted(folders), sorted(images)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself is no folder; reading it will say what it is
-        return False
-
-
-def _unlistable(path: str, error: OSError) -> SourceError:
-    return SourceError(
-        f"{path}: must be a folder that can be listed, got: {error.strerror}: "
-        "make it readable, or move it elsewhere"
-    )

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 
 
@@ -53,6 +54,14 @@ class Source(Protocol):
     @property
     def columns(self) -> Mapping[str, str]:
         """What a table's columns turned out to be, by field, one phrase each; empty for other sources."""
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The files that lie where the records do, and are none."""
+
+    @property
+    def unlisted(self) -> tuple[Skipped, ...]:
+        """The folders that may hold records, and could not be listed."""
 
     def __len__(self) -> int:
         """The number of records."""

@@ -92,6 +92,32 @@ class TestPack:
             assert [item["key"] for item in listed] == ["class1/bad.jpg"]
             assert f"{13 if policy == 'keep' else 12} records" in out
 
+    @pytest.mark.parametrize(
+        ("options", "code"), [([], 1), (["--on-error", "skip"], 0), (["--allow-errors"], 0)], ids=str
+    )
+    def test_files_left_out_are_counted_listed_and_set_the_exit_code(self, photos, tmp_path, options, code):
+        missed = ["labels.csv", "class1/a.json", "class1/b.json", "class1/new\nline.txt"]
+        for name in (*missed, ".DS_Store", "README.md"):
+            (photos / name).write_text("{}")
+        (photos / "class1" / "x.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+        out, _ = fastload_cli("pack", photos, tmp_path / "out.fl", *options, expect=code)
+        assert "left out, HEIC, which OpenCV does not read here: 1 file (1 .heic)\n" in out
+        assert "left out, no image: 4 files (2 .json, 1 .csv, 1 .txt)\n" in out
+        assert "left out, of an operating system: 1 file (1 without a suffix)\n" in out
+        manifest = json.loads((tmp_path / "out.fl" / "manifest.json").read_text())
+        listed = {entry["key"] for entry in manifest["left_out"] if not entry["is_clutter"]}
+        assert listed == {*missed, "class1/x.heic"}
+        assert len(manifest["left_out"]) == len(listed) + 2
+
+    def test_clutter_alone_leaves_the_exit_code_at_0(self, photos, tmp_path):
+        for name in ("class0/Thumbs.db", "class0/._0000.jpg", ".gitattributes", "LICENSE", "README_en.md"):
+            (photos / name).write_bytes(b"\0\5\x16\7")
+        out, _ = fastload_cli("pack", photos, tmp_path / "out.fl")
+        assert ": 12 records" in out
+        assert "left out, about the dataset: 2 files (1 without a suffix, 1 .md)\n" in out
+        assert "left out, of an operating system: 2 files (1 .db, 1 .jpg)\n" in out
+        assert "--on-error" not in out
+
     def test_splits_become_a_dataset_each_with_one_class_list(self, tmp_path):
         class_folders(tmp_path / "data" / "train", count=6, classes=3)
         class_folders(tmp_path / "data" / "val", count=2, classes=2)

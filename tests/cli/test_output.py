@@ -128,10 +128,6 @@ class TestPython:
         assert self.check(tmp_path / "table.csv", tmp_path / "t.fl") == [4]
         self.check(tmp_path / "table.csv", tmp_path / "u.fl", "--size", "16")
 
-    def test_for_no_records(self, tmp_path):
-        (tmp_path / "none" / "a").mkdir(parents=True)
-        assert self.check(tmp_path / "none", tmp_path / "none.fl") == []
-
 
 class TestNames:
     """Names that are no UTF-8, or that an output cannot hold, cost a letter, not the command."""

@@ -58,6 +58,7 @@ def test_a_random_dataset_starts_over_under_the_same_seed_too(tmp_path):
     assert packed(Photos(1, is_random=True), dest).resumed == 0
 
 
-def test_a_dataset_without_samples_packs_to_no_records(tmp_path):
-    pack([], tmp_path / "photos.fl")
-    assert len(PackedDataset(tmp_path / "photos.fl")) == 0
+def test_a_dataset_without_samples_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="list: must have at least one record, got none"):
+        pack([], tmp_path / "photos.fl")
+    assert not list(tmp_path.iterdir())

@@ -101,14 +101,17 @@ def test_keep_stores_the_bytes_and_lists_them(tmp_path, source, encode, containe
         assert (tmp_path / "back" / key).read_bytes() == data
 
 
-def test_source_of_bad_files_alone_is_skipped_to_no_records(tmp_path):
-    (tmp_path / "photos" / "a").mkdir(parents=True)
+@pytest.mark.parametrize("beside", [0, 3])
+def test_source_or_split_of_bad_files_alone_is_refused(tmp_path, beside):
+    if beside:
+        class_folders(tmp_path / "photos" / "train", beside)
+    bad = tmp_path / "photos" / ("val" if beside else "") / "a"
+    bad.mkdir(parents=True)
     for number in range(40):
-        (tmp_path / "photos" / "a" / f"{number:02d}.jpg").write_bytes(b"nothing")
-    [split] = pack(tmp_path / "photos", tmp_path / "x.fl", on_error="skip").splits
-    assert split.records == 0
-    assert len(split.skipped) == 40
-    assert len(PackedDataset(tmp_path / "x.fl")) == 0
+        (bad / f"{number:02d}.jpg").write_bytes(b"nothing")
+    with pytest.raises(SourceError, match=r"must have at least one record, got none .* of 40; .*'a/00\.jpg'"):
+        pack(tmp_path / "photos", tmp_path / "x.fl", on_error="skip")
+    assert not (tmp_path / "x.fl").exists()
 
 
 def test_empty_files_alone_are_kept(tmp_path):

@@ -143,27 +143,20 @@ def test_equal_files_under_different_names_all_come_back(tmp_path, container):
     assert tree(back) == tree(source)
 
 
-@CONTAINERS
-def test_class_folders_without_any_image_pack_to_no_records(tmp_path, container):
-    for name in ("a", "b"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-    result, back = came_back(tmp_path / "photos", tmp_path, encode="auto", format=container)
-    assert result.records == 0
-    assert result.classes == ("a", "b")
-    assert any("'a', 'b'" in warning for warning in result.warnings)
-    assert tree(back) == tree(tmp_path / "photos")
-
-
-def test_dataset_without_records_opens(tmp_path):
-    (tmp_path / "photos" / "a").mkdir(parents=True)
-    pack(tmp_path / "photos", tmp_path / "x.fl")
-    dataset = PackedDataset(tmp_path / "x.fl")
-    assert len(dataset) == 0
-    assert dataset.targets == []
-    assert dataset.classes == ["a"]
-    assert list(dataset) == []
-    with pytest.raises(IndexError, match="0 samples"):
-        dataset[0]
+def test_images_under_any_name_come_back(tmp_path):
+    source = class_folders(tmp_path / "photos", 2, classes=2)
+    formats = {"z.gif": "GIF", "a.AVIF": "AVIF", "b.jfif": "JPEG", "no suffix": "PNG", "x.txt": "WEBP"}
+    for name, format in formats.items():
+        (source / "class1" / name).write_bytes(file_of(pixels(3), format))
+    for encode in ("keep", "raw"):
+        [split] = pack(source, tmp_path / f"{encode}.fl", encode=encode).splits
+        assert (split.records, split.left_out) == (7, ())
+        dataset = PackedDataset(tmp_path / f"{encode}.fl")
+        names = ["0001.jpg", "a.AVIF", "b.jfif", "no suffix", "x.txt", "z.gif"]
+        assert [dataset.read(index).key for index in range(1, 7)] == [f"class1/{name}" for name in names]
+        assert [dataset[index][1] for index in range(7)] == [0, 1, 1, 1, 1, 1, 1]
+    unpack(tmp_path / "keep.fl", tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
 
 
 def test_splits_become_datasets_of_their_own(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.folder import IMAGE_SUFFIXES
+from fastload.sources.walking import IMAGE_SUFFIXES
 
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 
@@ -65,6 +65,7 @@ def test_class_folders_are_listed_as_by_image_folder(make_tree, image_folder):
         ]
     )
     source = assert_lists_what_image_folder_lists(root, image_folder)
+    assert [entry.key for entry in source.left_out] == ["dog/notes.txt", "README.md"]
     assert source.kind == "folder"
     assert source.fields == (Field.label(),)
     assert ".ipynb_checkpoints" in source.classes
@@ -175,13 +176,6 @@ def test_hidden_classes_are_warned_of(make_tree):
     assert "'.ipynb_checkpoints'" in warning
 
 
-def test_images_beside_class_folders_are_left_out_and_warned_of(make_tree):
-    source = one(make_tree(["a/1.jpg", *(f"{at}.jpg" for at in range(7))]))
-    assert keys(source) == ["a/1.jpg"]
-    [warning] = source.warnings
-    assert warning.endswith("'0.jpg', '1.jpg', '2.jpg', '3.jpg', '4.jpg' and 2 more")
-
-
 def test_ordinary_folder_brings_no_warning(make_tree):
     assert one(make_tree(["a/1.jpg", "b/1.jpg", "README.md"])).warnings == ()
 
@@ -197,26 +191,15 @@ def test_images_without_class_folders_have_no_label(make_tree):
 def test_folders_without_images_do_not_make_classes_of_a_flat_folder(make_tree):
     source = one(make_tree(["1.jpg", "annotations/1.txt"]))
     assert (source.kind, source.classes) == ("flat", ())
-    [warning] = source.warnings
-    assert "'annotations'" in warning
+    assert [entry.key for entry in source.left_out] == ["annotations/1.txt"]
 
 
-@pytest.mark.parametrize("tree", [["README.md"], ["train/", "val/notes.txt"]])
-def test_folder_without_images_and_class_folders_is_refused(make_tree, tree):
-    with pytest.raises(SourceError, match=r"must hold images \(\.jpg, .*got none: check the path"):
+@pytest.mark.parametrize(
+    "tree", [["README.md"], ["train/", "val/notes.txt"], ["a/", "b/notes.txt"], ["train/", "val/a/1.txt"]]
+)
+def test_folder_without_images_is_refused(make_tree, tree):
+    with pytest.raises(SourceError, match=r"must hold images, .*got none among 1 file: check the path"):
         open_source(make_tree(tree))
-
-
-def test_class_folders_without_any_image_make_a_source_without_records(make_tree):
-    source = one(make_tree(["a/", "b/notes.txt"]))
-    assert len(source) == 0
-    assert source.classes == ("a", "b")
-    assert "without images" in source.warnings[0]
-
-
-def test_splits_without_any_image_keep_those_with_class_folders(make_tree):
-    sources = open_source(make_tree(["train/", "val/a/"]))
-    assert [(split, len(source), source.classes) for split, source in sources.items()] == [("val", 0, ("a",))]
 
 
 @pytest.mark.parametrize(
@@ -275,14 +258,21 @@ def test_train_among_other_classes_is_a_class(make_tree):
     assert one(make_tree(["train/1.jpg", "bus/1.jpg"])).classes == ("bus", "train")
 
 
-def test_what_lies_beside_splits_is_left_out_and_warned_of(make_tree):
-    root = make_tree(["train/a/1.jpg", "val/", "labels/1.jpg", "x.jpg"])
+def test_what_lies_beside_splits_is_listed_with_the_first(make_tree):
+    root = make_tree(
+        ["train/a/1.jpg", "train/b.txt", "val/c.txt", "extra/x/1.jpg", "extra/1.txt", "x.jpg", ".git/x.jpg"]
+    )
     sources = open_source(root)
     assert list(sources) == ["train"]
-    assert sources["train"].warnings == (
-        "left out, because they lie beside the splits: 'labels', 'x.jpg'",
-        f"{root} has splits without images, which are left out: 'val'",
-    )
+    assert sources["train"].warnings == (f"{root} has splits without images, which are left out: 'val'",)
+    assert [(entry.key, entry.reason, entry.is_clutter) for entry in sources["train"].left_out] == [
+        ("b.txt", "no image", False),
+        ("../extra/x/1.jpg", "an image beside the splits", False),
+        ("../x.jpg", "an image beside the splits", False),
+        ("../extra/1.txt", "no image", False),
+        ("../.git/", "hidden", True),
+        ("../val/c.txt", "no image", False),
+    ]
 
 
 def test_two_folders_for_one_split_are_refused(make_tree):

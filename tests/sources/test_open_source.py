@@ -71,12 +71,16 @@ def test_every_source_has_what_a_source_has(source, request):
         ("nowhere", "must exist, got no such path"),
         ("photos.fl", "got a packed dataset: unpack it first with 'fastload unpack"),
         ("photos.fl/", "got a packed dataset"),
-        ("photos.zip", r"must be a folder of class folders.*\.csv.*got another kind of file"),
+        ("photos.zip", r"must be a folder of class folders.*\.csv.*got packed archives: unpack them first"),
+        ("photo.jpg", "got a single image: name its folder"),
+        ("data.mdb", "got an LMDB database of another program: .*fastload.pack"),
+        ("notes.odt", "got another kind of file: name the folder"),
     ],
 )
 def test_other_paths_are_refused_by_name(tmp_path, name, message):
     (tmp_path / "photos.fl").mkdir()
-    (tmp_path / "photos.zip").touch()
+    for other in ("photos.zip", "photo.jpg", "data.mdb", "notes.odt"):
+        (tmp_path / other).touch()
     with pytest.raises(SourceError, match=f"{name}: .*{message}"):
         open_source(f"{tmp_path}/{name}")
 

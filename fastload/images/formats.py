@@ -1,0 +1,149 @@
+"""Image formats, told by the first bytes of a file, and whether OpenCV reads them."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tempfile
+from pathlib import Path
+
+HEAD_BYTES = 512
+"""How much of a file tells its format; OpenCV itself looks at no more, for AVIF."""
+
+_RAW = "camera raw"
+_SIGNATURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"II*\x00": "TIFF",
+    b"MM\x00*": "TIFF",
+    b"II+\x00": "TIFF",  # BigTIFF, as the next
+    b"MM\x00+": "TIFF",
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\x59\xa6\x6a\x95": "Sun raster",
+    b"P7\nWIDTH": "PAM",
+    b"\x00\x00\x00\x0cJXL \r\n\x87\n": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+    b"II\xbc\x01": "JPEG XR",
+    b"8BPS": "Photoshop",
+    b"qoif": "QOI",
+    b"DDS |": "DDS",
+    b"icns": "ICNS",
+    b"\x00\x00\x01\x00": "ICO",
+    b"gimp xcf": "GIMP",
+    b"FUJIFILMCCD-RAW": _RAW,
+    b"IIRO": _RAW,
+    b"IIU\x00": _RAW,
+    b"FOVb": _RAW,
+    b"SIMPLE  =": "FITS",
+    b"PF\n": "PFM",
+    b"Pf\n": "PFM",
+    b"#?RADIANCE": "Radiance HDR",
+    b"#?RGBE": "Radiance HDR",
+    b"\x76\x2f\x31\x01": "OpenEXR",
+}
+# What OpenCV would cut to 8 bits, or to white.
+_FLOATING = {"PFM", "Radiance HDR", "OpenEXR"}
+
+# The sizes of BMP's headers, from OS/2's to Windows 98's: "BM" alone begins many a text.
+_BMP_HEADERS = {12, 16, 40, 52, 56, 64, 108, 124}
+_PNM = re.compile(rb"P[1-6]\s+(#[^\n]*\n\s*)*[0-9]+\s+(#[^\n]*\n\s*)*[0-9]+\s")
+
+# ISO/IEC 23008-12 (HEIF): brands of files with pictures in HEVC; the first two leave the coding open.
+_HEIF_BRANDS = {b"mif1", b"msf1", b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
+_AVIF_BRANDS = {b"avif", b"avis"}
+
+# Most are TIFFs by their content, of which OpenCV would give the thumbnail.
+_RAW_SUFFIXES = frozenset(
+    [
+        ".3fr",
+        ".arw",
+        ".cr2",
+        ".cr3",
+        ".crw",
+        ".dcr",
+        ".dng",
+        ".erf",
+        ".kdc",
+        ".mef",
+        ".mos",
+        ".mrw",
+        ".nef",
+        ".nrw",
+        ".orf",
+        ".pef",
+        ".raf",
+        ".rw2",
+        ".rwl",
+        ".sr2",
+        ".srf",
+        ".srw",
+        ".x3f",
+    ]
+)
+
+_has_reader: dict[str, bool] = {}
+
+
+def format_of(head: bytes, suffix: str = "") -> str | None:
+    """Return the name of the image format of a file, or None where it is no image.
+
+    Args:
+        head: The file's first `HEAD_BYTES` bytes, or all of them.
+        suffix: What the file's name ends in, such as `.nef`: camera raws cannot be told from TIFFs otherwise.
+    """
+    found = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), None)
+    if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
+        return _RAW
+    if found is not None:
+        return found
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WebP"
+    if head[4:8] == b"ftyp":
+        return _iso_format(head)
+    if head[:2] == b"BM" and len(head) >= 18 and struct.unpack_from("<I", head, 14)[0] in _BMP_HEADERS:
+        return "BMP"
+    if _PNM.match(head):
+        return "PNM"
+    if head[128:132] == b"DICM":
+        return "DICOM"
+    return "SVG" if head.lstrip().startswith(b"<") and b"<svg" in head else None
+
+
+def _iso_format(head: bytes) -> str | None:
+    """The format of a file of ISO's media container, by the brands that it states."""
+    end = min(struct.unpack_from(">I", head)[0], len(head))
+    brands = {head[8:12], *(head[at : at + 4] for at in range(16, end - 3, 4))}
+    if brands & _AVIF_BRANDS:
+        return "AVIF"
+    if b"crx " in brands:
+        return _RAW
+    return "HEIC" if brands & _HEIF_BRANDS else None
+
+
+def unreadable_reason(format: str, head: bytes) -> str | None:
+    """Return why images of a format cannot be read here, or None where this build of OpenCV reads them.
+
+    Args:
+        format: As `format_of` names it.
+        head: The first `HEAD_BYTES` bytes of any file of the format.
+    """
+    if format == _RAW:
+        return f"{format}, of which OpenCV reads previews alone"
+    if format in _FLOATING:
+        return f"{format}, whose numbers do not fit into 8 bits a channel"
+    if format not in _has_reader:
+        _has_reader[format] = _is_read(head)
+    return None if _has_reader[format] else f"{format}, which OpenCV does not read here"
+
+
+def _is_read(head: bytes) -> bool:
+    """Ask OpenCV, which looks at the beginning of a file alone."""
+    import cv2  # only here: the loader, which lists folders too, runs without it
+
+    with tempfile.TemporaryDirectory(prefix="fastload-") as folder:
+        file = Path(folder, "head")
+        file.write_bytes(head)
+        return bool(cv2.haveImageReader(str(file)))

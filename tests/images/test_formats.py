@@ -1,0 +1,47 @@
+"""Formats are told by the first bytes of a file, and by OpenCV whether it reads them."""
+
+import pytest
+
+from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
+from tests.folders import pixels
+from tests.images.pictures import file_of
+
+READ = {
+    "JPEG": "JPEG", "PNG": "PNG", "GIF": "GIF", "TIFF": "TIFF", "WEBP": "WebP", "BMP": "BMP", "PPM": "PNM",
+    "JPEG2000": "JPEG 2000", "AVIF": "AVIF",
+}  # fmt: skip
+UNREAD = {"QOI": "QOI", "ICO": "ICO", "ICNS": "ICNS", "DDS": "DDS"}
+
+
+@pytest.mark.parametrize("pil_format", [*READ, *UNREAD])
+def test_format_is_told_and_whether_it_is_read(pil_format):
+    head = file_of(pixels(1, 32, 32), pil_format)[:HEAD_BYTES]
+    found = format_of(head, ".txt")
+    assert found == (READ | UNREAD)[pil_format]
+    assert (unreadable_reason(found, head) is None) == (pil_format in READ)
+
+
+@pytest.mark.parametrize(
+    ("head", "suffix", "expected"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "", "HEIC"),
+        (b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf", "", "AVIF"),
+        (b"\0\0\0\x18ftypisom\0\0\2\0isommp41", ".mp4", None),
+        (b"\0\0\0\x18ftypcrx \0\0\0\1crx isom", "", "camera raw"),
+        (b"II*\0", ".NEF", "camera raw"),
+        (b"II*\0", ".tiff", "TIFF"),
+        (b"#?RADIANCE\n", ".hdr", "Radiance HDR"),
+        (b'<?xml version="1.0"?>\n<svg width="1"/>', ".svg", "SVG"),
+        (b"BMX is a sport of cycles", ".txt", None),
+        (b"P5 is a prime number of pages", ".txt", None),
+        (b"P5\n# a comment\n20 30\n255\n", "", "PNM"),
+        (b"hello world", "", None),
+        (b"", "", None),
+    ],
+)
+def test_first_bytes_that_resemble_each_other_are_told_apart(head, suffix, expected):
+    assert format_of(head, suffix) == expected
+
+
+def test_numbers_beyond_8_bits_are_not_cut():
+    assert "8 bits" in unreadable_reason("PFM", b"PF\n3 3\n-1\n")

@@ -1,0 +1,191 @@
+"""Datasets of boxes, masks and texts are recognised and refused; class folders of any name are not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fastload import FolderDataset, SourceError, pack
+from fastload.doctor.folder import examine_data
+from fastload.sources import open_source
+from tests.folders import encoded, pixels
+
+BOX = "0 0.5 0.5 0.25 0.125\n3 0.1 0.1 0.2 0.2\n"
+COCO = {
+    "info": {},
+    "images": [{"id": 1, "file_name": "0.jpg"}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}],
+}
+NUMBERS = range(4)
+
+
+def photo(number):
+    return encoded(pixels(number, 40, 50))
+
+
+def mask(number, *, as_jpeg=False, as_colours=False):
+    labels = np.zeros((40, 50), np.uint8)
+    labels[5:20, 5 + number : 30] = 255 if as_jpeg else 1 + number % 3
+    if as_colours:
+        labels = np.stack([labels * 60, labels * 20, 255 - labels], axis=2)
+    return encoded(labels, ".jpg" if as_jpeg else ".png")
+
+
+def many(pattern, make):
+    """Files of a pattern such as `images/{}.jpg`."""
+    return {pattern.format(number): make(number) if callable(make) else make for number in NUMBERS}
+
+
+def written(root, tree):
+    for name, data in tree.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return root
+
+
+LAYOUTS = {
+    "yolo": ("YOLO.*boxes", many("images/{}.jpg", photo) | many("labels/{}.txt", BOX)),
+    "yolo nested": ("YOLO", many("images/train/{}.jpg", photo) | many("labels/train/{}.txt", BOX)),
+    "yolo by split": ("YOLO", many("train/images/{}.jpg", photo) | many("train/labels/{}.txt", BOX)),
+    "yolo described": (
+        r"YOLO \(.*data\.yaml\)",
+        many("train/images/{}.jpg", photo)
+        | {"data.yaml": "path: .\ntrain: train/images\nnames:\n  0: cat\n"},
+    ),
+    "yolo in one folder": (
+        "detection",
+        many("obj_train_data/{}.jpg", photo) | many("obj_train_data/{}.txt", BOX),
+    ),
+    "yolo beside": ("YOLO", many("{}.jpg", photo) | many("labels/{}.txt", BOX)),
+    "labels without boxes": (
+        "annotations for each image",
+        many("images/{}.jpg", photo) | many("labels/{}.txt", ""),
+    ),
+    "coco": ("COCO", many("train2017/{}.jpg", photo) | {"annotations/x.json": json.dumps(COCO)}),
+    "coco, large": (
+        "COCO",
+        many("images/{}.jpg", photo)
+        | {"x.json": json.dumps(COCO | {"info": "x" * 300_000}), "y.json": "[1, 2]"},
+    ),
+    "coco by split": (
+        "COCO",
+        many("train/{}.jpg", photo)
+        | many("valid/{}.jpg", photo)
+        | {"train/_annotations.coco.json": json.dumps(COCO)},
+    ),
+    "coco's images": ("COCO", many("train2017/{}.jpg", photo) | many("val2017/{}.jpg", photo)),
+    "voc": (
+        "Pascal VOC",
+        many("VOCdevkit/VOC2012/JPEGImages/{}.jpg", photo)
+        | many("VOCdevkit/VOC2012/Annotations/{}.xml", "<annotation></annotation>"),
+    ),
+    "voc masks": ("Pascal VOC", many("JPEGImages/{}.jpg", photo) | many("SegmentationClass/{}.png", mask)),
+    "xml in one folder": ("detection", many("train/{}.jpg", photo) | many("train/{}.xml", "<annotation/>")),
+    "cityscapes": (
+        "Cityscapes",
+        many("leftImg8bit/train/ulm/{}_leftImg8bit.png", photo)
+        | many("gtFine/train/ulm/{}_gtFine.png", mask),
+    ),
+    "masks": ("segmentation.*masks", many("images/{}.jpg", photo) | many("masks/{}.png", mask)),
+    "masks as jpeg": (
+        "segmentation",
+        many("images/{}.jpg", photo) | many("masks/{}.jpg", lambda at: mask(at, as_jpeg=True)),
+    ),
+    "masks in colours": (
+        "segmentation",
+        many("images/{}.png", photo) | many("labels/{}.png", lambda at: mask(at, as_colours=True)),
+    ),
+    "masks by split": ("segmentation", many("train/images/{}.jpg", photo) | many("train/masks/{}.png", mask)),
+    "masks by suffix": ("segmentation", many("train/{}.jpg", photo) | many("train_masks/{}_mask.png", mask)),
+    "hugging face, csv": (
+        r"Hugging Face.*fastload pack .*metadata\.csv DEST",
+        many("{}.jpg", photo) | {"metadata.csv": "file_name,text\n0.jpg,a dog\n"},
+    ),
+    "hugging face, jsonl": (
+        "Hugging Face",
+        many("train/{}.jpg", photo) | {"train/metadata.jsonl": '{"file_name": "0.jpg", "objects": []}\n'},
+    ),
+    "hugging face on disk": (
+        r"Hugging Face .*load_from_disk",
+        {"dataset_dict.json": "{}", "train/state.json": "{}", "train/data-00000-of-00001.arrow": "x"},
+    ),
+    "parquet": (r"Parquet files.*load_dataset", {"data/train-00000-of-00001.parquet": "x", "README.md": "x"}),
+    "webdataset": (r"WebDataset \(2 files\): unpack them", {"train-0000.tar": "x", "train-0001.tar": "x"}),
+    "lmdb": ("LMDB", {"data.mdb": "x", "lock.mdb": "x"}),
+    "hdf5": ("HDF5", {"train.h5": "x"}),
+    "heic": (r"HEIC.*convert them", {"a/1.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"}),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layout_is_refused_everywhere_with_what_it_is_and_what_to_do(tmp_path, name):
+    what, tree = LAYOUTS[name]
+    root = written(tmp_path / "data", tree)
+    for refuse in (open_source, FolderDataset, examine_data):
+        with pytest.raises(SourceError, match=what) as caught:
+            refuse(root)
+        assert "DEST" in str(caught.value) or "first" in str(caught.value)
+    with pytest.raises(SourceError, match=what):
+        pack(root, tmp_path / "x.fl", on_error="skip")
+    assert not (tmp_path / "x.fl").exists()
+
+
+CLASSES = ("images", "labels", "masks")
+
+ORDINARY = {
+    "photos under the same names": {
+        f"{name}/{at}.jpg": photo(at + 7 * k) for at in NUMBERS for k, name in enumerate(CLASSES)
+    },
+    "plain colours": {
+        f"{name}/{at}.png": encoded(np.full((32, 32, 3), 40 * at + k, np.uint8), ".png")
+        for at in NUMBERS
+        for k, name in enumerate(CLASSES)
+    },
+    "masks of other names": many("images/{}.jpg", photo) | many("masks/m{}x.png", mask),
+    "grey digits": {
+        f"{name}/{at}.png": encoded(pixels(at + 7 * k)[:, :, 0], ".png")
+        for at in NUMBERS
+        for k, name in enumerate(CLASSES)
+    },
+    "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
+    "a class that is empty but for a note": many("a/{}.jpg", photo)
+    | {"b/notes.txt": "none yet", "labels/0.md": "x"},
+    "texts of other things": many("a/{}.jpg", photo)
+    | {"a/notes.txt": "1 2 3 4 5\n", "classes.txt": "a\nb\n"},
+    "settings": many("a/{}.jpg", photo)
+    | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
+    "json of other things": many("a/{}.jpg", photo)
+    | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
+    "years of class folders": many("train2017/cat/{}.jpg", photo) | many("val2017/cat/{}.jpg", photo),
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_class_folders_of_any_name_are_no_such_layout(tmp_path, name, image_folder):
+    root = written(tmp_path / "data", ORDINARY[name])
+    [source] = open_source(root).values()
+    reference = image_folder(str(root), allow_empty=True)
+    assert source.classes == tuple(reference.classes)
+    assert [source.files.path(index) for index in range(len(source))] == [
+        path for path, _ in reference.samples
+    ]
+    assert FolderDataset(root).samples == reference.samples
+
+
+def test_captions_beside_images_are_left_out_and_listed(tmp_path):
+    root = written(tmp_path / "data", many("a/{}.jpg", photo) | many("a/{}.txt", "a dog with 5 legs\n"))
+    [source] = open_source(root).values()
+    assert [entry.key for entry in source.left_out] == [f"a/{number}.txt" for number in NUMBERS]
+
+
+def test_an_image_folder_in_python_is_packed_whatever_it_looks_like(tmp_path, image_folder):
+    root = written(tmp_path / "data", many("images/{}.jpg", photo) | many("masks/{}.png", mask))
+    result = pack(image_folder(str(root)), tmp_path / "x.fl", encode="keep", workers=1)
+    assert (result.records, result.classes) == (8, ("images", "masks"))
+
+
+def test_looking_for_masks_leaves_opencv_quiet(tmp_path, capfd):
+    root = written(tmp_path / "data", many("images/{}.jpg", b"no image") | many("masks/{}.png", b"none"))
+    assert len(open_source(root)[""]) == 8
+    assert capfd.readouterr() == ("", "")

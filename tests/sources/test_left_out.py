@@ -1,0 +1,212 @@
+"""Nothing in a folder is lost without a word: what is no record is listed, within bounds."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import cv2  # noqa: F401 - the user that a test becomes cannot read it any more
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload import FolderDataset, SourceError, pack
+from fastload.shards.manifest import read_manifest
+from fastload.sources import open_source
+from fastload.sources.left_out import MOST_LISTED, LeftOutFiles, told
+from tests.folders import class_folders, encoded, pixels
+
+GIF = b"GIF89a\1\0\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2L\1\0;"
+NOBODY = 65534
+
+
+def listed(source):
+    return {entry.key: entry.reason for entry in source.left_out}
+
+
+names = st.sampled_from(
+    [
+        "1.jpg",
+        "2.gif",
+        "3",
+        "x.txt",
+        ".DS_Store",
+        "._1.jpg",
+        ".x",
+        "README.md",
+        "Thumbs.db",
+        "caf\udce9",
+        "a\nb",
+    ]
+)
+folders = st.sampled_from(["", "a", "a/deep", "b", ".hidden", "train", "val", "val/a", "train/b"])
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.tuples(folders, names), st.sampled_from([b"", b"text", GIF]), max_size=12))
+def test_every_file_of_any_tree_is_a_record_or_listed(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "root")
+        (root / "a").mkdir(parents=True)
+        for (where, name), data in tree.items():
+            (root / where).mkdir(parents=True, exist_ok=True)
+            (root / where / name).write_bytes(data)
+        try:
+            sources = open_source(root)
+        except SourceError:
+            return
+        found = set()
+        for source in sources.values():
+            place = os.path.realpath(source.files.folder)
+            keys = [*map(source.key, range(len(source))), *listed(source)]
+            found |= {os.path.normpath(os.path.join(place, key)) for key in keys}
+            assert len({*keys}) == len(keys)
+        for where, name in tree:
+            path = os.path.join(os.path.realpath(root), where, name)
+            assert path in found or os.path.join(os.path.realpath(root), where) in found, (where, name)
+
+
+def test_images_are_taken_by_their_content_where_their_names_sort(make_tree):
+    root = make_tree(["a/1.jpg", "a/2.gif", "a/3", "a/4.png", "a/b/1.TXT", "a/notes.txt", "a/empty"])
+    for name in ("2.gif", "3", "b/1.TXT"):
+        (root / "a" / name).write_bytes(GIF)
+    (root / "a/empty").write_bytes(b"")
+    [source] = open_source(root).values()
+    keys = [source.key(index) for index in range(len(source))]
+    assert keys == ["a/1.jpg", "a/2.gif", "a/3", "a/4.png", "a/b/1.TXT"]
+    assert listed(source) == {"a/notes.txt": "no image", "a/empty": "no image"}
+    assert [path for path, _ in FolderDataset(root).samples] == [str(root / "a/1.jpg"), str(root / "a/4.png")]
+
+
+def test_a_clone_s_objects_are_no_second_images(make_tree):
+    root = make_tree(["a/1.jpg", ".git/lfs/objects/ab/abcdef", ".git/index"])
+    (root / ".git/lfs/objects/ab/abcdef").write_bytes(GIF)
+    [source] = open_source(root).values()
+    assert len(source) == 1
+    assert set(listed(source).values()) == {"hidden"}
+
+
+def test_images_beside_class_folders_are_listed(make_tree):
+    [source] = open_source(make_tree(["a/1.jpg", "a/2.jpg", "x.jpg"])).values()
+    assert listed(source) == {"x.jpg": "an image beside the class folders"}
+    assert len(source) == 2
+
+
+def test_more_images_beside_the_folders_than_in_them_are_refused(make_tree, image_folder):
+    root = make_tree(["1.jpg", "2.jpg", "sub/1.jpg"])
+    with pytest.raises(SourceError, match=r"got 2 beside the folders 'sub', and 1 in these: move"):
+        open_source(root)
+    assert FolderDataset(root).samples == image_folder(str(root)).samples
+
+
+@pytest.mark.parametrize("target", ["nowhere", "odd", "/dev/null", None])
+def test_what_is_no_regular_file_is_listed(make_tree, target):
+    root = make_tree(["a/1.jpg"])
+    if target is None:
+        os.mkfifo(root / "a/odd")
+    else:
+        (root / "a/odd").symlink_to(target)
+    [source] = open_source(root).values()
+    [(key, reason)] = listed(source).items()
+    assert key == "a/odd"
+    assert reason.startswith("cannot be read: " if target in ("nowhere", "odd") else "no image")
+
+
+def test_names_without_utf_8_and_with_newlines_come_into_the_manifest(tmp_path):
+    source = class_folders(tmp_path / "photos", 3)
+    odd = {os.fsdecode(b"class0/caf\xe9"), "class0/new\nline.txt"}
+    for name in odd:
+        (source / name).write_bytes(b"text")
+    pack(source, tmp_path / "x.fl", encode="keep", workers=1)
+    assert {entry.key for entry in read_manifest(tmp_path / "x.fl").left_out} == odd
+
+
+def test_too_many_to_list_stand_by_kind():
+    files = LeftOutFiles()
+    for number in range(3 * MOST_LISTED):
+        files.add(f"labels/{number}.txt", "no image")
+        files.add(f"labels/{number}.{number:x}q{number:x}", "no image")
+    files.add("x.heic", "HEIC")
+    found = files.finish()
+    assert len(found) <= MOST_LISTED
+    assert sum(entry.files for entry in found) == 6 * MOST_LISTED + 1
+    assert ("**/*.txt", 3 * MOST_LISTED) in {(entry.key, entry.files) for entry in found}
+    assert next(told(found)) == "left out, HEIC: 1 file (1 .heic)"
+
+
+def make_loop(root):
+    (root / "class0" / "again").symlink_to("..")
+    return "class0/again/"
+
+
+def make_unlistable(root):
+    """A path of more than 4096 characters cannot be listed, not even by root."""
+    home = os.getcwd()
+    os.chdir(root / "class0")
+    try:
+        for _ in range(17):
+            os.mkdir("d" * 250)
+            os.chdir("d" * 250)
+    finally:
+        os.chdir(home)
+    return "class0/" + "/".join(["d" * 250] * 16) + "/"
+
+
+@pytest.mark.parametrize("make", [make_loop, make_unlistable])
+def test_folders_that_cannot_be_listed_stop_a_packing_or_are_skipped_by_name(make):
+    with tempfile.TemporaryDirectory() as top:
+        source = class_folders(Path(top, "photos"), 6)
+        key = make(source)
+        with pytest.raises(SourceError, match=r"must not be a link|must be a folder that can be listed"):
+            pack(source, Path(top, "x.fl"), workers=1)
+        [split] = pack(source, Path(top, "x.fl"), on_error="skip", workers=1, encode="keep").splits
+        assert split.records == 6
+        assert len(split.skipped) == 1
+        assert split.skipped[0].key.startswith(key)
+        assert read_manifest(split.path).skipped == split.skipped
+        with pytest.raises(SourceError):
+            FolderDataset(source)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read")
+def test_what_this_user_may_not_read_is_named_with_what_to_do():
+    with tempfile.TemporaryDirectory() as top:
+        os.chmod(top, 0o755)
+        source = class_folders(Path(top, "photos"), 6)
+        closed, image = source / "class1" / "closed", source / "class0" / "0000.jpg"
+        closed.mkdir(0)
+        image.chmod(0)
+        (source / "class0" / "odd").touch(0)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(SourceError, match=r"class1/closed: must be a folder .*denied"):
+                open_source(source)
+            [found] = open_source(source, skips_unlistable=True).values()
+            with pytest.raises(SourceError, match=r"0000\.jpg: .*denied: allow this user to read it"):
+                found.read(0)
+        finally:
+            os.seteuid(0)
+        assert [skipped.key for skipped in found.unlisted] == ["class1/closed/"]
+        assert listed(found) == {"class0/odd": "cannot be read: Permission denied"}
+
+
+def test_a_split_whose_only_folder_holds_its_images_is_refused(make_tree):
+    tree = ["train/n1/images/1.jpg", "train/n2/images/1.jpg", "val/images/1.jpg"]
+    with pytest.raises(SourceError, match=r"val: must have class folders .*got 'images'"):
+        open_source(make_tree(tree))
+
+
+def test_camera_raws_are_not_taken_for_their_thumbnails(tmp_path):
+    source = class_folders(tmp_path / "photos", 3)
+    for name in ("a.nef", "b.DNG"):
+        (source / "class0" / name).write_bytes(encoded(pixels(1), ".tiff"))
+    [found] = open_source(source).values()
+    assert {*listed(found).values()} == {"camera raw, of which OpenCV reads previews alone"}
+
+
+def test_a_file_for_each_of_many_images_is_listed_by_kind(make_tree):
+    root = make_tree([f"a/{number}.{suffix}" for number in range(1200) for suffix in ("jpg", "txt")])
+    [source] = open_source(root).values()
+    assert len(source) == 1200
+    assert [(entry.key, entry.files) for entry in source.left_out] == [("**/*.txt", 1200)]
+    assert np.array_equal(source.values["label"], np.zeros(1200))
