@@ -58,6 +58,8 @@ def open_source(
         SourceError: There is nothing at the path, or nothing that can be read as a source.
         OptionError: `fields` were given for what is no dataset, or `columns` for what is no table.
     """
+    if columns is not None and not isinstance(columns, Mapping):
+        raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
     is_path = isinstance(source, (str, os.PathLike))
     if columns and not (is_path and os.fsdecode(source).lower().endswith(TABLE_SUFFIXES)):
         raise OptionError(

@@ -166,7 +166,10 @@ def add_column(
             raise _refused_empty(place, column)
     if numbers is not None:
         empty = sum(1 for cell in column if not cell)
-        note = f", {empty:,} empty cells are NaN (the first in row {column.index('') + 1})" if empty else ""
+        note = ""
+        if empty:
+            count = "1 empty cell is" if empty == 1 else f"{empty:,} empty cells are"
+            note = f", {count} NaN (the first in row {column.index('') + 1})"
         found.add(Field(name, "scalar", numbers.dtype.name), numbers, f"{numbers.dtype.name}, {origin}{note}")
         return
     if kind is None:

@@ -225,6 +225,8 @@ class TestKinds:
             listed("path", "1.png", said={"label": "text"})
         with pytest.raises(OptionError, match=r"columns say what a \.csv or \.tsv table holds"):
             open_source(tmp_path, columns={"x": "text"})
+        with pytest.raises(OptionError, match=r"columns must map names to kinds"):
+            column(listed, "a", said=["x"])
 
     def test_columns_without_a_header_have_numbers(self, listed):
         source = listed("1.png,a,5,007", "2.png,b,6,008", said={"col3": "text", "col4": "int"})

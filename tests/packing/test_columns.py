@@ -1,0 +1,162 @@
+"""Tables packed, read, collated, verified, unpacked and packed again: no cell changes on the way."""
+
+import contextlib
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch.utils.data import default_collate
+
+import fastload
+from fastload import DataLoader, PackedDataset, SourceError, pack, unpack, verify
+from fastload.cli.main import main
+from fastload.shards.manifest import read_manifest
+from tests.commands import run
+from tests.folders import encoded, pixels
+
+HEADER = ["path", "label", "patient_id", "zip", "age", "score", "mass", "note"]
+ROWS = [
+    ["1.png", "1e5", "00001", "01234", "41", "0.5", "1", "a, b"],
+    ["2.png", "100000", "00002", "99999", "-7", "nan", "2.5", 'quoted "and"\nbroken'],
+    ["3.png", "1e5", "00010", "00501", "0", "1.25", "", " 7"],
+]
+
+
+@pytest.fixture
+def table(tmp_path):
+    for name in ("1.png", "2.png", "3.png"):
+        (tmp_path / name).write_bytes(encoded(pixels(ord(name[0])), ".png"))
+        (tmp_path / f"m{name}").write_bytes(encoded(pixels(ord(name[0]))[:, :, 0], ".png"))
+    write(tmp_path / "t.csv", HEADER, ROWS)
+    return tmp_path / "t.csv"
+
+
+def write(path, header, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def cells_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_every_cell_comes_back(table, tmp_path, container):
+    pack(table, tmp_path / "x.fl", encode="keep", format=container, workers=1)
+    dataset = PackedDataset(tmp_path / "x.fl")
+    assert dataset.classes == ["100000", "1e5"]
+    assert dataset[1][1] | {"score": 0} == {
+        "label": 0, "patient_id": "00002", "zip": "99999", "age": -7, "score": 0, "mass": 2.5,
+        "note": 'quoted "and"\nbroken',
+    }  # fmt: skip
+    back = unpack(tmp_path / "x.fl", tmp_path / "out").table
+    [header, *rows] = cells_of(back)
+    expected = [
+        [cell if cell or name != "mass" else "nan" for name, cell in zip(HEADER, row, strict=True)]
+        for row in ROWS
+    ]
+    for row in expected:
+        row[6] = {"1": "1.0"}.get(row[6], row[6])  # the same number
+    assert (header, rows) == (HEADER, expected)
+    pack(back, tmp_path / "again.fl", encode="keep", workers=1)
+    again = PackedDataset(tmp_path / "again.fl")
+    assert again.classes == dataset.classes
+    for (_, values), (_, before) in zip(again, dataset, strict=True):
+        np.testing.assert_equal(values, before)
+
+
+def test_what_was_decided_is_printed_and_stands_in_the_manifest(table, tmp_path):
+    done = run("pack", table, tmp_path / "x.fl", "--encode", "keep", "--column", "age=float")
+    decided = read_manifest(tmp_path / "x.fl").made["columns"]
+    assert decided == {
+        "image": "paths of the images, of the column 'path'",
+        "label": "names of 2 classes, of the column 'label', because row 1 says '1e5', which as a number "
+        "would come back as '100000.0'",
+        "patient_id": "text, of the column 'patient_id', because row 1 says '00001', which as a number would "
+        "come back as '1'",
+        "zip": "text, of the column 'zip', because row 1 says '01234', which as a number would come back as "
+        "'1234'",
+        "age": "float64, of the column 'age'",
+        "score": "float64, of the column 'score'",
+        "mass": "float64, of the column 'mass', 1 empty cell is NaN (the first in row 3)",
+        "note": "text, of the column 'note'",
+    }
+    for name, what in decided.items():
+        assert f"{name}: {what}\n" in done.stdout
+    done = run("pack", table, tmp_path / "y.fl", "--json", "--column", "mass=text", "--column", "age=text")
+    decided = json.loads(done.stdout)["columns"]
+    assert (decided["mass"], decided["age"]) == ("text, of the column 'mass'", "text, of the column 'age'")
+
+
+@pytest.mark.parametrize("option", ["mask", "=text", "mask=", "mask=number", "mast=path"])
+def test_an_option_that_cannot_be_obeyed_stops_the_command(table, tmp_path, option, capsys):
+    with contextlib.suppress(SystemExit):
+        assert main(["pack", str(table), str(tmp_path / "x.fl"), "--column", option]) == 2
+    assert "must" in capsys.readouterr().err
+    assert not (tmp_path / "x.fl").exists()
+
+
+@pytest.mark.parametrize("encode", ["keep", "raw", "jpeg"])
+def test_a_mask_is_stored_as_its_file_whatever_becomes_of_the_image(table, tmp_path, encode):
+    write(table, ["path", "label", "mask"], [[f"{n}.png", f"c{n}", f"m{n}.png"] for n in "123"])
+    with pytest.raises(SourceError, match="--column mask=path"):
+        pack(table, tmp_path / "x.fl")
+    size = {} if encode == "keep" else {"size": 16}
+    pack(table, tmp_path / "x.fl", encode=encode, columns={"mask": "path"}, workers=1, **size)
+    assert not verify(tmp_path / "x.fl", workers=1).damages
+    for cache in (None, "ram"):
+        dataset = PackedDataset(tmp_path / "x.fl", cache=cache)
+        for index in range(3):
+            expected = (tmp_path / f"m{index + 1}.png").read_bytes()
+            assert dataset[index][1] == {"label": index, "mask": expected}
+            assert dataset.read(index).image_shape("mask") == (24, 32, 1)
+        [batch] = DataLoader(dataset, batch_size=3, num_workers=0)
+        assert batch[1]["mask"] == default_collate([dataset[index] for index in range(3)])[1]["mask"]
+        dataset.close_cache()
+
+
+def test_a_mask_that_is_gone_is_left_out_and_listed(table, tmp_path):
+    write(table, ["path", "mask"], [["1.png", "m1.png"], ["2.png", "gone.png"], ["3.png", "t.csv"]])
+    with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png"):
+        pack(table, tmp_path / "x.fl", columns={"mask": "path"})
+    for on_error in ("skip", "keep"):
+        dest = tmp_path / f"{on_error}.fl"
+        [split] = pack(table, dest, columns={"mask": "path"}, on_error=on_error, encode="keep").splits
+        assert (split.records, [failure.key for failure in split.skipped]) == (1, ["2.png", "3.png"])
+
+
+def test_masks_of_a_dataset_are_packed_without_being_asked_for(tmp_path):
+    class Masked:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            palette = Image.fromarray(np.full((4, 4), index + 1, np.uint8), "P")
+            palette.putpalette(bytes(range(256)) * 3)
+            return {"image": Image.fromarray(pixels(index)), "mask": palette}
+
+    pack(Masked(), tmp_path / "x.fl", workers=1)
+    dataset = PackedDataset(tmp_path / "x.fl")
+    for index in range(2):
+        data = dataset[index][1]["mask"]
+        with Image.open(io.BytesIO(data)) as mask:
+            assert np.asarray(mask).tolist() == [[index + 1] * 4] * 4
+
+
+def test_an_unfinished_packing_is_not_resumed_with_other_columns(table, tmp_path):
+    pack(table, tmp_path / "x.fl", workers=1)
+    pack(table, tmp_path / "y.fl", columns={"age": "text"}, workers=1)
+    kinds = [
+        next(f.kind for f in read_manifest(tmp_path / name).fields if f.name == "age")
+        for name in ("x.fl", "y.fl")
+    ]
+    assert kinds == ["scalar", "text"]
+
+
+def test_columns_of_what_is_no_table_are_refused(tmp_path):
+    with pytest.raises(fastload.OptionError, match="columns say what"):
+        pack([(b"", 0)], tmp_path / "x.fl", columns={"label": "text"})
