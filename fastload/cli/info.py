@@ -82,6 +82,8 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     ]
     if manifest.skipped:
         rows.append(("skipped", count_text(len(manifest.skipped), "file")))
+    if manifest.left_out:
+        rows.append(("left out", count_text(sum(entry.files for entry in manifest.left_out), "file")))
     if manifest.kept:
         rows.append(("kept, though unreadable", count_text(len(manifest.kept), "file")))
     return rows

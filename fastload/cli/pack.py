@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-error",
         choices=("fail", "skip", "keep"),
         default="fail",
-        help="what becomes of a file that is no readable image. fail (default): stop. skip: leave it "
-        "out. keep: store its bytes. The manifest lists what was skipped or kept",
+        help="what becomes of an image that cannot be read. fail (default): stop. skip: leave it out, and "
+        "do not mind files that are no images. keep: store its bytes. The manifest lists all of these",
     )
     parser.add_argument(
         "--column",
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-errors",
         action="store_true",
-        help="exit with 0 although files were skipped or kept",
+        help="exit with 0 although files were skipped, kept or left out",
     )
     parser.add_argument(
         "--overwrite",
@@ -113,7 +113,7 @@ def _column(text: str) -> tuple[str, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Packs; the exit code says whether files were skipped or kept."""
+    """Packs; the exit code says whether files were skipped, kept or left out."""
     from fastload.packing.job import pack
 
     with ProgressDisplay("packing", "records", options.quiet) as display:

@@ -84,7 +84,7 @@ _RAW_SUFFIXES = frozenset(
     ]
 )
 
-_has_reader: dict[str, bool] = {}
+_readable: set[str] = set()
 
 
 def format_of(head: bytes, suffix: str = "") -> str | None:
@@ -128,15 +128,16 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
 
     Args:
         format: As `format_of` names it.
-        head: The first `HEAD_BYTES` bytes of any file of the format.
+        head: The first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
         return f"{format}, of which OpenCV reads previews alone"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
-    if format not in _has_reader:
-        _has_reader[format] = _is_read(head)
-    return None if _has_reader[format] else f"{format}, which OpenCV does not read here"
+    # A refusal is not kept: it may be that of one damaged file.
+    if format not in _readable and _is_read(head):
+        _readable.add(format)
+    return None if format in _readable else f"{format}, which OpenCV does not read here"
 
 
 def _is_read(head: bytes) -> bool:

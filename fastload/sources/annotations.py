@@ -20,8 +20,8 @@ _MOST_FOLDERS = 200
 _COMPARED = 3
 
 _DESCRIBING_FOLDER = re.compile(
-    r"(.*[_ -])?(masks?|labels?|ann(ot)?(ation)?s?|seg(mentation)?s?|gt|ground[_ -]?truths?|trimaps|manual"
-    r"|captions|b?box(es)?)([_ -].*)?|(train|val|test)annot",
+    r"(.*[_ -])?(masks?|labels?|labelTxt|ann(ot)?(ation)?s?|seg(mentation)?s?|gt|ground[_ -]?truths?"
+    r"|trimaps|manual|captions|b?box(es)?)([_ -].*)?|(train|val|test)annot",
     re.IGNORECASE,
 )
 # A row of YOLO's: a class and a box of four, or a polygon of six numbers and more, all within the image.

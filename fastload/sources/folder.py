@@ -218,7 +218,11 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
         for name in walk.images_below(folder):
             lister.add(name)
             labels.append(label)
-    if loose and not labels:
+    if loose and (
+        not labels or (walk.by_content and all(classes[label].startswith(".") for label in {*labels}))
+    ):
+        for name in lister.finish().names:
+            walk.leave_out(name, HIDDEN, is_clutter=True)
         return _list_flat(path, walk, loose)
     if walk.by_content and len(loose) > len(labels):
         raise SourceError(

@@ -106,7 +106,8 @@ def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
     if unread:
         found = f"{unread[0].reason} ({_counted(sum(entry.files for entry in unread))})"
         return f"{wanted}got none that can be read, but {found}: convert them first"
-    return f"{wanted}got none among {_counted(sum(entry.files for entry in left_out))}: check the path"
+    found = f"got none among {_counted(sum(entry.files for entry in left_out))}"
+    return f"{wanted}{found}: check the path; or {FROM_PYTHON}"
 
 
 def _kind(suffix: str) -> _Foreign | None:

@@ -194,6 +194,15 @@ def test_folders_without_images_do_not_make_classes_of_a_flat_folder(make_tree):
     assert [entry.key for entry in source.left_out] == ["annotations/1.txt"]
 
 
+def test_hidden_folders_do_not_make_classes_of_a_flat_folder(make_tree):
+    source = one(make_tree(["1.jpg", ".thumbs/1.jpg", ".thumbs/2.jpg"]))
+    assert (source.kind, keys(source)) == ("flat", ["1.jpg"])
+    assert [(entry.key, entry.is_clutter) for entry in source.left_out] == [
+        (".thumbs/1.jpg", True),
+        (".thumbs/2.jpg", True),
+    ]
+
+
 @pytest.mark.parametrize(
     "tree", [["README.md"], ["train/", "val/notes.txt"], ["a/", "b/notes.txt"], ["train/", "val/a/1.txt"]]
 )

@@ -66,7 +66,10 @@ LAYOUTS = {
     "coco, large": (
         "COCO",
         many("images/{}.jpg", photo)
-        | {"x.json": json.dumps(COCO | {"info": "x" * 300_000}), "y.json": "[1, 2]"},
+        | {
+            "x.json": json.dumps({"annotations": COCO["annotations"] * 5000, "info": "x" * 200_000}),
+            "y.json": "[1]",
+        },
     ),
     "coco by split": (
         "COCO",

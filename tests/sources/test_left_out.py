@@ -1,6 +1,8 @@
 """Nothing in a folder is lost without a word: what is no record is listed, within bounds."""
 
+import contextlib
 import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -166,6 +168,26 @@ def test_folders_that_cannot_be_listed_stop_a_packing_or_are_skipped_by_name(mak
         assert read_manifest(split.path).skipped == split.skipped
         with pytest.raises(SourceError):
             FolderDataset(source)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_too_few_descriptors_are_never_taken_for_unreadable_files(make_tree, spare):
+    root = make_tree(["a/1.jpg", "a/2", "b/x.txt"])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open(root / "a/1.jpg", os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 8, before[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(root / "a/1.jpg", os.O_RDONLY))
+        for _ in range(spare):
+            os.close(held.pop())
+        with pytest.raises(SourceError, match=r"Too many open files: allow this process more open files"):
+            open_source(root, skips_unlistable=True)
+    finally:
+        for handle in held:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read")
