@@ -30,6 +30,7 @@ __all__ = [
     "SlowTransformWarning",
     "SourceError",
     "ToolMissingError",
+    "UnpicklableError",
     "pack",
     "transforms",
     "unpack",
@@ -56,6 +57,7 @@ _MODULES = {
     "SlowTransformWarning": "errors",
     "SourceError": "errors",
     "ToolMissingError": "errors",
+    "UnpicklableError": "errors",
     "pack": "packing.job",
     "unpack": "unpacking",
     "verify": "verifying",
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         SlowTransformWarning,
         SourceError,
         ToolMissingError,
+        UnpicklableError,
     )
     from fastload.loader import DataLoader
     from fastload.packing.job import pack

@@ -10,6 +10,7 @@
     ├── AccessError        (OSError)            a stored file that may not, or cannot now, be opened
     ├── DecodeError        (ValueError)         bytes that are no readable image
     ├── RecordIndexError   (IndexError)         an index outside the dataset
+    ├── UnpicklableError   (PicklingError, …)   what workers need cannot be sent to them
     └── ToolMissingError   (OSError)            an external program is not installed
 
     SlowTransformWarning   (UserWarning)        what foreign transforms in a Compose cost
@@ -17,6 +18,8 @@
 Each also is the builtin exception a caller would expect, takes exactly one string, and survives a
 pickle unchanged: torch rebuilds a worker's exception in the training process from that string.
 """
+
+from pickle import PicklingError
 
 
 class FastloadError(Exception):
@@ -64,6 +67,10 @@ class DecodeError(FastloadError, ValueError):
 
 class RecordIndexError(FastloadError, IndexError):
     """An index lies outside the dataset."""
+
+
+class UnpicklableError(FastloadError, PicklingError, TypeError, AttributeError):
+    """What workers are to be sent cannot be pickled: Python raises any of the other three for that."""
 
 
 class ToolMissingError(FastloadError, OSError):

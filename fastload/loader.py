@@ -351,6 +351,15 @@ class DataLoader(_Base[_T_co]):
             # Workers that live on are torch's business, once it is settled how many they are.
             if not (tuner.is_settled and self.persistent_workers and self.num_workers):
                 return TunedIterator(self, start._replace(setting=tuner.setting()), tuner)
+            generator = self.generator or torch.default_generator
+            state = generator.get_state()
+            try:
+                return WorkersIterator(self, start)
+            except Exception as error:
+                generator.set_state(state)
+                tuner.note_no_workers(error)
+            self.obey(tuner.plan)
+            return TunedIterator(self, self._start()._replace(setting=tuner.setting()), tuner)
         else:
             self.check_worker_number_rationality()
         if not self.num_workers:

@@ -31,6 +31,7 @@ from fastload.transport.ledger import (
     times_of,
 )
 from fastload.transport.memory import Arena
+from fastload.transport.picklable import sending
 from fastload.transport.stateful import Stamped
 
 
@@ -75,7 +76,8 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         self._prefetch_factor = start.setting.prefetch_factor
         self._begin_clock(start.clock, start.setting.num_workers)
         try:
-            super().__init__(view)
+            with sending(loader):
+                super().__init__(view)
         finally:
             if arena is not None:
                 arena.close_descriptor()

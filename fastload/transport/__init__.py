@@ -5,6 +5,7 @@
     spans      what a batch's tensors look at, and how each stretch of it travels
     parcel     a batch as a pickle that holds no pixels: they lie in slots
     seeding    random numbers that belong to a batch, wherever it is made
+    picklable  which part of a loader cannot be sent to a new process
     collate    the worker's collate_fn, which stacks samples straight into slots
     filling    datasets that fill a batch themselves
     stateful   iterable datasets that tell where they are

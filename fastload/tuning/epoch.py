@@ -19,7 +19,7 @@ from fastload.resume import WORKERS, mixed
 from fastload.tuning.footprint import Footprint
 from fastload.tuning.order import Order
 from fastload.tuning.search import Candidate
-from fastload.tuning.tuner import Tuner
+from fastload.tuning.tuner import Tuner, line_of
 from fastload.tuning.window import Beginning, Window
 
 # A settled plan is compared with what happens so many batches, and seconds, at a time.
@@ -155,7 +155,7 @@ class TunedIterator(SingleProcessIterator):
 
     def _give_up(self, error: Exception) -> None:
         """Goes on without workers; what they still owe is loaded by the training process."""
-        self._tuner.note_check(f"workers failed where the training process does not: {_line_of(error)}")
+        self._tuner.note_check(f"workers failed where the training process does not: {line_of(error)}")
         for workers in (self._leaving, self._current):
             if workers is not None:
                 workers._shutdown_workers()
@@ -327,7 +327,7 @@ class TunedIterator(SingleProcessIterator):
                 warnings.filterwarnings("ignore", r".*fork\(\)")
                 workers = WorkersIterator(self._loader, start)
         except Exception as error:
-            self._tuner.note_check(f"workers cannot be started: {_line_of(error)}")
+            self._tuner.note_no_workers(error)
             return False
         workers.patience_s = self._tuner.stuck_s()
         _watch_for_deaths_while_waiting(workers)
@@ -361,9 +361,3 @@ def _watch_for_deaths_while_waiting(workers: WorkersIterator) -> None:
     if workers._worker_pids_set:
         _remove_worker_pids(id(workers))
         workers._worker_pids_set = False
-
-
-def _line_of(error: Exception) -> str:
-    """What an error says, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else repr(error)

@@ -213,6 +213,10 @@ class Tuner:
         if reason:
             self._change(only_alone=reason)
 
+    def note_no_workers(self, error: Exception) -> None:
+        """Takes note of why workers cannot be started."""
+        self.note_check(f"workers cannot be started: {line_of(error)}")
+
     def next(self) -> Candidate | None:
         """What to try next; None if everything has been, or enough."""
         if self._is_settled or (self._trials_s >= _MOST_TRIALS_S and self._measured.trials):
@@ -346,6 +350,12 @@ class Tuner:
     def _may_pin(self) -> bool:
         said = self._said
         return "pin_memory" not in said and said.get("device") is None and _uses_cuda()
+
+
+def line_of(error: Exception) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)
 
 
 def _uses_cuda() -> bool:

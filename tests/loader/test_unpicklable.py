@@ -1,0 +1,136 @@
+"""What cannot be sent to workers that are started anew is named, with the way to it."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import pickle
+import re
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import fastload
+from fastload.transport.picklable import unpicklable_part
+from tests.loader.datasets import Rows
+from tests.tuning.deciding import planned
+from tests.tuning.seen import numbers
+
+
+class Holding(Rows):
+    """Holds something besides its rows."""
+
+    def __init__(self, **held: Any) -> None:
+        super().__init__(6, 4)
+        vars(self).update(held)
+
+    def __getitem__(self, index: int) -> Any:
+        return index
+
+
+class Slotted:
+    __slots__ = ("inside",)
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+
+class Careful(Holding):
+    """Leaves out what cannot be sent."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"length": self.length, "size": self.size}
+
+
+def local() -> Any:
+    class Local:
+        pass
+
+    return Local()
+
+
+double = lambda value: 2 * value  # noqa: E731
+
+PARTS = {
+    "lambda": (
+        lambda: {"transform": SimpleNamespace(steps=[len, lambda x: x])},
+        r"transform\.steps\[1\].*lambda",
+    ),
+    "named lambda": (lambda: {"transform": double}, r"transform .*a lambda of .*test_unpicklable.py, line"),
+    "file": (lambda: {"files": {"a": [open(__file__)]}}, r"files\['a'\]\[0\].*TextIOWrapper"),  # noqa: SIM115
+    "local": (lambda: {"made": local()}, r"made .*Local"),
+    "partial": (
+        lambda: {"transform": functools.partial(pow, 2, mod=threading.Lock())},
+        r"transform\.keywords\['mod'\].*lock",
+    ),
+    "bound": (
+        lambda: {"transform": Holding(lock=threading.Lock()).__len__},
+        r"transform\.__self__\.lock.*lock",
+    ),
+    "slots": (lambda: {"box": Slotted((1, threading.Lock()))}, r"box\.inside\[1\].*lock"),
+    "generator": (lambda: {"numbers": (number for number in ())}, r"numbers .*generator"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file")
+@pytest.mark.parametrize("part", PARTS)
+def test_innermost_part_is_named(part):
+    make, pattern = PARTS[part]
+    found = unpicklable_part(Holding(rows=torch.zeros(5), **make()), "dataset")
+    assert re.match(rf"dataset\.{pattern}", found), found
+
+
+def test_part_that_contains_itself_is_found_too():
+    itself: dict[str, Any] = {"lock": None}
+    itself.update(itself=itself, lock=threading.Lock())
+    assert unpicklable_part(itself, "itself").startswith("itself['lock'] cannot be pickled")
+
+
+def test_what_is_sent_when_processes_are_started_is_no_fault():
+    context = multiprocessing.get_context("spawn")
+    held = {"lock": context.Lock(), "queue": context.Queue(), "rows": torch.zeros(3)}
+    assert unpicklable_part(Holding(**held), "dataset") == ""
+    assert unpicklable_part(Careful(transform=double, file=threading.Lock()), "dataset") == ""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (r"dataset\.transform", {"dataset": Holding(transform=double)}),
+        ("collate_fn", {"collate_fn": lambda samples: samples}),
+        ("worker_init_fn", {"worker_init_fn": lambda worker: None}),
+    ],
+)
+def test_loader_says_what_cannot_be_sent(method, name, options):
+    options = {"dataset": Holding(), "multiprocessing_context": method, **options}
+    with pytest.raises(
+        fastload.UnpicklableError, match=f"started by {method} .*{name} cannot be pickled"
+    ) as caught:
+        iter(fastload.DataLoader(num_workers=1, **options))
+    error = caught.value
+    for kind in (pickle.PicklingError, AttributeError, TypeError):
+        assert isinstance(error, kind)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loader_that_decides_by_itself_does_without_workers(persistent):
+    runs = []
+    for dataset in (Holding(transform=double), Holding()):
+        torch.manual_seed(1)
+        workers = 1 if hasattr(dataset, "transform") else 0
+        loader = fastload.DataLoader(
+            dataset, multiprocessing_context="spawn", persistent_workers=persistent, shuffle=True
+        )
+        planned(loader, workers)
+        runs.append([numbers(loader) for _ in range(2)])
+    assert runs[0] == runs[1]
+    plan = planned(fastload.DataLoader(Holding(transform=double), multiprocessing_context="spawn"), 1)
+    list(plan)
+    assert plan.plan.num_workers.value == 0
+    assert "dataset.transform cannot be pickled" in plan.plan.num_workers.reason
