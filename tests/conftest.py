@@ -3,8 +3,10 @@
 import contextlib
 import gc
 import importlib.util
+import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from tests import tools
 # interruptions would wait for what never comes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# From Python 3.14 on, processes are started by a server that imports all anew, and knows nothing of what a
+# test defines or patches. What holds for each way of starting has tests that name the way.
+if sys.platform == "linux":
+    multiprocessing.set_start_method("fork")
 
 
 @pytest.fixture(scope="session", autouse=True)

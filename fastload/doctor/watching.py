@@ -7,6 +7,7 @@ their order and the random states stay as they were.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -27,7 +28,7 @@ from fastload.doctor.loads import LoadLog, noting_fetches
 from fastload.doctor.records import LoaderRecord
 from fastload.doctor.sampling import Sampler
 from fastload.doctor.ways import Ways
-from fastload.doctor.workers import FOLDER_VARIABLE, LOADER_VARIABLE, watched_loop
+from fastload.doctor.workers import watched_loop
 from fastload.loader import DataLoader as FastloadsDataLoader
 
 
@@ -79,14 +80,12 @@ class Watcher:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watches until it ends."""
-        os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._sampler.start()
         try:
             with self._wrapping(), noting_fetches(self._log, lambda: self._sampler.cpu_s):
                 yield
         finally:
             self._sampler.stop()
-            os.environ.pop(FOLDER_VARIABLE, None)
             self._close_step()
 
     @contextlib.contextmanager
@@ -102,12 +101,9 @@ class Watcher:
         originals = [vars(owner)[name] for owner, name, _ in wrapped]
         for (owner, name, watched), original in zip(wrapped, originals, strict=True):
             setattr(owner, name, _method(name, watched, original))
-        workers: Any = torchs_worker
-        was_loop, workers._worker_loop = workers._worker_loop, watched_loop
         try:
             yield
         finally:
-            workers._worker_loop = was_loop
             for (owner, name, _), original in zip(wrapped, originals, strict=True):
                 setattr(owner, name, original)
 
@@ -128,6 +124,17 @@ class Watcher:
     def span(self) -> tuple[float, float]:
         """When the first and the latest batch were handed out, by `time.perf_counter`; equal for none."""
         return self._latest_at if self._first_at is None else self._first_at, self._latest_at
+
+    @contextlib.contextmanager
+    def _watched_workers(self, loader: str) -> Iterator[None]:
+        """Has workers that start meanwhile be watched, as a loader's."""
+        workers: Any = torchs_worker
+        was_loop = workers._worker_loop
+        workers._worker_loop = functools.partial(watched_loop, str(self._folder), loader)
+        try:
+            yield
+        finally:
+            workers._worker_loop = was_loop
 
     def _log(self) -> LoadLog | None:
         record = self._current
@@ -159,7 +166,7 @@ class Watcher:
             each.handed = None
         record = ways.record
         record.begin_start()
-        with _workers_named(ways.name):
+        with self._watched_workers(ways.name):
             try:
                 return make()
             finally:
@@ -181,7 +188,7 @@ class Watcher:
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask(self._clock)
         try:
-            with _workers_named(ways.name) if ways.is_tuned else contextlib.nullcontext():
+            with self._watched_workers(ways.name) if ways.is_tuned else contextlib.nullcontext():
                 batch = original(iterator)
         except BaseException:
             record.end()
@@ -253,20 +260,6 @@ def _method(name: str, watched: Callable[[Any, Any], Any], original: Callable[[A
 
     method.__name__, method.__doc__ = name, original.__doc__
     return method
-
-
-@contextlib.contextmanager
-def _workers_named(name: str) -> Iterator[None]:
-    """Lets workers that start meanwhile know whose they are."""
-    before = os.environ.get(LOADER_VARIABLE)
-    os.environ[LOADER_VARIABLE] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(LOADER_VARIABLE, None)
-        else:
-            os.environ[LOADER_VARIABLE] = before
 
 
 def _has_device() -> bool:

@@ -15,23 +15,20 @@ from fastload.doctor.activities import Frame
 from fastload.doctor.loads import LoadLog, noting_fetches
 from fastload.doctor.sampling import Sampler
 
-FOLDER_VARIABLE = "FASTLOAD_DOCTOR_FOLDER"
-"""Names the folder that workers write to."""
-
-LOADER_VARIABLE = "FASTLOAD_DOCTOR_LOADER"
-"""Names the loader whose workers are being started."""
-
 _SAVE_EACH_S = 0.25
 
 original_loop = torchs._worker_loop
 
 
-def watched_loop(*arguments: Any) -> None:
-    """The worker loop of torch, watched: started in its place, by name where workers do not fork."""
-    folder, loader = os.environ.get(FOLDER_VARIABLE), os.environ.get(LOADER_VARIABLE)
-    if not folder or not loader:
-        original_loop(*arguments)
-        return
+def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
+    """The worker loop of torch, watched: started in its place, by name where workers do not fork.
+
+    Args:
+        folder: Where to write what was seen. An argument, not a variable of the environment: all workers of a
+            forkserver have the environment of its start.
+        loader: Names the loader whose worker it is.
+        *arguments: Of torch's loop.
+    """
     watch = _Watch(Path(folder) / f"{loader}-{os.getpid()}.json")
     with noting_fetches(lambda: watch.log, lambda: watch.looking_cpu_s):
         watch.start()

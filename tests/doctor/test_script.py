@@ -2,6 +2,7 @@
 
 import json
 import os
+import textwrap
 
 import pytest
 
@@ -28,9 +29,11 @@ def batches(workers=0):
 
 @pytest.fixture
 def script(tmp_path):
-    def write(end):
+    def write(main, definitions=""):
         path = tmp_path / "train.py"
-        path.write_text(LOOP + end)
+        # Guarded as Python asks for it where workers do not fork, which is the rule from 3.14 on.
+        guarded = textwrap.indent(main or "pass", "    ")
+        path.write_text(f"{LOOP}{definitions}if __name__ == '__main__':\n{guarded}\n")
         return path
 
     return write
@@ -117,11 +120,8 @@ def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
 
 def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(script):
     path = script(
-        "import fastload\n"
-        "class Many(Numbers):\n"
-        "    def __len__(self):\n"
-        "        return 800\n"
-        "list(fastload.DataLoader(Many(), 4))"
+        "list(fastload.DataLoader(Many(), 4))",
+        "import fastload\nclass Many(Numbers):\n    def __len__(self):\n        return 800\n",
     )
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
     times = part["measurements"]["times"]
@@ -133,10 +133,7 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
 
 
 def test_spawned_workers_are_watched_too(script):
-    path = script(
-        "if __name__ == '__main__':\n"
-        "    list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))"
-    )
+    path = script("list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))")
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
     assert part["measurements"]["times"]["loading"][0]["samples"] == 64
 

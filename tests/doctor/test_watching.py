@@ -80,6 +80,17 @@ def test_a_loader_is_watched_however_it_is_iterated(watch, kind, workers):
         assert sum(log.samples for log in watcher.logs_of(record)) == 24
 
 
+def test_workers_of_a_forkserver_are_each_their_own_loaders(watch):
+    """All of them have the environment that the server was started in."""
+    loaders = [
+        DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="forkserver") for _ in range(2)
+    ]
+    with watch() as watcher:
+        for loader in loaders:
+            list(loader)
+    assert [[log.samples for log in watcher.logs_of(record)] for record in watcher.records] == [[24], [24]]
+
+
 def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
     with watch() as watcher:
         loader = DataLoader(Numbers(), 4, num_workers=1, persistent_workers=True)
