@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fastload.cache.records import KeptRecords
 
 # Of stores: whatever changes their layout, or what a key stands for, counts it up.
-_STORE_VERSION = 1
+_STORE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

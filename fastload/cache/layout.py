@@ -25,6 +25,7 @@ NUMBERS = (
     "margin",
 )
 COUNT, FIXED, CAPACITY, FRONT, BACK, BACKED_FRONT, BACKED_BACK, CLOSED, MARGIN = range(len(NUMBERS))
+KEY = slice(8 * len(NUMBERS), 8 * len(NUMBERS) + 16)
 ENTRY = np.dtype(
     [
         ("state", "u1"), ("orientation", "u1"), ("", "u2"), ("crc", "<u4"), ("offset", "<u8"),
@@ -76,8 +77,14 @@ class Layout:
         return self.area_offset + self.capacity_bytes
 
 
-def prepare(descriptor: int, layout: Layout, margin_bytes: int) -> None:
+def prepare(descriptor: int, layout: Layout, margin_bytes: int, key: bytes) -> None:
     """Makes an empty store of an empty file.
+
+    Args:
+        descriptor: The file.
+        layout: Of the store.
+        margin_bytes: What must stay free of the memory.
+        key: 16 bytes that stand for what is kept in it.
 
     Raises:
         OSError: There is no room for its index.
@@ -89,7 +96,7 @@ def prepare(descriptor: int, layout: Layout, margin_bytes: int) -> None:
     header[[COUNT, FIXED, CAPACITY, MARGIN]] = (
         layout.count, layout.fixed_bytes, layout.capacity_bytes, margin_bytes
     )  # fmt: skip
-    os.pwrite(descriptor, header.tobytes(), 0)
+    os.pwrite(descriptor, header.tobytes() + key, 0)
 
 
 def layout_of(descriptor: int) -> Layout:

@@ -79,7 +79,8 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
     if store is not None:
         return store
     if _adopted.descriptor >= 0:
-        store = Store(_adopted.descriptor, _again(opening, _adopted.descriptor), _tmpfs(opening), limits)
+        again = _again(opening, _adopted.descriptor)
+        store = Store(_adopted.descriptor, again, _tmpfs(opening), limits, bytes.fromhex(key))
         _opened[folder, key] = store
         return store
     place = StoreFolder(folder)
@@ -103,7 +104,8 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         if not is_user:
             os.close(users)
     try:
-        store = Store(descriptor, _again(opening, descriptor), _tmpfs(opening), limits)
+        again = _again(opening, descriptor)
+        store = Store(descriptor, again, _tmpfs(opening), limits, bytes.fromhex(key))
         if (store.count, store.layout.fixed_bytes) != (layout.count, layout.fixed_bytes):
             raise OSError(errno.EBADMSG, "it is another dataset's")
     except OSError:
@@ -165,7 +167,7 @@ def _made(place: StoreFolder, kind: StoreKind, key: str, layout: Layout, limits:
         flags = OPENED_SAFELY | os.O_CREAT | os.O_EXCL
         descriptor = os.open(place.file(key, "data"), flags, 0o600)
     try:
-        prepare(descriptor, layout, limits.margin())
+        prepare(descriptor, layout, limits.margin(), bytes.fromhex(key))
     except BaseException:
         os.close(descriptor)
         raise

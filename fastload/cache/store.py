@@ -1,6 +1,6 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
-    header    4 KiB: sizes, how much of the area is taken, why it was closed
+    header    4 KiB: whose it is, sizes, how much of the area is taken, why it was closed
     index     32 bytes a record: state, CRC-32C, where its parts lie
     fixed     the record's columns of one size, one record behind the other
     area      images from the front, one behind the other; what else a record has from the back
@@ -14,6 +14,7 @@ writing to a mapping of a full tmpfs would kill the process (SIGBUS).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import weakref
@@ -37,6 +38,7 @@ from fastload.cache.layout import (
     FRONT,
     FULL,
     HEADER_BYTES,
+    KEY,
     LARGEST_PART_BYTES,
     MARGIN,
     NO_MEMORY,
@@ -51,6 +53,7 @@ from fastload.cache.layout import (
     mapped,
 )
 from fastload.cache.limits import Limits, tmpfs_room
+from fastload.shards.checksum import binding, mask
 
 Bytes = NDArray[np.uint8]
 
@@ -69,16 +72,17 @@ class Store:
         place: By which path the file can be opened once more.
         folder: The folder of a tmpfs, whose free space counts; None for memory without a name.
         limits: What must stay free of the memory.
+        key: 16 bytes that stand for what is kept in it.
 
     Raises:
-        OSError: Its header is damaged.
+        OSError: Its header is damaged, or it is that of another store.
 
     Attributes:
         count: The number of the dataset's records.
         capacity_bytes: What records can take.
     """
 
-    def __init__(self, descriptor: int, place: str, folder: str | None, limits: Limits) -> None:
+    def __init__(self, descriptor: int, place: str, folder: str | None, limits: Limits, key: bytes) -> None:
         self.descriptor = descriptor
         self._place = place
         self._folder = folder
@@ -88,6 +92,10 @@ class Store:
         self.capacity_bytes = self.layout.capacity_bytes
         self._memory = mapped(descriptor, self.layout.size_bytes)
         everything = np.frombuffer(self._memory, np.uint8)
+        if everything[KEY].tobytes() != key:
+            raise OSError(errno.EBADMSG, "it is another dataset's")
+        # As in shards, a record's checksum is bound to the store and to the record's number.
+        self._bound = binding(key)
         self._header = everything[: 8 * len(NUMBERS)].view(np.int64)
         begin = HEADER_BYTES + self.count * ENTRY.itemsize
         self._index = everything[HEADER_BYTES:begin].view(ENTRY)
@@ -185,7 +193,7 @@ class Store:
         self._writable[offset : offset + size] = np.frombuffer(data, np.uint8)
         self._writable[tail_offset : tail_offset + tail_size] = np.frombuffer(tail, np.uint8)
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
-        crc = extend(extend(extend(0, data), fixed), tail)
+        crc = extend(extend(extend(mask(self._bound, index), data), fixed), tail)
         entry = HEADER_BYTES + 32 * index
         PACK(self._memory, entry + 1, orientation, 0, crc, offset, tail_offset, size, tail_size)
         # Last, because it says that the rest is there. Where a processor lets others see it sooner, the
@@ -234,9 +242,11 @@ class Store:
         fixed = self._fixed[positions].tobytes()
         columns = (self._index[name][positions].tolist() for name in _CHECKED)
         is_whole = np.zeros(len(positions), np.bool_)
-        for place, (crc, offset, size, tail, tail_size) in enumerate(zip(*columns, strict=True)):
+        for place, (index, crc, offset, size, tail, tail_size) in enumerate(
+            zip(positions.tolist(), *columns, strict=True)
+        ):
             if max(offset + size, tail + tail_size) <= end:
-                found = extend(0, area[offset : offset + size])
+                found = extend(mask(self._bound, index), area[offset : offset + size])
                 found = extend(found, fixed[place * width : (place + 1) * width])
                 if tail_size:
                     found = extend(found, area[tail : tail + tail_size])

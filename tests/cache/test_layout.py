@@ -15,7 +15,7 @@ from fastload.cache import layout
 def test_store_with_a_damaged_header_is_not_used(damage, tmp_path):
     name, value = damage
     with open(tmp_path / "store", "w+b") as file:
-        layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), 0)
+        layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), 0, bytes(16))
         assert layout.layout_of(file.fileno()) == layout.Layout(20, 8, 4096)
         os.pwrite(file.fileno(), struct.pack("<q", value), 8 * getattr(layout, name))
         with pytest.raises(OSError, match="header is damaged"):
