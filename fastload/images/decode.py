@@ -13,9 +13,12 @@ from fastload.errors import DecodeError, OptionError
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
 
 # IMREAD_COLOR_RGB, OpenCV 4.11's, hands libjpeg's own order through: 850 us a photo either way, but
-# the 30 us of a swap afterwards are saved.
+# the 30 us of a swap afterwards are saved. Some readers of other formats get it wrong (OpenCV 5.0: AVIF
+# with alpha and Sun raster with a palette differ from PIL by up to 255 levels; read as BGR they are equal).
 _RGB = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-
+_BGR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_READ_AS_RGB = (SOI, PNG_SIGNATURE[: len(SOI)])
 
 # By how much libjpeg can shrink each side while it decodes. (OpenCV names what only shrinks after grey; the
 # flags named after colour would also ask for BGR.)
@@ -47,7 +50,11 @@ def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.ui
     if not len(data):
         raise DecodeError("an image must have bytes, got none: the file is empty")
     require_end(data)
-    return imdecode(data, _RGB | _REDUCED[reduction])
+    if bytes(data[: len(SOI)]) in _READ_AS_RGB:
+        return imdecode(data, _RGB | _REDUCED[reduction])
+    image = imdecode(data, _BGR)
+    # A grey PFM comes without channels, whatever is asked for.
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2RGB if image.ndim == 2 else cv2.COLOR_BGR2RGB))
 
 
 def is_reducible(data: bytes | NDArray[np.uint8]) -> bool:

@@ -20,17 +20,17 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import DecodeError, OptionError, SourceError
+from fastload.errors import DecodeError, OptionError
+from fastload.images.checking import check_file
 from fastload.images.decode import decode, encode, is_reducible
-from fastload.images.header import read_header
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
 from fastload.images.region import Box, cropped, decode_region
-from fastload.images.resize import SizeLimit, resize
+from fastload.images.resize import SizeLimit
+from fastload.images.sources import Source, checked_pixels, load
 from fastload.images.yuv import nv12_box_to_rgb, nv12_to_rgb, rgb_to_nv12
 
 Bytes: TypeAlias = "bytes | NDArray[np.uint8]"  # stored bytes, or a flat view of mapped memory
-Source: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
 Shape: TypeAlias = "tuple[int, int, int]"
 
 _NO_GRID = (0, 0, 0, 0)
@@ -149,7 +149,7 @@ class Keep(_FileEncoding):
         """See `Encoding`; no limit can be obeyed."""
         _refuse(limit, self.name)
         if isinstance(source, bytes):
-            return StoredImage(source, read_header(source).shape)
+            return StoredImage(source, check_file(source).header.shape)
         return _as_png(source)
 
 
@@ -172,7 +172,7 @@ class Tiled(_FileEncoding):
         _refuse(limit, self.name)
         if not isinstance(source, bytes):
             return _as_png(source)
-        header = read_header(source)
+        header = check_file(source).header
         tiled = tile_losslessly(source, workdir) if header.format == "jpeg" else None
         if tiled is None:
             if header.format == "jpeg":
@@ -215,7 +215,7 @@ class Jpeg(_FileEncoding):
 
     def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`."""
-        picture = _load(source, limit)
+        picture = load(source, limit)
         height, width = picture.rgb.shape[:2]
         factors, mcu_width = _SUBSAMPLINGS[self.subsampling]
         sampling = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors]
@@ -241,7 +241,7 @@ class Yuv420(_Parametrised):
 
     def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = _load(source, limit).rgb
+        rgb = load(source, limit).rgb
         return StoredImage(rgb_to_nv12(rgb), (rgb.shape[0], rgb.shape[1], 3))
 
     def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
@@ -265,7 +265,7 @@ class Raw(_Parametrised):
 
     def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = _load(source, limit).rgb
+        rgb = load(source, limit).rgb
         return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
 
     def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
@@ -308,38 +308,8 @@ def encoding_named(name: str, **parameters: int | str) -> Encoding:
     return _ENCODINGS[name](**parameters)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Picture:
-    rgb: NDArray[np.uint8]
-    is_grey: bool
-    orientation: int
-
-
-def _load(source: Source, limit: SizeLimit | None) -> _Picture:
-    """The pixels of a file or an array, shrunk to the limit."""
-    if isinstance(source, bytes):
-        header = read_header(source)
-        rgb, is_grey, orientation = decode(source), header.channels <= 2, header.orientation
-    else:
-        rgb, is_grey, orientation = _checked(source), source.ndim == 2, 1
-        if is_grey:
-            rgb = np.repeat(rgb[:, :, None], 3, axis=2)
-    target = limit.target(*rgb.shape[:2]) if limit is not None else None
-    return _Picture(rgb if target is None else resize(rgb, *target), is_grey, orientation)
-
-
-def _checked(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
-    if not is_image or pixels.dtype != np.uint8 or pixels.size == 0:
-        raise SourceError(
-            "pixels must be uint8, RGB (height, width, 3) or grey (height, width), and not empty, "
-            f"got {pixels.dtype} {pixels.shape}: convert them before packing"
-        )
-    return np.ascontiguousarray(pixels)
-
-
 def _as_png(source: NDArray[np.uint8]) -> StoredImage:
-    pixels = _checked(source)
+    pixels = checked_pixels(source)
     channels = 1 if pixels.ndim == 2 else 3
     return StoredImage(encode(pixels, ".png"), (pixels.shape[0], pixels.shape[1], channels))
 

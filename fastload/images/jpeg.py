@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images.exif import EXIF_PREFIX, orientation_segment, read_orientation
+from fastload.images.limits import is_within_limits
 from fastload.images.tables import are_tables_ordinary
 
 SOI = b"\xff\xd8"
@@ -37,12 +38,10 @@ _PROGRESSIVE = 0xC2
 _REMARKS = frozenset({*range(0xE0, 0xF0), 0xFE})
 # What has no body: a stuffed zero, TEM, restarts, and the ends of a picture.
 _BODILESS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
+_ENDS = frozenset({0xD8, 0xD9})  # SOI and EOI, which before a picture end it
 
 _UINT16 = struct.Struct(">H")
 _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
-
-_LARGEST_SIDE = 65500  # of libjpeg (JPEG_MAX_DIMENSION), in pixels
-_MOST_PIXELS = 1 << 30  # of OpenCV (CV_IO_MAX_IMAGE_PIXELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +135,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
                 is_familiar &= frame is None
                 frame = segment
             elif marker == _DRI:
+                is_familiar &= end - start == _UINT16.size
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
@@ -166,6 +166,8 @@ def _segments(data: bytes) -> Iterator[_Segment]:
         if marker == 0xFF:  # padding: the last of several FF bytes is the marker's
             offset += 1
         elif marker in _BODILESS:
+            if marker in _ENDS:
+                yield _Segment(marker, offset, offset + 2, offset + 2)
             offset += 2
         else:
             end = offset + 2 + _UINT16.unpack_from(data, offset + 2)[0]
@@ -195,7 +197,6 @@ def _layout(
     is_grey = components == 1
     is_baseline = frame.marker in _BASELINE and bit_depth == 8
     is_coded_commonly = is_baseline or (frame.marker == _PROGRESSIVE and bit_depth == 8)
-    is_in_limits = max(height, width) <= _LARGEST_SIDE and height * width <= _MOST_PIXELS
     return JpegLayout(
         sof_offset=frame.offset,
         scan_offset=scan_offset,
@@ -208,7 +209,7 @@ def _layout(
         restart_interval=interval,
         orientation=orientation,
         is_baseline=is_baseline,
-        is_ordinary=is_ordinary and is_coded_commonly and is_in_limits,
+        is_ordinary=is_ordinary and is_coded_commonly and is_within_limits("jpeg", height, width),
     )
 
 

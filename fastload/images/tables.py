@@ -27,7 +27,7 @@ _MOST_BLOCKS = 10  # of an MCU (T.81, B.2.3)
 _COMPONENTS = frozenset({1, 3, 4})  # grey, colour, CMYK
 
 _SEQUENTIAL_SCAN = b"\0\x3f\0"  # all 64 coefficients, at full precision
-_MOST_POINT_TRANSFORM = 13
+MOST_POINT_TRANSFORM = 13
 
 
 def are_tables_ordinary(
@@ -43,7 +43,11 @@ def are_tables_ordinary(
         is_progressive: Whether that scan is one of many, with DC coefficients alone.
     """
     wanted = _wanted(components, scan, is_progressive)
-    return wanted is not None and wanted[0] <= _quantisers(tuple(quantisers)) and wanted[1] <= _codes(codes)
+    return (
+        wanted is not None
+        and wanted[0] <= quantiser_tables(tuple(quantisers))
+        and wanted[1] <= code_tables(codes)
+    )
 
 
 @functools.lru_cache(maxsize=128)
@@ -59,7 +63,7 @@ def _wanted(components: bytes, scan: bytes, is_progressive: bool) -> tuple[set[i
     codes, parameters = scan[2:-3:2], scan[-3:]
     dc_codes = {code >> 4 for code in codes}
     if is_progressive:
-        is_usual = parameters[:2] == b"\0\0" and parameters[2] <= _MOST_POINT_TRANSFORM
+        is_usual = parameters[:2] == b"\0\0" and parameters[2] <= MOST_POINT_TRANSFORM
         return (set(quantisers), dc_codes) if is_usual else None
     if parameters != _SEQUENTIAL_SCAN:
         return None
@@ -67,7 +71,7 @@ def _wanted(components: bytes, scan: bytes, is_progressive: bool) -> tuple[set[i
 
 
 @functools.lru_cache(maxsize=128)
-def _quantisers(segments: tuple[bytes, ...]) -> set[int]:
+def quantiser_tables(segments: tuple[bytes, ...]) -> set[int]:
     """The numbers of the tables in DQT segments; none where one is malformed."""
     numbers: set[int] = set()
     for segment in segments:
@@ -83,7 +87,7 @@ def _quantisers(segments: tuple[bytes, ...]) -> set[int]:
     return numbers
 
 
-def _codes(segments: Sequence[bytes]) -> set[int]:
+def code_tables(segments: Sequence[bytes]) -> set[int]:
     """The tables in DHT segments: class (0 DC, 1 AC) and number, a nibble each; or none, as above."""
     tables: set[int] = set()
     for segment in segments:

@@ -1,0 +1,13 @@
+"""The sizes beyond which no decoder reads an image."""
+
+from __future__ import annotations
+
+MOST_PIXELS = 1 << 30  # of OpenCV (CV_IO_MAX_IMAGE_PIXELS)
+
+# The longest side in pixels: of libjpeg (JPEG_MAX_DIMENSION), of libpng (PNG_USER_WIDTH_MAX).
+LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
+
+
+def is_within_limits(image_format: str, height: int, width: int) -> bool:
+    """Whether decoders read a JPEG or PNG of this size."""
+    return max(height, width) <= LARGEST_SIDES[image_format] and height * width <= MOST_PIXELS

@@ -1,0 +1,315 @@
+"""Files that are packed can be read, and alike by OpenCV and Pillow; others are refused with the reason."""
+
+import random
+import struct
+import subprocess
+import sys
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from fastload.errors import DecodeError
+from fastload.images.checking import check_file
+from fastload.images.decode import decode
+from fastload.images.encodings import Jpeg, Keep
+from fastload.images.jpeg import parse_jpeg
+from tests.images.pictures import exif, file_of, photo, pil_rgb
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PIXELS = photo(16, 16)
+ROWS = zlib.compress(b"".join(b"\0" + row.tobytes() for row in PIXELS))
+GREY_ROWS = zlib.compress(b"".join(b"\0" + row.tobytes() for row in PIXELS[:, :, 0]))
+COLOURS = bytes(range(256)) * 3
+
+
+def chunk(kind, body=b""):
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def header(width=16, height=16, depth=8, colours=2, *methods):
+    body = struct.pack(">IIBB", width, height, depth, colours) + bytes(methods or (0, 0, 0))
+    return chunk(b"IHDR", body)
+
+
+def png(*chunks):
+    return SIGNATURE + b"".join(chunks) + chunk(b"IEND")
+
+
+IDAT, PLTE = chunk(b"IDAT", ROWS), chunk(b"PLTE", COLOURS)
+GREY = chunk(b"IDAT", GREY_ROWS)
+UNREADABLE_PNGS = {
+    "no rows": (png(header()), "no IDAT"),
+    "empty rows": (png(header(), chunk(b"IDAT")), "0 compressed bytes"),
+    "half of the rows": (png(header(), chunk(b"IDAT", ROWS[: len(ROWS) // 2])), "784 bytes"),
+    "rows without their checksum": (png(header(), chunk(b"IDAT", ROWS[:-4])), "784 bytes"),
+    "rows that are no zlib stream": (png(header(), chunk(b"IDAT", bytes(range(200)))), "zlib"),
+    "an unknown filter": (png(header(1, 1), chunk(b"IDAT", zlib.compress(b"\x09abc"))), "filter"),
+    "fewer rows than said": (png(header(16, 20), IDAT), "980 bytes"),
+    "no width": (png(header(0, 16), IDAT), "size must not be zero"),
+    "no height": (png(header(16, 0), IDAT), "size must not be zero"),
+    "a bomb": (
+        png(header(40_000, 40_000), chunk(b"IDAT", zlib.compress(bytes(200_000)))),
+        "at most 1073741824",
+    ),
+    "an overlong side": (png(header(1_000_001, 1, 8, 0), IDAT), "1000000 a side"),
+    "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), "cannot come of"),
+    "a bit depth that does not exist": (png(header(16, 16, 4, 2), IDAT), "bit depth 4"),
+    "another compression": (png(header(16, 16, 8, 2, 1, 0, 0), IDAT), "compression"),
+    "no palette": (png(header(16, 16, 8, 3), GREY), "palette"),
+    "a palette after the rows": (png(header(16, 16, 8, 3), GREY, PLTE), "palette"),
+    "a palette too long": (png(header(16, 16, 8, 3), chunk(b"PLTE", bytes(771)), GREY), "palette"),
+    "two headers": (png(header(), header(), IDAT), "one header"),
+    "a header that is not first": (png(chunk(b"tEXt", b"a\0b"), header(), IDAT), "one header"),
+    "a header too long": (png(chunk(b"IHDR", bytes(14)), IDAT), "13 bytes"),
+    "rows in two places": (
+        png(header(), chunk(b"IDAT", ROWS[:9]), chunk(b"tEXt", b"a\0b"), chunk(b"IDAT", ROWS[9:])),
+        "follow each other",
+    ),
+    "a chunk that must be known": (png(header(), chunk(b"ABCD"), IDAT), "ABCD"),
+}
+ODD_PNGS = {
+    "many chunks of rows": png(
+        header(), *(chunk(b"IDAT", ROWS[at : at + 9]) for at in range(0, len(ROWS), 9))
+    ),
+    "bytes after the rows": png(header(), chunk(b"IDAT", ROWS + b"more")),
+    "more rows than said": png(header(16, 12), IDAT),
+    "a palette": png(header(16, 16, 8, 3), PLTE, GREY),
+    "a palette for viewers with few colours": png(header(), PLTE, IDAT),
+    "a private chunk": png(header(), chunk(b"prVt", b"1"), IDAT),
+    "a background": png(header(), chunk(b"bKGD", bytes(6)), IDAT),
+    "one bit": png(header(3_000, 3_000, 1, 0), chunk(b"IDAT", zlib.compress(bytes(376 * 3_000)))),
+    "interlaced": None,
+    "animated": None,
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE_PNGS)
+def test_a_png_that_nobody_can_decode_is_refused_with_the_reason(kind, tmp_path):
+    data, reason = UNREADABLE_PNGS[kind]
+    with pytest.raises(DecodeError):
+        decode(data)
+    for encoding in (Keep(), Jpeg()):
+        with pytest.raises(DecodeError, match=reason):
+            encoding.encode(data, None, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ODD_PNGS)
+def test_an_odd_png_that_decodes_is_taken(kind, tmp_path):
+    data = ODD_PNGS[kind]
+    if kind == "interlaced":
+        rows = zlib.compress(b"\0\x80")
+        data = png(header(1, 1, 8, 0, 0, 0, 1), chunk(b"IDAT", rows))
+    elif kind == "animated":
+        data = file_of(PIXELS, "PNG", save_all=True, append_images=[Image.fromarray(PIXELS[::-1])])
+    assert check_file(data).header.format == "png"
+    np.testing.assert_array_equal(decode(data), pil_rgb(data))
+
+
+def mutated_png(data, rng):
+    """A PNG with something wrong in its chunks, all of whose checksums are right."""
+    chunks, at = [], len(SIGNATURE)
+    while at < len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        chunks.append([data[at + 4 : at + 8], bytearray(data[at + 8 : at + 8 + length])])
+        at += 12 + length
+    number, kind = rng.randrange(len(chunks)), rng.randrange(6)
+    body = chunks[number][1]
+    if kind == 0 and body:
+        body[rng.randrange(len(body))] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del chunks[number]
+    elif kind == 2:
+        chunks.insert(rng.randrange(len(chunks) + 1), chunks[number])
+    elif kind == 3:
+        del body[rng.randint(0, len(body)) :]
+    elif kind == 4:
+        rng.shuffle(chunks)
+    else:
+        remark = rng.choice([b"tRNS", b"gAMA", b"bKGD", b"iCCP", b"zTXt", b"sBIT", b"hIST", b"eXIf"])
+        chunks.insert(rng.randrange(len(chunks)), [remark, bytearray(rng.randbytes(rng.randrange(9)))])
+    return SIGNATURE + b"".join(chunk(bytes(kind), bytes(body)) for kind, body in chunks)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_what_is_taken_of_changed_pngs_decodes(seed):
+    rng = random.Random(seed)
+    source = rng.choice([file_of(PIXELS, "PNG"), file_of(PIXELS, "PNG", "P"), file_of(PIXELS, "PNG", "LA")])
+    data = mutated_png(source, rng)
+    try:
+        check_file(data)
+    except DecodeError:
+        return
+    decode(data)
+
+
+def marker_bytes(data):
+    """The offsets of every byte in a JPEG's marker segments, in the header and between scans."""
+    places, at = [], 2
+    while data[at : at + 2] != b"\xff\xd9":
+        if data[at] == 0xFF and data[at + 1] not in (0x00, *range(0xD0, 0xD8)):
+            end = at + 2 + struct.unpack_from(">H", data, at + 2)[0]
+            places += range(at, end)
+            at = end
+        else:
+            at += 1
+    return places
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"progressive": True, "mode": "L"}], ids=str)
+def test_what_is_taken_of_changed_jpegs_decodes(options):
+    whole = file_of(photo(24, 24), exif=exif(6), **options)
+    places, rng = marker_bytes(whole), random.Random(str(options))
+    for place in [*places[::3], *(place + 1 for place in places if whole[place : place + 1] == b"\xff")]:
+        data = bytearray(whole)
+        data[place] = rng.choice([0x00, 0xC4, 0xD8, 0xD9, 0xDB, 0xDD, rng.randrange(256)])
+        try:
+            check_file(bytes(data))
+        except DecodeError:
+            continue
+        try:
+            decode(bytes(data))
+        except DecodeError:
+            pytest.fail(f"byte {place} as {data[place]:02x}: taken, and cannot be decoded")
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_with_an_end_and_nearly_nothing_before_it_is_refused(progressive):
+    data = bytearray(file_of(np.zeros((64, 64), np.uint8), optimize=True, progressive=progressive))
+    check_file(bytes(data))
+    layout = parse_jpeg(bytes(data))
+    struct.pack_into(">HH", data, layout.sof_offset + 5, 16_000, 16_000)
+    with pytest.raises(DecodeError, match="bytes of codes at least"):
+        check_file(bytes(data))
+
+
+def test_a_jpeg_of_one_colour_has_bytes_enough():
+    for mode in ("L", "RGB", "CMYK"):
+        for progressive in (False, True):
+            check_file(
+                file_of(np.zeros((640, 640, 3), np.uint8), mode=mode, optimize=True, progressive=progressive)
+            )
+
+
+def test_a_jpeg_too_large_for_decoders_is_refused():
+    data = bytearray(file_of(photo(24, 24)))
+    struct.pack_into(">HH", data, parse_jpeg(bytes(data)).sof_offset + 5, 40_000, 40_000)
+    with pytest.raises(DecodeError, match="at most 1073741824 pixels"):
+        check_file(bytes(data))
+
+
+SHADES = photo(40, 50)
+WITH_ALPHA = np.dstack([SHADES, np.linspace(0, 255, 40 * 50).reshape(40, 50).astype(np.uint8)])
+SIXTEEN_BITS = cv2.cvtColor(SHADES, cv2.COLOR_RGB2GRAY).astype(np.uint16) * 250 + 7
+
+
+def run_length_bmp():
+    """A bitmap of 8 bits, each pixel a run of one, in the form of ImageMagick."""
+    palette = b"".join(bytes((value, value, value, 0)) for value in range(256))
+    rows = b"".join(b"".join(bytes((1, value)) for value in row) + b"\0\0" for row in SHADES[::-1, :, 0])
+    rows += b"\0\1"
+    head = struct.pack("<IiiHHIIiiII", 40, 50, 40, 1, 8, 1, len(rows), 0, 0, 256, 0)
+    offset = 14 + len(head) + len(palette)
+    return struct.pack("<2sIHHI", b"BM", offset + len(rows), 0, 0, offset) + head + palette + rows
+
+
+def opencv_file(suffix, pixels):
+    return cv2.imencode(suffix, pixels)[1].tobytes()
+
+
+ALIKE = {
+    "webp": lambda: file_of(SHADES, "WEBP", quality=20),
+    "webp without loss": lambda: file_of(SHADES, "WEBP", lossless=True),
+    "webp with alpha": lambda: file_of(WITH_ALPHA, "WEBP"),
+    "avif": lambda: file_of(SHADES, "AVIF", quality=40),
+    "avif with alpha": lambda: file_of(WITH_ALPHA, "AVIF"),
+    "gif": lambda: file_of(SHADES, "GIF"),
+    "jpeg 2000": lambda: file_of(
+        SHADES, "JPEG2000", irreversible=True, quality_mode="rates", quality_layers=[20]
+    ),
+    "jpeg 2000 in grey with alpha": lambda: file_of(WITH_ALPHA, "JPEG2000", "LA"),
+    "bmp": lambda: file_of(SHADES, "BMP"),
+    "bmp of one bit": lambda: file_of(SHADES, "BMP", "1"),
+    "tiff": lambda: file_of(SHADES, "TIFF", compression="tiff_lzw"),
+    "tiff of jpeg": lambda: file_of(SHADES, "TIFF", compression="jpeg"),
+    "tiff in cmyk": lambda: file_of(SHADES, "TIFF", "CMYK"),
+    "tiff with a palette": lambda: file_of(SHADES, "TIFF", "P"),
+    "tiff turned": lambda: file_of(SHADES, "TIFF", exif=exif(6)),
+    "tiff of 16 bits": lambda: opencv_file(".tiff", SIXTEEN_BITS),
+    "pgm of 16 bits": lambda: opencv_file(".pgm", SIXTEEN_BITS),
+    "ppm": lambda: file_of(SHADES, "PPM"),
+    "pam, which Pillow does not know": lambda: opencv_file(".pam", SHADES),
+}
+MISREAD = {
+    "run-length bmp": (run_length_bmp, "run-length"),
+    "tiff with alpha": (lambda: file_of(WITH_ALPHA, "TIFF"), r"Pillow must read a file alike.*levels"),
+    "ppm of four bits": (lambda: b"P6 8 1 15\n" + bytes(range(8)) * 3, r"alike.*levels"),
+    "pfm, whose values have no bounds": (lambda: opencv_file(".pfm", SHADES.astype(np.float32)), "float32"),
+    "hdr": (lambda: opencv_file(".hdr", SHADES.astype(np.float32)), "float32"),
+    "a cut tiff, of which OpenCV makes up colours": (
+        lambda: file_of(SHADES, "TIFF", "P", compression="packbits")[:-100],
+        "Pillow reads too",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_what_opencv_and_pillow_read_alike_is_taken(kind, tmp_path):
+    data = ALIKE[kind]()
+    stored = Keep().encode(data, None, tmp_path)
+    assert stored.data == data
+    assert stored.shape[:2] == decode(data).shape[:2]
+
+
+@pytest.mark.parametrize("kind", MISREAD)
+def test_what_opencv_misreads_is_refused(kind, tmp_path):
+    data, reason = MISREAD[kind][0](), MISREAD[kind][1]
+    for encoding in (Keep(), Jpeg()):
+        with pytest.raises(DecodeError, match=reason):
+            encoding.encode(data, None, tmp_path)
+
+
+def test_without_pillow_run_lengths_are_refused_all_the_same(tmp_path):
+    (tmp_path / "runs.bmp").write_bytes(run_length_bmp())
+    (tmp_path / "alpha.tiff").write_bytes(file_of(WITH_ALPHA, "TIFF"))
+    program = """
+import sys
+sys.modules["PIL"] = None  # as if it were not installed
+from pathlib import Path
+from fastload.errors import DecodeError
+from fastload.images.checking import check_file
+check_file(Path("alpha.tiff").read_bytes())
+try:
+    check_file(Path("runs.bmp").read_bytes())
+except DecodeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert "run-length" in done.stdout, done.stderr
+
+
+def test_comparing_leaves_pillow_as_it_was():
+    before = Image.MAX_IMAGE_PIXELS
+    for kind in ("webp", "tiff"):
+        check_file(ALIKE[kind]())
+    with pytest.raises(DecodeError):
+        check_file(MISREAD["tiff with alpha"][0]())
+    assert before == Image.MAX_IMAGE_PIXELS
+
+
+def test_formats_with_a_wrong_order_of_channels_in_opencv_are_decoded_as_pillow_does():
+    for kind in ("avif with alpha", "webp with alpha", "gif", "tiff"):
+        np.testing.assert_array_equal(decode(ALIKE[kind]()), pil_rgb(ALIKE[kind]()))
+
+
+def test_a_grey_pfm_decodes_to_three_channels():
+    assert decode(opencv_file(".pfm", SHADES[:, :, 0].astype(np.float32))).shape == (40, 50, 3)
+
+
+def test_a_bitmap_in_the_form_of_os2_keeps_its_colours(tmp_path):
+    rows = b"".join(row[:, ::-1].tobytes() + bytes(-150 % 4) for row in SHADES[::-1])
+    data = struct.pack("<2sIHHIIHHHH", b"BM", 26 + len(rows), 0, 0, 26, 12, 50, 40, 1, 24) + rows
+    np.testing.assert_array_equal(pil_rgb(data), SHADES)
+    assert Jpeg().encode(data, None, tmp_path).shape == (40, 50, 3)
