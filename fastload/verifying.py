@@ -14,13 +14,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from fastload import signals
-from fastload.errors import FastloadError, FormatError, OptionError
+from fastload.errors import DecodeError, FastloadError, FormatError, OptionError
 from fastload.machine import usable_cpus
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
-from fastload.shards.records import RecordReader
+from fastload.shards.records import Record, RecordReader
+
+Check = Literal["checksums", "pixels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class VerifyResult:
 def verify(
     path: str | os.PathLike[str],
     *,
+    check: Check = "checksums",
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyResult:
@@ -63,6 +67,9 @@ def verify(
 
     Args:
         path: The packed dataset.
+        check: `checksums`; or `pixels`, which besides decodes every image, and names those that cannot be
+            decoded or are of another size than they are said to be. Those that were kept though
+            unreadable, which the manifest lists, are passed over.
         workers: The number of processes; None for one a usable CPU.
         progress: Called with the bytes checked so far and the bytes in all.
 
@@ -71,8 +78,10 @@ def verify(
 
     Raises:
         FormatError: The path holds no packed dataset at all.
-        OptionError: `workers` is less than 1.
+        OptionError: `workers` is less than 1, or `check` is neither.
     """
+    if check not in get_args(Check):
+        raise OptionError(f"check must be one of {', '.join(get_args(Check))}, got {check!r}")
     if workers is not None and workers < 1:
         raise OptionError(f"workers must be at least 1, got {workers}")
     folder = Path(path)
@@ -87,10 +96,12 @@ def verify(
     count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
     pool = ProcessPoolExecutor(count, initializer=signals.of_a_pools_worker)
     with signals.unwinding(), pool, signals.killing(pool):
-        checks = {pool.submit(_check_shard, folder, number): number for number in range(len(manifest.shards))}
-        for check in as_completed(checks):
-            number = checks[check]
-            found[number] = check.result()
+        checks = {
+            pool.submit(_check_shard, folder, number, check): number for number in range(len(manifest.shards))
+        }
+        for checked in as_completed(checks):
+            number = checks[checked]
+            found[number] = checked.result()
             done += manifest.shards[number].size_bytes
             if progress is not None:
                 progress(done, manifest.size_bytes)
@@ -107,7 +118,7 @@ def _unlisted_files(folder: Path, shards: Sequence[ShardEntry]) -> list[Damage]:
     ]
 
 
-def _check_shard(folder: Path, number: int) -> tuple[Damage, ...]:
+def _check_shard(folder: Path, number: int, check: Check) -> tuple[Damage, ...]:
     """What is wrong with one shard."""
     manifest = read_manifest(folder)
     entry = manifest.shards[number]
@@ -117,26 +128,26 @@ def _check_shard(folder: Path, number: int) -> tuple[Damage, ...]:
     except OSError as error:
         return (Damage(entry.file, None, f"{path}: cannot be read: {error.strerror}"),)
     if size == entry.size_bytes and crc32c == entry.crc32c:
-        return _check_records(folder, manifest, number)
+        return _check_records(folder, manifest, number, check)
     whole = (
         f"{path}: its size is {size} bytes and its checksum {crc32c}, the manifest says "
         f"{entry.size_bytes} and {entry.crc32c}"
     )
-    damages = _check_records_apart(folder, manifest, number)
+    damages = _check_records_apart(folder, manifest, number, check)
     if damages and damages[0].record is None:
         return (Damage(entry.file, None, whole), *damages)
     found = f"{len(damages)} of its {entry.records} records damaged" if damages else "no record of it damaged"
     return (Damage(entry.file, None, f"{whole}: {found}"), *damages)
 
 
-def _check_records_apart(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
+def _check_records_apart(folder: Path, manifest: Manifest, number: int, check: Check) -> tuple[Damage, ...]:
     """The damaged records of a shard known to be damaged, looked for in a process of their own.
 
     LMDB trusts the pages of its tree: a page number that leads out of the file ends the process.
     """
     try:
         with ProcessPoolExecutor(1, initializer=_crash_quietly) as apart:
-            return apart.submit(_check_records, folder, manifest, number).result()
+            return apart.submit(_check_records, folder, manifest, number, check).result()
     except BrokenProcessPool:
         file = manifest.shards[number].file
         message = f"{folder / file}: its tree is damaged: LMDB crashes reading it, so none of it can be used"
@@ -153,17 +164,50 @@ def _crash_quietly() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def _check_records(folder: Path, manifest: Manifest, number: int) -> tuple[Damage, ...]:
+def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) -> tuple[Damage, ...]:
     """The damaged records of one shard."""
     entry = manifest.shards[number]
     first = sum(shard.records for shard in manifest.shards[:number])
     reader = RecordReader(folder, "always")
+    check_pixels = _pixel_check(manifest) if check == "pixels" else None
     damages = []
     for index in range(first, first + entry.records):
         try:
-            reader.read(index)
+            record = reader.read(index)
+            if check_pixels is not None:
+                message = check_pixels(record)
+                damages += [Damage(entry.file, index, f"{folder / entry.file}, {message}")] if message else []
         except FastloadError as error:
             if not reader.is_open(number):  # the shard itself cannot be opened: one message says it
                 return (Damage(entry.file, None, str(error)),)
             damages.append(Damage(entry.file, index, str(error)))
     return tuple(damages)
+
+
+def _pixel_check(manifest: Manifest) -> Callable[[Record], str]:
+    """Makes what tells which image of a record cannot be decoded, and why; "" where all can."""
+    import cv2  # not needed for checksums
+
+    from fastload.images.encodings import encoding_named
+
+    cv2.setNumThreads(0)  # there are as many processes as CPUs, and its threads can hang after a fork
+    images = [field for field in manifest.fields if field.kind == "image"]
+    encodings = [(field.name, encoding_named(field.encoding or "keep")) for field in images]
+
+    def check(record: Record) -> str:
+        for name, encoding in encodings:
+            height, width, _ = shape = record.image_shape(name)
+            if not any(shape):
+                continue  # kept though unreadable
+            try:
+                decoded = encoding.decode(record.stored(name), shape).shape
+            except DecodeError as error:
+                return f"record {record.index} (key {record.key!r}): {name} cannot be decoded: {error}"
+            if decoded[:2] != (height, width):
+                return (
+                    f"record {record.index} (key {record.key!r}): {name} must be of the size that is stored "
+                    f"with it, {height}x{width}, got {decoded[0]}x{decoded[1]} by decoding it"
+                )
+        return ""
+
+    return check

@@ -5,13 +5,18 @@ import json
 import os
 import random
 import shutil
+import struct
+import subprocess
+import sys
 import traceback
+import zlib
 
 import pytest
 
 import fastload
 from fastload.verifying import verify
 from tests.folders import class_folders, tree
+from tests.images.pictures import exif, file_of, photo
 
 FLIPS, SOAKED_FLIPS = 60, 2000
 
@@ -221,3 +226,68 @@ def test_verifying_writes_nothing(copy):
     verify(copy)
     assert tree(copy) == before
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def undecodable_png():
+    """A PNG whose chunks are all in place, and which lacks the last rows of many."""
+    whole = file_of(photo(300, 300), "PNG")
+    start = whole.index(b"IDAT")
+    (length,) = struct.unpack_from(">I", whole, start - 4)
+    body = b"IDAT" + whole[start + 4 : start + 4 + length - 1000]
+    rows = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return whole[: start - 4] + rows + whole[start + 8 + length :]
+
+
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_images_that_cannot_be_decoded_are_found_where_pixels_are_checked(tmp_path, container):
+    photos = class_folders(tmp_path / "photos", count=6)
+    (photos / "class1" / "damaged.png").write_bytes(undecodable_png())
+    (photos / "class2" / "no-image.jpg").write_bytes(b"nothing")
+    options = {"encode": "keep", "format": container, "workers": 1, "on_error": "keep"}
+    fastload.pack(photos, tmp_path / "p.fl", **options)
+    assert verify(tmp_path / "p.fl").damages == ()
+    [damage] = verify(tmp_path / "p.fl", check="pixels").damages
+    assert "class1/damaged.png" in damage.message
+    assert fastload.PackedDataset(tmp_path / "p.fl").read(damage.record).key == "class1/damaged.png"
+
+
+@pytest.mark.parametrize("encode", ["keep", "jpeg", "yuv420", "raw"])
+def test_all_is_well_with_the_pixels_of_what_was_just_packed(tmp_path, encode):
+    photos = class_folders(tmp_path / "photos", count=6)
+    (photos / "class0" / "grey.png").write_bytes(file_of(photo(20, 30), "PNG", "LA"))
+    (photos / "class0" / "turned.jpg").write_bytes(file_of(photo(20, 30), exif=exif(6)))
+    (photos / "class0" / "turned.tif").write_bytes(file_of(photo(20, 30), "TIFF", exif=exif(6)))
+    fastload.pack(photos, tmp_path / "p.fl", encode=encode, workers=1)
+    assert verify(tmp_path / "p.fl", check="pixels").damages == ()
+
+
+def test_a_second_image_is_decoded_too(tmp_path):
+    class Masked:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            mask = undecodable_png() if index == 1 else file_of(photo(8, 9), "PNG", "L")
+            return photo(8, 9), {"mask": mask}
+
+    fields = [fastload.Field("mask", "image", encoding="keep")]
+    fastload.pack(Masked(), tmp_path / "p.fl", fields=fields, workers=1)
+    [damage] = verify(tmp_path / "p.fl", check="pixels").damages
+    assert damage.record == 1
+    assert "mask cannot be decoded" in damage.message
+
+
+def test_a_check_of_another_kind_is_an_option_error(packed):
+    with pytest.raises(fastload.OptionError, match="checksums, pixels"):
+        verify(packed, check="everything")
+
+
+def test_the_command_checks_pixels(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=3)
+    (photos / "class1" / "damaged.png").write_bytes(undecodable_png())
+    fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
+    command = [sys.executable, "-m", "fastload", "verify", str(tmp_path / "p.fl")]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    done = subprocess.run([*command, "--check", "pixels"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "damaged.png" in done.stderr

@@ -15,6 +15,12 @@ HELP = "check every byte of a packed dataset; exit code 1 where something is dam
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument(
+        "--check",
+        choices=("checksums", "pixels"),
+        default="checksums",
+        help="what to check: checksums (the default), or pixels, which decodes every image as well",
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a usable CPU)")
     parser.add_argument("--quiet", action="store_true", help="print damages alone")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -28,7 +34,9 @@ def run(options: argparse.Namespace) -> int:
     results = {}
     for path in packed_datasets(options.path):
         with ProgressDisplay("verifying", "B", options.quiet) as display:
-            results[path] = verify(path, workers=options.workers, progress=reporter(display))
+            results[path] = verify(
+                path, check=options.check, workers=options.workers, progress=reporter(display)
+            )
     if options.json:
         print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))
     else:
