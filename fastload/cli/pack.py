@@ -209,10 +209,8 @@ def _print_usage(result: PackResult) -> None:
     """The lines of Python that load what was written; they run as they stand."""
     # Images of several sizes make no tensor until a transform crops them to one.
     options = "" if result.splits[0].image_shape else ", collate_fn=list"
-    if result.splits[0].records:  # torch refuses to shuffle none
-        options = f", shuffle=True{options}"
     print(
         "\nfrom fastload import DataLoader, PackedDataset\n"
         f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"
-        f"loader = DataLoader(dataset, batch_size=64{options})"
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{options})"
     )

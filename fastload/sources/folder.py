@@ -13,6 +13,7 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,8 @@ SPLITS = {
     "testing": "test",
 }
 """Which split a folder's name stands for, in any case; in the order in which splits are packed."""
+
+_Entry = TypeVar("_Entry", LeftOut, Skipped)
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
@@ -101,13 +104,13 @@ def _list_splits(
         sources[split] = _list_one(os.path.join(listing.path, folder), walk, *walk.scan())
     others = [folder for folder in folders if folder not in splits.values()]
     left_out = [_moved(entry, "..") for entry in _beside_splits(whole, others, images)]
-    unlisted = list(whole.unlisted)
+    unlisted = [_moved(entry, "..") for entry in whole.unlisted]
     warnings = []
     empty = [split for split, source in sources.items() if not len(source)]
     for split in empty:
         source = sources.pop(split)
         left_out += [_moved(entry, f"../{splits[split]}") for entry in source.left_out]
-        unlisted += source.unlisted
+        unlisted += [_moved(entry, f"../{splits[split]}") for entry in source.unlisted]
     if not sources:
         raise SourceError(_no_images(listing, unlisted, left_out))
     if empty:
@@ -137,7 +140,7 @@ def _beside_splits(whole: Walk, folders: Sequence[str], images: Sequence[str]) -
     return whole.left_out
 
 
-def _moved(entry: LeftOut, folder: str) -> LeftOut:
+def _moved(entry: _Entry, folder: str) -> _Entry:
     return replace(entry, key=f"{folder}/{entry.key}")
 
 

@@ -99,7 +99,7 @@ def told(left_out: Iterable[LeftOut]) -> Iterator[str]:
         by_reason.setdefault(entry.reason, []).append(entry)
     for reason, entries in by_reason.items():
         files = sum(entry.files for entry in entries)
-        kinds = kinds_of(entries).most_common()
+        kinds = sorted(kinds_of(entries).items(), key=lambda kind: (-kind[1], kind[0]))
         shown = [f"{count:,} {kind or 'without a suffix'}" for kind, count in kinds[:5]]
         if len(kinds) > len(shown):
             shown.append(f"{sum(count for _, count in kinds[5:]):,} of other kinds")

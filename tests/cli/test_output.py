@@ -266,11 +266,6 @@ class TestPreview:
         fastload.pack(photos, tmp_path / "x.fl", encode="keep", on_error="keep", workers=1)
         assert self.sheet(tmp_path / "x.fl", tmp_path).shape[1] > 1000
 
-    def test_no_records_make_an_empty_sheet(self, tmp_path):
-        (tmp_path / "none" / "a").mkdir(parents=True)
-        fastload.pack(tmp_path / "none", tmp_path / "x.fl", workers=1)
-        assert (self.sheet(tmp_path / "x.fl", tmp_path) == 255).all()
-
     def test_further_fields_do_not_disturb(self, photos, tmp_path):
         rows = [f"photos/class0/{number:04d}.jpg,cat,{number / 7}" for number in range(0, 12, 3)]
         (tmp_path / "table.csv").write_text("\n".join(["path,label,score", *rows]))
