@@ -21,6 +21,15 @@ from fastload.cache.limits import Limits
 from fastload.cache.views import Ints, View
 from fastload.errors import OptionError
 from fastload.transforms.compose import flattened
+from fastload.transforms.converting import (
+    Conversion,
+    ConvertImageDtype,
+    Identity,
+    PILToTensor,
+    ToImage,
+    ToPureTensor,
+    ToTensor,
+)
 from fastload.transforms.cropping import CenterCrop, RandomCrop
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.erasing import RandomErasing
@@ -182,8 +191,9 @@ class Resident:
             parameters = step.draw(draws.at(place), view.sizes)
             _STEPS[type(step)](view, step, parameters)
         images = view.images().permute(0, 3, 1, 2)
-        if tail:
-            images = Rescale.of(tail, images.dtype).on(images)
+        rescaling = [step for step in tail if not isinstance(step, Conversion)]
+        if rescaling:
+            images = Rescale.of(rescaling, images.dtype).on(images)
         chosen = torch.from_numpy(positions).to(self.targets.device)
         return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
 
@@ -229,10 +239,14 @@ def _rescale(view: View, step: Any, parameters: Parameters) -> None:
     view.replace(Rescale.of([step], images.dtype).on(images).permute(0, 2, 3, 1))
 
 
+def _keep(view: View, step: Any, parameters: Parameters) -> None:
+    """Nothing: what changes an image's kind leaves its pixels."""
+
+
 def _tail_of(steps: list[Transform]) -> list[Transform]:
-    """ToDtype and Normalize at the end, which are one step."""
+    """ToTensor, ToDtype and Normalize at the end, which are one step."""
     first = len(steps)
-    while first and isinstance(steps[first - 1], (ToDtype, Normalize)):
+    while first and isinstance(steps[first - 1], (ToDtype, Normalize, Conversion)):
         first -= 1
     return steps[first:]
 
@@ -245,7 +259,13 @@ _STEPS: dict[type, Callable[[View, Any, Parameters], None]] = {
     RandomVerticalFlip: _flip,
     RandomErasing: _erase,
     ToDtype: _rescale,
+    ToTensor: _rescale,
+    ConvertImageDtype: _rescale,
     Normalize: _rescale,
+    Identity: _keep,
+    PILToTensor: _keep,
+    ToImage: _keep,
+    ToPureTensor: _keep,
 }
 
 

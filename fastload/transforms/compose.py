@@ -61,6 +61,82 @@ class Compose:
         return f"Compose({self.transforms!r})"
 
 
+class TakesPictures:
+    """What is given a PIL image in a Compose while pixels are bytes, as torchvision's transforms are."""
+
+    def __call__(self, image: Any) -> Any:
+        """What it makes of an image."""
+        raise NotImplementedError
+
+
+class Chain:
+    """Some of fastload's transforms, one after the other, as a part of another.
+
+    Args:
+        transforms: Of fastload's, or Composes of such.
+        owner: The name of what they are a part of.
+
+    Attributes:
+        width: How many parameters an image has.
+
+    Raises:
+        OptionError: A transform is not fastload's.
+    """
+
+    def __init__(self, transforms: Sequence[Step], owner: str) -> None:
+        self._steps: list[Transform] = []
+        self._owner = owner
+        for step in flattened(transforms):
+            if not isinstance(step, Transform):
+                raise OptionError(
+                    f"{owner} takes transforms of fastload's, got {step!r}: torchvision's takes others"
+                )
+            self._steps.append(step)
+        self.width = sum(step.width for step in self._steps)
+
+    @property
+    def takes_any_dtype(self) -> bool:
+        """Whether all of them do."""
+        return all(step.takes_any_dtype for step in self._steps)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """The parameters of each, side by side."""
+        parts = [np.empty((len(sizes), 0))]
+        for place, step in enumerate(self._steps):
+            parts.append(step.draw(draws.at(place), sizes))
+            sizes = step.sizes_after(sizes, parts[-1])
+        return np.concatenate(parts, axis=1)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        """The sizes that images of these sizes will have."""
+        first = 0
+        for step in self._steps:
+            sizes = step.sizes_after(sizes, parameters[:, first : first + step.width])
+            first += step.width
+        return sizes
+
+    def channels_after(self, channels: int) -> int:
+        """As many: some images go through it, and others do not.
+
+        Raises:
+            OptionError: They would differ.
+        """
+        after = channels
+        for step in self._steps:
+            after = step.channels_after(after)
+        if after != channels:
+            raise OptionError(f"{self._owner} must keep the {channels} channels of an image, got {after}")
+        return channels
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Applies all."""
+        first = 0
+        for step in self._steps:
+            image = step.apply_checked(image, parameters[first : first + step.width])
+            first += step.width
+        return image
+
+
 class RandomApply(Transform):
     """Applies all of some transforms, or none.
 
@@ -75,36 +151,22 @@ class RandomApply(Transform):
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = transforms
         self.p = to_probability(p)
-        self._steps = flattened(transforms)
-        for step in self._steps:
-            if not isinstance(step, Transform):
-                raise OptionError(
-                    f"RandomApply takes transforms of fastload's, got {step!r}: torchvision's takes others"
-                )
-        self.width = 1 + sum(step.width for step in self._steps if isinstance(step, Transform))
+        self._chain = Chain(transforms, "RandomApply")
+        self.width = 1 + self._chain.width
 
     @property
     def takes_any_dtype(self) -> bool:  # type: ignore[override]
         """Whether all of them do."""
-        return all(step.takes_any_dtype for step in self._our_steps())
+        return self._chain.takes_any_dtype
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """1 where they are applied, then the parameters of each."""
-        applied = draws.uniform(1) < self.p
-        parts = [applied.astype(np.float64)]
-        inner_sizes = sizes
-        for place, step in enumerate(self._our_steps()):
-            parts.append(step.draw(draws.at(place), inner_sizes))
-            inner_sizes = step.sizes_after(inner_sizes, parts[-1])
-        return np.concatenate(parts, axis=1)
+        applied = (draws.uniform(1) < self.p).astype(np.float64)
+        return np.concatenate((applied, self._chain.draw(draws, sizes)), axis=1)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         """The sizes, changed where they are applied."""
-        after, first = sizes, 1
-        for step in self._our_steps():
-            after = step.sizes_after(after, parameters[:, first : first + step.width])
-            first += step.width
-        return np.where(parameters[:, :1] > 0, after, sizes)
+        return np.where(parameters[:, :1] > 0, self._chain.sizes_after(sizes, parameters[:, 1:]), sizes)
 
     def channels_after(self, channels: int) -> int:
         """As many, for images that they are applied to and for others alike.
@@ -112,25 +174,11 @@ class RandomApply(Transform):
         Raises:
             OptionError: They would differ.
         """
-        after = channels
-        for step in self._our_steps():
-            after = step.channels_after(after)
-        if after != channels:
-            raise OptionError(f"RandomApply must keep the {channels} channels of an image, got {after}")
-        return channels
+        return self._chain.channels_after(channels)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Applies all, or none."""
-        if not parameters[0]:
-            return image
-        first = 1
-        for step in self._our_steps():
-            image = step.apply_checked(image, parameters[first : first + step.width])
-            first += step.width
-        return image
-
-    def _our_steps(self) -> list[Transform]:
-        return [step for step in self._steps if isinstance(step, Transform)]
+        return self._chain.apply(image, parameters[1:]) if parameters[0] else image
 
 
 def flattened(transforms: Sequence[Step]) -> list[Step]:

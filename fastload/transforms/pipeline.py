@@ -2,7 +2,9 @@
 
     head    crops, resizes, flips at the beginning: said to the decoder as a geometry
     body    fastload's other transforms: on each image, or on all at once
-    tail    ToDtype and Normalize at the end: once for a batch, where it is to lie or on its device
+    tail    ToTensor, ToDtype and Normalize at the end: once for a batch, where it is to lie or on its device
+
+Conversions between kinds of images are nothing there.
 
 A pipeline with a foreign callable in it has no such parts: it runs image by image, step by step.
 """
@@ -18,7 +20,8 @@ import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
-from fastload.transforms.compose import Compose, call_foreign, flattened, home_of
+from fastload.transforms.compose import Compose, TakesPictures, call_foreign, flattened, home_of
+from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
@@ -77,12 +80,13 @@ class Pipeline:
         self._steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in self._steps)
         last = len(self._steps)
-        while last and isinstance(self._steps[last - 1], (ToDtype, Normalize)):
+        while last and isinstance(self._steps[last - 1], (ToDtype, Normalize, Conversion)):
             last -= 1
-        self._tail_steps = [step for step in self._steps[last:] if isinstance(step, Transform)]
+        self._first_of_tail = last
+        self._tail_steps = [step for step in self._steps[last:] if isinstance(step, (ToDtype, Normalize))]
         self._counted = [step for step in self._steps[:last] if isinstance(step, Transform)]
-        dtypes = [step.dtype for step in self._counted if isinstance(step, ToDtype)]
-        self.dtype = dtypes[-1] if dtypes else torch.uint8
+        dtypes = [step for step in self._counted if isinstance(step, ToDtype)]
+        self.dtype = Rescale.of(dtypes, torch.uint8).dtype
         # A foreign transform by itself is what it ever was; in a Compose of ours it is what to look at.
         self._clock = _Clock(transform) if self.is_foreign and type(transform) is Compose else None
 
@@ -97,6 +101,8 @@ class Pipeline:
         body: list[tuple[Transform, Parameters]] = []
         channels, is_uniform = 3, True
         for place, step in enumerate(self._counted):
+            if isinstance(step, Conversion):
+                continue
             parameters = step.draw(draws.at(place), sizes)
             if body or not step.fold(geometry, parameters):
                 body.append((step, parameters))
@@ -119,9 +125,11 @@ class Pipeline:
         image: Any = pixels
         is_ours = True
         began = time.perf_counter()
-        for place, step in enumerate(self._steps[: len(self._steps) - len(self._tail_steps)]):
+        for place, step in enumerate(self._steps[: self._first_of_tail]):
             is_ours = isinstance(step, Transform)
-            if isinstance(step, Transform):
+            if isinstance(step, (Conversion, ToTensor)):
+                image = step(image)
+            elif isinstance(step, Transform):
                 array = to_pixels(image)
                 sizes = np.array([array.shape[:2]], np.int64)
                 result = step.apply_checked(array, step.draw(draws.at(place), sizes)[0].tolist())
@@ -138,8 +146,11 @@ class Pipeline:
     def _foreign(self, step: Any, image: Any) -> Any:
         began = time.perf_counter()
         if isinstance(image, np.ndarray):
-            is_pil_wanted = image.dtype == np.uint8 and home_of(step) == "torchvision"
-            image = to_pil(image) if is_pil_wanted else np.ascontiguousarray(image)
+            # torchvision's transforms leave arrays as they are, without a word.
+            if home_of(step) != "torchvision" and not isinstance(step, TakesPictures):
+                image = np.ascontiguousarray(image)
+            else:
+                image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
         image = call_foreign(step, image)
         if self._clock is not None:
             self._clock.add_step(step, time.perf_counter() - began)

@@ -37,6 +37,9 @@ class ToDtype(Transform):
 
     takes_any_dtype = True
 
+    #: Whether pixels that are no bytes stay as they are.
+    _is_of_bytes = False
+
     def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
         if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype == torch.uint8):
             raise OptionError(
@@ -245,6 +248,7 @@ class _Conversion(NamedTuple):
 
     dtype: _Dtype
     scale: bool
+    is_of_bytes: bool = False
 
 
 class _Normalization(NamedTuple):
@@ -256,7 +260,7 @@ class _Normalization(NamedTuple):
 
 def _described(step: Transform) -> _Conversion | _Normalization:
     if isinstance(step, ToDtype):
-        return _Conversion(step.dtype, step.scale)
+        return _Conversion(step.dtype, step.scale, step._is_of_bytes)
     assert isinstance(step, Normalize)
     return _Normalization(tuple(step.mean), tuple(step.std))
 
@@ -267,6 +271,8 @@ def _rescale(steps: tuple[_Conversion | _Normalization, ...], dtype: _Dtype) -> 
     factors, offsets = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     for step in steps:
         if isinstance(step, _Conversion):
+            if step.is_of_bytes and result != torch.uint8:
+                continue
             if step.scale and step.dtype.is_floating_point != result.is_floating_point:
                 if not step.dtype.is_floating_point:
                     raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")

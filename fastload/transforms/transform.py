@@ -168,7 +168,7 @@ def to_pixels(image: Any) -> Pixels:
     elif _is_tensor(image):
         _require_numpy_dtype(image)
         pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
-    elif _is_pil(image):
+    elif is_pil(image):
         pixels = np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
         pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
     else:
@@ -190,7 +190,7 @@ def like(image: Any, pixels: Pixels) -> Any:
     """Pixels as the kind of image that another one is; numbers that PIL cannot hold as a tensor."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
-    if _is_pil(image):
+    if is_pil(image):
         return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
     return to_tensor(pixels).to(image.device)
 
@@ -291,6 +291,7 @@ def _is_tensor(image: Any) -> bool:
     return torch is not None and isinstance(image, torch.Tensor)
 
 
-def _is_pil(image: Any) -> bool:
+def is_pil(image: Any) -> bool:
+    """Whether something is a PIL image; without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)

@@ -57,7 +57,9 @@ def test_any_pipeline_gives_the_same(packed, data):
         filled(PackedDataset(packed("thumbnails", "raw"), T.Compose(steps)), INDICES)
     except OptionError:
         steps = steps[:1]
-    numbers = data.draw(st.sampled_from([[], NUMBERS, [*NUMBERS, T.RandomErasing(value=0.5)]]))
+    as_tensors = [T.ToImage(), T.ToTensor(), T.Identity(), T.Normalize(MEAN, STD), T.ToPureTensor()]
+    ways = [[], NUMBERS, [*NUMBERS, T.RandomErasing(value=0.5)], as_tensors]
+    numbers = data.draw(st.sampled_from(ways))
     check(packed("thumbnails", "raw"), T.Compose([*steps, *numbers]))
 
 

@@ -43,6 +43,29 @@ PIPELINES = {
         [T.Resize(40), T.RandomRotation(20), T.RandomAffine(5, (0.1, 0.1)), T.CenterCrop(32)]
     ),
     "one": T.RandomResizedCrop(16, interpolation="bicubic"),
+    "as with torchvision": T.Compose(
+        [T.Resize((40, 44)), T.RandomCrop(32), T.ToTensor(), T.Normalize(MEAN, STD), T.RandomErasing(p=1.0)]
+    ),
+    "as with torchvision's second version": T.Compose(
+        [
+            T.ToImage(),
+            T.RandomResizedCrop(32),
+            T.RandomHorizontalFlip(),
+            T.AutoAugment(),
+            T.ToDtype(torch.float32, scale=True),
+            T.Normalize(MEAN, STD),
+            T.ToPureTensor(),
+        ]
+    ),
+    "by chance": T.Compose(
+        [
+            T.RandomShortestSize([40, 50]),
+            T.CenterCrop(40),
+            T.RandomChoice([T.RandomInvert(), T.RandomPhotometricDistort()]),
+            T.RandomOrder([T.RandomPerspective(), T.RandomHorizontalFlip(), T.RandomEqualize()]),
+            T.GaussianNoise(sigma=0.02),
+        ]
+    ),
 }
 TINY_PIPELINES = {
     "cifar": T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip()]),
@@ -53,6 +76,10 @@ TINY_PIPELINES = {
     "nothing": None,
     "blurred and grey": T.Compose([T.RandomCrop(30), T.GaussianBlur(3), T.RandomGrayscale(0.5)]),
     "resized": T.Compose([T.Resize(20), T.RandomHorizontalFlip()]),
+    "cifar, as with torchvision": T.Compose(
+        [T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)]
+    ),
+    "cifar, mixed": T.Compose([T.RandomCrop(32, padding=4), T.AugMix(), T.RandomChannelPermutation()]),
     "cifar, normalised": T.Compose(
         [
             T.RandomCrop(32, padding=4),

@@ -1,0 +1,105 @@
+"""Every name of torchvision's for images is here, or says what to use."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fastload
+import fastload.transforms as T
+from fastload.errors import OptionError
+from tests.transforms.samples import picture, to_tensor
+
+v1 = pytest.importorskip("torchvision.transforms")
+v2 = pytest.importorskip("torchvision.transforms.v2")
+
+SIZE = (37, 53)
+
+
+THEIRS = sorted(
+    {
+        name
+        for module in (v1, v2)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and not name.startswith("_")
+    }
+)
+
+
+MISSING = [name for name in THEIRS if getattr(T, name, None).__module__ == "fastload.transforms.missing"]
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_no_name_of_torchvisions_is_missing(name):
+    assert name in T.__all__
+    assert name in dir(T)
+
+
+def test_what_is_missing_needs_more_than_an_image():
+    assert len(MISSING) == 8
+    for name in MISSING:
+        with pytest.raises(OptionError, match=f"{name} must have .* use torchvision.transforms.v2.{name}"):
+            getattr(T, name)(1, a=2)
+
+
+def test_the_page_of_transforms_lists_every_name():
+    page = (Path(fastload.__file__).parent.parent / "docs" / "transforms.md").read_text()
+    table = page.split("| in a row |")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", "| in a row |" + table)) == sorted(T.__all__)
+
+
+def test_functions_are_said_to_be_elsewhere():
+    for name in ("functional", "v2", "query_size"):
+        with pytest.raises(AttributeError, match=f"no '{name}'.* take it from torchvision.transforms.v2"):
+            getattr(T, name)
+    with pytest.raises(AttributeError, match="has no attribute 'Resized'"):
+        T.Resized  # noqa: B018
+
+
+def test_enums_are_torchvisions():
+    for name in ("InterpolationMode", "AutoAugmentPolicy"):
+        ours, theirs = getattr(T, name), getattr(v2, name)
+        assert {each.name: each.value for each in ours} == {each.name: each.value for each in theirs}
+    pixels = picture(SIZE)
+    ours, theirs = (T.Resize(20, mode.BICUBIC) for mode in (T.InterpolationMode, v2.InterpolationMode))
+    np.testing.assert_array_equal(ours(pixels), theirs(pixels))
+    expected = v2.Resize(20, v2.InterpolationMode.BICUBIC)(to_tensor(pixels))
+    assert torch.equal(v2.Resize(20, T.InterpolationMode.BICUBIC)(to_tensor(pixels)), expected)
+    assert repr(T.AutoAugment(v2.AutoAugmentPolicy.SVHN)) == repr(T.AutoAugment(T.AutoAugmentPolicy.SVHN))
+    with pytest.raises(OptionError, match="interpolation must be one of"):
+        T.Resize(20, T.InterpolationMode.LANCZOS)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: T.RandomChoice([]), "RandomChoice must be given a list of transforms"),
+        (lambda: T.RandomChoice([T.Pad(1)], p=[1, 2]), "p must be a weight for each of 1 transforms"),
+        (lambda: T.RandomOrder([abs]), "RandomOrder takes transforms of fastload's"),
+        (lambda: T.RandomOrder([T.Grayscale()]).channels_after(3), "RandomOrder must keep the 3 channels"),
+        (lambda: T.RandomPosterize(9), "bits must be .* got 9"),
+        (lambda: T.RandomSolarize(256), "threshold must be .* got 256"),
+        (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor must be .* got -1"),
+        (lambda: T.RandomPhotometricDistort(hue=(-1, 1)), "hue must be"),
+        (lambda: T.RandomPhotometricDistort(contrast=(2, 1)), "a range of factors must be"),
+        (lambda: T.RandomResize(5, 5), "min_size and max_size must be"),
+        (lambda: T.RandomShortestSize([0]), "min_size must be"),
+        (lambda: T.ScaleJitter((4, 4), (0, 1)), "scale_range must be"),
+        (lambda: T.RandomZoomOut(side_range=(0.5, 1)), "side_range must be"),
+        (lambda: T.RandomPerspective(2), "distortion_scale must be"),
+        (lambda: T.ElasticTransform(sigma=(0, 1)), "sigma must be"),
+        (lambda: T.ElasticTransform("a"), "alpha must be"),
+        (lambda: T.GaussianNoise(sigma=-1), "sigma must be"),
+        (lambda: T.JPEG(101), "quality must be"),
+        (lambda: T.JPEG((50, 20)), "quality must be"),
+        (lambda: T.AutoAugment("imagenet2"), "policy must be one of"),
+        (lambda: T.AugMix(severity=11), "severity must be"),
+        (lambda: T.AugMix(mixture_width=0), "mixture_width must be"),
+        (lambda: T.AugMix(alpha=0), "alpha must be"),
+    ],
+)
+def test_parameters_are_checked(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
