@@ -114,7 +114,7 @@ class ElasticTransform(Transform):
         for move, deviation, alpha, side in zip(moves, self.sigma, self.alpha, (width, height), strict=True):
             if deviation > 0:
                 reach = int(8 * deviation + 1) | 1
-                move = cv2.GaussianBlur(
+                move[:] = cv2.GaussianBlur(
                     move,
                     (reach, reach),
                     self.sigma[0],
