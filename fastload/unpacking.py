@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastload.errors import DamageError, DecodeError, DestinationError, PackError
+from fastload.errors import AccessError, DamageError, DecodeError, DestinationError, PackError
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import read_header
@@ -132,7 +132,7 @@ class _Unpacking:
                 self._write_all(_Table(csv.writer(file, quoting=csv.QUOTE_ALL), self._reader, fields))
             return self._result(table)
         except OSError as error:
-            if isinstance(error, DamageError):
+            if isinstance(error, DamageError | AccessError):
                 raise
             raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
 

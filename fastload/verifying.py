@@ -1,7 +1,8 @@
 """`verify`: is every stored byte what was packed?
 
 Every shard is checked by itself, in parallel: its size, its checksum, its structure by opening it, and
-the checksum of each of its records, so that what is damaged has a name.
+the checksum of each of its records, so that what is damaged has a name; and whether what is said of each
+image, its shape, encoding and tiles, is true.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ import contextlib
 import faulthandler
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
+
 from fastload import signals
-from fastload.errors import DecodeError, FastloadError, FormatError, OptionError
-from fastload.machine import usable_cpus
+from fastload.errors import AccessError, DamageError, DecodeError, FastloadError, FormatError, OptionError
+from fastload.images.stated import disagreement
+from fastload.machine import open_files, usable_cpus
 from fastload.shards.checksum import file_crc32c
+from fastload.shards.files import require_shard, unreadable
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
 
 Check = Literal["checksums", "pixels"]
+
+# What a pool of processes opens, pipes above all, and in each worker a shard, with room to spare: where 14
+# were allowed in all, two workers and their pool waited for each other for ever (Python 3.11, Linux).
+_POOL_DESCRIPTORS = 24
+_WORKER_DESCRIPTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,7 @@ def verify(
         What was found. A damaged manifest is reported as a damage of its own, without looking further.
 
     Raises:
+        AccessError: A file may not be read, or this process may not have enough files open to check.
         FormatError: The path holds no packed dataset at all.
         OptionError: `workers` is less than 1, or `check` is neither.
     """
@@ -94,6 +105,7 @@ def verify(
     found: dict[int, tuple[Damage, ...]] = {}
     done = 0
     count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
+    _require_descriptors(folder, count)
     pool = ProcessPoolExecutor(count, initializer=signals.of_a_pools_worker)
     with signals.unwinding(), pool, signals.killing(pool):
         checks = {
@@ -101,12 +113,24 @@ def verify(
         }
         for checked in as_completed(checks):
             number = checks[checked]
-            found[number] = checked.result()
+            found[number] = _found_by(checked, folder, manifest, number, check)
             done += manifest.shards[number].size_bytes
             if progress is not None:
                 progress(done, manifest.size_bytes)
     damages = [damage for number in sorted(found) for damage in found[number]]
     return VerifyResult(manifest.records, done, (*damages, *_unlisted_files(folder, manifest.shards)))
+
+
+def _require_descriptors(folder: Path, workers: int) -> None:
+    """Refuses to begin where a worker could not open what it needs: its pool would wait for it for ever."""
+    limits = open_files()
+    if limits is None or limits.soft - limits.used >= _POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers:
+        return
+    raise AccessError(
+        f"{folder}: cannot be checked: {workers} workers need "
+        f"{_POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers} open files more than the {limits.used} of this "
+        f"process, and it may have {limits.soft}: raise the limit ('ulimit -n 4096')"
+    )
 
 
 def _unlisted_files(folder: Path, shards: Sequence[ShardEntry]) -> list[Damage]:
@@ -118,21 +142,36 @@ def _unlisted_files(folder: Path, shards: Sequence[ShardEntry]) -> list[Damage]:
     ]
 
 
+def _found_by(
+    checked: Future[tuple[Damage, ...]], folder: Path, manifest: Manifest, number: int, check: Check
+) -> tuple[Damage, ...]:
+    """What a process found; where it crashed, what another one does, which has this shard alone."""
+    try:
+        return checked.result()
+    except BrokenProcessPool:
+        return _check_records_apart(folder, manifest, number, check)
+
+
 def _check_shard(folder: Path, number: int, check: Check) -> tuple[Damage, ...]:
     """What is wrong with one shard."""
     manifest = read_manifest(folder)
     entry = manifest.shards[number]
     path = folder / entry.file
     try:
-        size, crc32c = path.stat().st_size, file_crc32c(path)
+        require_shard(path, entry.size_bytes)
+        crc32c = file_crc32c(path)
+    except DamageError as error:
+        return (Damage(entry.file, None, str(error)),)
+    except AccessError:
+        raise
     except OSError as error:
-        return (Damage(entry.file, None, f"{path}: cannot be read: {error.strerror}"),)
-    if size == entry.size_bytes and crc32c == entry.crc32c:
+        refusal = unreadable(path, error)
+        if isinstance(refusal, AccessError):
+            raise refusal from error
+        return (Damage(entry.file, None, str(refusal)),)
+    if crc32c == entry.crc32c:
         return _check_records(folder, manifest, number, check)
-    whole = (
-        f"{path}: its size is {size} bytes and its checksum {crc32c}, the manifest says "
-        f"{entry.size_bytes} and {entry.crc32c}"
-    )
+    whole = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
     damages = _check_records_apart(folder, manifest, number, check)
     if damages and damages[0].record is None:
         return (Damage(entry.file, None, whole), *damages)
@@ -169,14 +208,22 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     entry = manifest.shards[number]
     first = sum(shard.records for shard in manifest.shards[:number])
     reader = RecordReader(folder, "always")
+    kept = {each.key for each in manifest.kept}
     check_pixels = _pixel_check(manifest) if check == "pixels" else None
     damages = []
     for index in range(first, first + entry.records):
         try:
             record = reader.read(index)
-            if check_pixels is not None:
-                message = check_pixels(record)
-                damages += [Damage(entry.file, index, f"{folder / entry.file}, {message}")] if message else []
+            wrong = _wrong_in(record, manifest, kept)
+            if wrong is not None:
+                wrong += ": the program that wrote it did not follow docs/format.md"
+            elif check_pixels is not None:
+                wrong = check_pixels(record)
+            if wrong is not None:
+                where = f"{folder / entry.file}, record {index} (key {record.key!r})"
+                damages.append(Damage(entry.file, index, f"{where}: {wrong}"))
+        except AccessError:
+            raise
         except FastloadError as error:
             if not reader.is_open(number):  # the shard itself cannot be opened: one message says it
                 return (Damage(entry.file, None, str(error)),)
@@ -184,8 +231,8 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     return tuple(damages)
 
 
-def _pixel_check(manifest: Manifest) -> Callable[[Record], str]:
-    """Makes what tells which image of a record cannot be decoded, and why; "" where all can."""
+def _pixel_check(manifest: Manifest) -> Callable[[Record], str | None]:
+    """Makes what tells which image of a record cannot be decoded, and why; None where all can."""
     import cv2  # not needed for checksums
 
     from fastload.images.encodings import encoding_named
@@ -194,7 +241,7 @@ def _pixel_check(manifest: Manifest) -> Callable[[Record], str]:
     images = [field for field in manifest.fields if field.kind == "image"]
     encodings = [(field.name, encoding_named(field.encoding or "keep")) for field in images]
 
-    def check(record: Record) -> str:
+    def check(record: Record) -> str | None:
         for name, encoding in encodings:
             height, width, _ = shape = record.image_shape(name)
             if not any(shape):
@@ -202,12 +249,30 @@ def _pixel_check(manifest: Manifest) -> Callable[[Record], str]:
             try:
                 decoded = encoding.decode(record.stored(name), shape).shape
             except DecodeError as error:
-                return f"record {record.index} (key {record.key!r}): {name} cannot be decoded: {error}"
+                return f"{name} cannot be decoded: {error}"
             if decoded[:2] != (height, width):
                 return (
-                    f"record {record.index} (key {record.key!r}): {name} must be of the size that is stored "
-                    f"with it, {height}x{width}, got {decoded[0]}x{decoded[1]} by decoding it"
+                    f"{name} must be of the size that is stored with it, {height}x{width}, "
+                    f"got {decoded[0]}x{decoded[1]} by decoding it"
                 )
-        return ""
+        return None
 
     return check
+
+
+def _wrong_in(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
+    """What is said of a record's images and is not true; None where all is."""
+    shape = record.image_shape()
+    if shape == (0, 0, 0) and record.key not in kept:
+        return "its image has no shape, and the manifest does not list it as kept though unreadable"
+    if manifest.image_shape is not None and shape != manifest.image_shape:
+        return f"its image has the shape {shape}, the manifest says {manifest.image_shape} of all"
+    for field in manifest.fields:
+        if field.kind != "image" or (shape := record.image_shape(field.name)) == (0, 0, 0):
+            continue
+        grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
+        tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
+        wrong = disagreement(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
+        if wrong:
+            return f"{field.name}: {wrong}"
+    return None
