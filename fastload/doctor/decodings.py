@@ -33,17 +33,20 @@ _SHRUNK_SIDE = 256
 _BETWEEN_BYTES = 4 << 20
 
 
-def measure_decoding(paths: Sequence[str], most_s: float = _MOST_S) -> Decoding | None:
+def measure_decoding(
+    paths: Sequence[str], most_s: float = _MOST_S, *, are_images: bool = False
+) -> Decoding | None:
     """Decodes a few of the files in each way, in turns.
 
     Args:
-        paths: Files; those that are no images by their name are left out.
+        paths: Files; those that are no images by their name are left out, unless all are images.
         most_s: About how long to go on, in seconds; a turn that has begun is ended.
+        are_images: Whether all of them are, whatever they are called.
 
     Returns:
         None where there are no images, or none that can be decoded.
     """
-    names = [path for path in paths if path.lower().endswith(IMAGE_ENDINGS)]
+    names = [path for path in paths if are_images or path.lower().endswith(IMAGE_ENDINGS)]
     files = [data for data in map(_read, _evenly(names, _MOST_IMAGES)) if data is not None]
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
@@ -66,7 +69,7 @@ def _measure(files: list[bytes], workdir: Path, most_s: float) -> Decoding | Non
     if not kept:
         return None
     ways: dict[str, list[Callable[[], object]]] = {"OpenCV": [partial(decode, data) for data in kept]}
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, OSError):  # not installed, or no reader of a file's format
         ways["PIL"] = [_pil_way(data) for data in kept]
     stored: dict[str, float] = {}
     for name in ("tiled", "raw"):
@@ -120,6 +123,7 @@ def _copied(encoding: Encoding, image: StoredImage) -> object:
 def _pil_way(data: bytes) -> Callable[[], object]:
     from PIL import Image
 
+    Image.open(io.BytesIO(data)).close()
     return lambda: Image.open(io.BytesIO(data)).convert("RGB")
 
 

@@ -69,7 +69,7 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
     step("reading", 1, _STEPS)
     store = measure_store(paths, len(source))
     step("decoding", 2, _STEPS)
-    decoding = measure_decoding(paths, most_s=3.0)
+    decoding = measure_decoding(paths, most_s=3.0, are_images=True)
     step("this machine", 3, _STEPS)
     if decoding is None:
         raise SourceError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 HEAD_BYTES = 512
@@ -84,7 +85,10 @@ _RAW_SUFFIXES = frozenset(
     ]
 )
 
+# Asking OpenCV takes 0.3 ms. One refusal may be that of a damaged file, so many are not.
+_MOST_REFUSALS = 16
 _readable: set[str] = set()
+_refusals: Counter[str] = Counter()
 
 
 def format_of(head: bytes, suffix: str = "") -> str | None:
@@ -134,9 +138,11 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
         return f"{format}, of which OpenCV reads previews alone"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
-    # A refusal is not kept: it may be that of one damaged file.
-    if format not in _readable and _is_read(head):
-        _readable.add(format)
+    if format not in _readable and _refusals[format] < _MOST_REFUSALS:
+        if _is_read(head):
+            _readable.add(format)
+        else:
+            _refusals[format] += 1
     return None if format in _readable else f"{format}, which OpenCV does not read here"
 
 

@@ -5,8 +5,10 @@ import json
 import fastload
 from fastload.diagnosis.data import DataMeasurements, of_data
 from fastload.diagnosis.measurements import Decoding, Setting, Store
+from fastload.doctor.folder import examine_data
 from tests.commands import run
 from tests.doctor.situations import make_photos
+from tests.folders import encoded, pixels
 
 
 def measured(random_per_s=5000.0, samples=100_000, **changes):
@@ -37,6 +39,15 @@ def test_a_slow_disk_is_the_limit():
 
 def test_a_few_images_do_not_matter():
     assert of_data(measured(samples=50)).verdict == "little"
+
+
+def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp_path):
+    for number in range(4):
+        (tmp_path / f"{number}").write_bytes(encoded(pixels(number), ".webp"))
+    (tmp_path / "notes.txt").write_text("none of them")
+    [measured] = examine_data(tmp_path)
+    assert (measured.samples, measured.way) == (4, "PIL")
+    assert measured.notes == ("left out, no image: 1 file (1 .txt)",)
 
 
 def test_a_folder_and_what_is_packed_of_it_are_examined(tmp_path):
