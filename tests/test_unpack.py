@@ -3,14 +3,18 @@
 import csv
 import dataclasses
 import os
+import subprocess
+import sys
 
 import cv2
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 import fastload
-from fastload.unpacking import safe_path, unpack
+from fastload.shards.records import RecordReader
+from fastload.unpacking import _Unpacking, safe_path, unpack
 from tests.folders import class_folders, encoded, files_in, pixels, tree
 
 EVIL_KEYS = [
@@ -301,3 +305,124 @@ def test_records_kept_though_unreadable_come_back_in_every_encoding(tmp_path):
         fastload.pack(photos, tmp_path / f"{encode}.fl", encode=encode, on_error="keep", workers=1)
         unpack(tmp_path / f"{encode}.fl", tmp_path / encode)
         assert (tmp_path / encode / "class0" / "bad.jpg").read_bytes() == b"no image"
+
+
+def rows_of(table):
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def pil(path):
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def test_what_the_file_system_does_not_take_is_listed_and_all_else_written(pack_keys, tmp_path):
+    too_long = "/".join(["d" * 200] * 30) + "/x.png"
+    deep = "e/" * 300 + "x.png"
+    packed = pack_keys(["a.png", too_long, "b/c.png", deep, "a.png/d.png"], encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == 4
+    [message] = result.refused
+    assert message.startswith("record 1 (key 'dddd")
+    assert "too long" in message
+    files = files_in(tmp_path / "out")
+    assert {b"a.png", b"b/c.png", deep.encode(), b"a.png~2/d.png", b"labels.csv"} == set(files)
+    assert [row["path"] for row in rows_of(result.table)] == [
+        "a.png", "b/c.png", deep, "a.png~2/d.png",
+    ]  # fmt: skip
+    assert not (tmp_path / "out" / ("d" * 200)).exists()
+
+
+def test_the_command_names_what_was_refused_and_exits_with_1(pack_keys, tmp_path):
+    packed = pack_keys(["a.png", "/".join(["d" * 200] * 30)], encode="keep")
+    command = [sys.executable, "-m", "fastload", "unpack", str(packed), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "left out: record 1 (key 'dddd" in done.stderr
+    assert (tmp_path / "out" / "a.png").exists()
+
+
+def test_one_place_that_cannot_be_written_costs_no_other(pack_keys, tmp_path):
+    """Links that go round in circles stand in for a folder that fails: root may write to every other."""
+    packed = pack_keys(["a/x.png", "b/x.png"], encode="keep")
+
+    def block(done, total):
+        if done == 1:
+            (tmp_path / "out" / "b").symlink_to("loop")
+            (tmp_path / "out" / "loop").symlink_to("b")
+
+    result = unpack(packed, tmp_path / "out", progress=block)
+    assert len(result.refused) == 1
+    assert (tmp_path / "out" / "a" / "x.png").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"note": ["x"] * 5}], ids=["folders", "table"])
+def test_an_interruption_leaves_only_whole_files(tmp_path, more):
+    fastload.pack(Labelled(["a", "b"], [0, 1, 0, 1, 0], **more), tmp_path / "p.fl", encode="keep", workers=1)
+
+    def interrupt(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unpack(tmp_path / "p.fl", tmp_path / "out", progress=interrupt)
+    files = files_in(tmp_path / "out")
+    assert len(files) == 3
+    dataset = fastload.PackedDataset(tmp_path / "p.fl")
+    assert set(files.values()) == {dataset.read(index)["image"] for index in range(3)}
+
+
+class Masked:
+    """Pictures with a mask as PIL gives it, and a second view stored as JPEG."""
+
+    fields = (
+        fastload.Field("mask", "image", encoding="keep"),
+        fastload.Field("right", "image", encoding="jpeg"),
+    )
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        mask = Image.fromarray(pixels(index + 10, 8, 9)[:, :, 0])
+        return pixels(index, 8, 9), {"mask": mask, "right": pixels(index + 20, 8, 9)}
+
+
+@pytest.mark.parametrize("encode", ["keep", "jpeg", "raw"])
+def test_masks_are_written_beside_their_images(tmp_path, encode):
+    source = Masked()
+    fastload.pack(source, tmp_path / "p.fl", encode=encode, fields=source.fields, workers=1)
+    result = unpack(tmp_path / "p.fl", tmp_path / "out")
+    assert (result.files, result.unwritten, result.refused) == (12, (), ())
+    rows = rows_of(result.table)
+    assert list(rows[0]) == ["path", "mask", "right"]
+    for index, row in enumerate(rows):
+        name = row["path"].split(".")[0]
+        assert (row["mask"], row["right"]) == (f"{name}.mask.png", f"{name}.right.jpg")
+        mask = pil(tmp_path / "out" / row["mask"])
+        np.testing.assert_array_equal(mask, pixels(index + 10, 8, 9)[:, :, 0])
+        assert pil(tmp_path / "out" / row["path"]).shape[:2] == (8, 9)
+
+
+@pytest.mark.parametrize("encoding", ["raw", "tiled"])
+def test_masks_of_every_encoding_are_pngs(tmp_path, encoding, require_tool):
+    if encoding == "tiled":
+        require_tool("jpegtran")
+    fields = (fastload.Field("mask", "image", encoding=encoding), Masked.fields[1])
+    fastload.pack(Masked(), tmp_path / "p.fl", fields=fields, workers=1)
+    unpack(tmp_path / "p.fl", tmp_path / "out")
+    mask = pil(tmp_path / "out" / "00000002.mask.png")
+    np.testing.assert_array_equal(mask if mask.ndim == 2 else mask[:, :, 0], pixels(12, 8, 9)[:, :, 0])
+
+
+def test_classes_that_share_a_folder_are_told_apart_by_a_table(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=4, classes=2)
+    fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
+    assert unpack(tmp_path / "p.fl", tmp_path / "out").table is None
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "class0").mkdir()
+    unpacking = _Unpacking(RecordReader(tmp_path / "p.fl"), tmp_path / "shared", None)
+    (tmp_path / "shared" / "class1").symlink_to("class0")  # as a file system does that ignores case
+    labels = [row["label"] for row in rows_of(unpacking.run().table)]
+    assert labels == ["class0", "class0", "class1", "class1"]

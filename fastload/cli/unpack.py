@@ -21,16 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Unpacks; the exit code says whether damaged records were left out."""
+    """Unpacks; the exit code says whether records were left out."""
     from fastload.unpacking import unpack
 
     with ProgressDisplay("unpacking", "records", options.quiet) as display:
         result = unpack(options.path, options.dest, progress=reporter(display))
-    for message in result.damaged:
+    for message in (*result.damaged, *result.refused):
         print(f"left out: {message}", file=sys.stderr)
     if result.unwritten and not options.quiet:
         names = ", ".join(result.unwritten)
-        print(f"note: not written, because no table can hold them: {names}", file=sys.stderr)
+        print(f"note: not written, because neither files nor a table can hold them: {names}", file=sys.stderr)
     if options.json:
         content = asdict(result) | {"table": None if result.table is None else str(result.table)}
         print(json.dumps(content, indent=1))
@@ -39,4 +39,4 @@ def run(options: argparse.Namespace) -> int:
         print(f"wrote {options.dest}: {count_text(result.files, 'file')}, {size}")
         if result.table is not None:
             print(f"labels and further fields: {result.table}")
-    return 1 if result.damaged else 0
+    return 1 if result.damaged or result.refused else 0
