@@ -20,7 +20,8 @@ class LinearTransformation(Transform):
         mean_vector: (D,), of the same type and device.
 
     Raises:
-        OptionError: A parameter is none of these; on use, the image has other sides.
+        OptionError: A parameter is none of these; on use, the image has other sides, or is of bytes in a
+            dataset's pipeline, where results are of the image's own type.
     """
 
     takes_any_dtype = True
@@ -44,10 +45,22 @@ class LinearTransformation(Transform):
         """See `Transform`; a tensor is transformed where it lies."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().__call__(image)
 
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        """Requires floating-point numbers.
+
+        Raises:
+            OptionError: They are none.
+        """
+        if not np.issubdtype(dtype, np.floating):
+            raise OptionError(
+                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
+                "put ToTensor before it"
+            )
+
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Transforms."""
+        """Transforms; the result has the image's type."""
         planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
-        return np.moveaxis(self._transformed(planes).numpy(), 0, 2)
+        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
 
     def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
         count = planes.shape[-3:].numel()

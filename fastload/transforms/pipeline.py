@@ -168,7 +168,8 @@ class _Clock:
 
     def add_step(self, step: Any, seconds: float) -> None:
         if self._images < _IMAGES_TO_MEASURE:
-            name = f"{home_of(step)}.{getattr(step, '__name__', type(step).__name__)}"
+            name = getattr(step, "__name__", type(step).__name__)
+            name = name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
             self._foreign_s[name] = self._foreign_s.get(name, 0.0) + seconds
 
     def add_image(self, seconds: float) -> None:
@@ -180,7 +181,7 @@ class _Clock:
             per_image = 1e6 / self._images
             costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
             warnings.warn(
-                f"transforms that are not fastload's run for one image after the other: {costs}, of "
+                f"some transforms run for one image after the other: {costs}, of "
                 f"{self._whole_s * per_image:.0f} us an image for all transforms (decoding not counted)",
                 SlowTransformWarning,
                 stacklevel=2,

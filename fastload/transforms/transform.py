@@ -169,6 +169,12 @@ def to_pixels(image: Any) -> Pixels:
         _require_numpy_dtype(image)
         pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
     elif is_pil(image):
+        if image.mode.startswith(("I", "F")):
+            # PIL would make 255 of every level above it.
+            raise OptionError(
+                f"a PIL image must be of bytes, got one of mode {image.mode!r}, which ToTensor and "
+                "PILToTensor take: put one of them before this"
+            )
         pixels = np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
         pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
     else:

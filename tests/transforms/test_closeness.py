@@ -16,7 +16,7 @@ F = v2.functional
 # Products of which many are whole numbers, and factors that hardly change a thing.
 MORE_FACTORS = [0.1, 0.2, 0.5, 0.7, 0.9, 0.9995, 1.0005, 1.1, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.6, 3.0]
 MORE_TURNS = [-0.4, -1 / 3, -0.1, 0.05, 1 / 6, 0.25, 1 / 3]
-SIZES = [(64, 48), (33, 75), (224, 160)]
+SIZES = [(64, 48), (33, 75)]
 
 
 def to_pil(pixels):

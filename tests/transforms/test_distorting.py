@@ -97,6 +97,10 @@ def test_linear_transformations_are_torchvisions():
     )
     batch = torch.stack([image, image * 2])
     assert torch.equal(ours(batch), theirs(batch))
+    doubles = T.LinearTransformation(matrix.double(), mean.double())
+    assert doubles(to_array(image)).dtype == np.float32
+    with pytest.raises(OptionError, match="must be given floating-point pixels, got uint8: put ToTensor"):
+        ours(picture((3, 4)))
     with pytest.raises(OptionError, match="must have 36 numbers"):
         ours(torch.zeros(3, 3, 3))
     with pytest.raises(OptionError, match="must be \\(D, D\\)"):

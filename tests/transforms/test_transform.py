@@ -304,6 +304,14 @@ def test_what_is_no_image_is_refused(image):
         T.RandomHorizontalFlip()(image)
 
 
+@pytest.mark.parametrize("mode", ["I", "I;16", "F"])
+def test_pil_images_of_more_than_bytes_are_refused(mode):
+    image = Image.fromarray(np.full((4, 5), 3000, np.int32)).convert(mode)
+    with pytest.raises(OptionError, match=f"must be of bytes, got one of mode '{mode}', which ToTensor and"):
+        T.CenterCrop(3)(image)
+    assert T.Pad(1)(T.PILToTensor()(image)).int().max() == 3000
+
+
 def test_images_without_pixels_are_refused():
     with pytest.raises(OptionError, match=r"not empty, got ndarray of shape \(0, 4, 3\)"):
         T.Pad(1)(np.zeros((0, 4, 3), np.uint8))
