@@ -326,7 +326,7 @@ class DataLoader(_Base[_T_co]):
 
         Raises:
             OptionError: It is no such state, or that of a loader with another seed, batch size, number of
-                batches or kind of sampler; or, of a stateful iterable dataset, with other workers.
+                samples or batches, or kind of sampler; of a stateful iterable dataset, with other workers.
         """
         self._epochs.load_state_dict(self, state)
 

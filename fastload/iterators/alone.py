@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.utils.data import BatchSampler
 from torch.utils.data.dataloader import (
     _SingleProcessDataLoaderIter,
 )
@@ -14,7 +16,7 @@ from torch.utils.data.dataloader import (
 from fastload.clock import StepClock
 from fastload.iterators.start import Start
 from fastload.iterators.view import View, arrived, epoch_seed, profile_name, replay
-from fastload.resume import Mark, start_state
+from fastload.resume import Mark, Progress, has_drawn, start_state
 from fastload.timing import LoadTimes
 from fastload.transport.filling import (
     BatchMaker,
@@ -53,12 +55,15 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         self._loading = _LoadingAlone(start.clock, sums)
         self.clock.begin(0, None, self._loading)
         view.collate_fn = _NotedCollate(view.make, self._ledger)
+        watched = None
+        if type(loader._index_sampler) is not BatchSampler:
+            view._index_sampler = watched = _Watched(view._index_sampler, loader, start.progress)
         super().__init__(view)
         epoch_seed(self)
         if start.seeds_batches:
             self._dataset_fetcher = SeedingFetcher(self._dataset_fetcher, loader._thread, view.draws_nothing)
         self._dataset = loader.dataset
-        self._loader_to_draw: Any = loader
+        self._loader_to_draw: Any = None if watched is not None and watched.has_drawn else loader
         self._profile_name = profile_name(_SingleProcessDataLoaderIter)
         replay(self, super()._next_data, start.progress)
         start.progress.done = 0
@@ -104,6 +109,33 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
         if self._stateful is not None:
             self._progress.note(Mark(self._progress.done, (), 0, self._stateful.state() or None))
         return batch if self._device is None else arrived(batch, self._device, self._finish, self.clock)
+
+
+class _Watched:
+    """An index sampler that may draw its order when it is asked for an iterator; most do so later.
+
+    Args:
+        sampler: The sampler.
+        loader: The DataLoader.
+        progress: Of the epoch.
+
+    Attributes:
+        has_drawn: Whether it has drawn so.
+    """
+
+    def __init__(self, sampler: Any, loader: Any, progress: Progress) -> None:
+        self._sampler = sampler
+        self._loader = loader
+        self._progress = progress
+        self.has_drawn = False
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator: Iterator[Any] = iter(self._sampler)
+        self.has_drawn = has_drawn(self._loader, self._progress.start)
+        return iterator
+
+    def __len__(self) -> int:
+        return len(self._sampler)
 
 
 class _LoadingAlone:

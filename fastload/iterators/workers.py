@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._C import _remove_worker_pids
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import (
@@ -160,6 +161,16 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             order: The rest of it.
         """
         self._sampler_iter = map(Sent, order)
+
+    def notice_deaths_while_waiting(self) -> None:
+        """Lets a worker's death be noticed where batches are waited for, and nowhere else.
+
+        torch's handler of SIGCHLD raises it wherever the training happens to be, which nobody there expects
+        who has asked for no workers. While batches are waited for, torch looks every five seconds besides.
+        """
+        if self._worker_pids_set:
+            _remove_worker_pids(id(self))
+            self._worker_pids_set = False
 
     def end_soon(self) -> None:
         """Asks the workers for nothing more: what they have been asked for is the rest of this iteration."""

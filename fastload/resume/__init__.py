@@ -7,7 +7,7 @@ those states, and what had been handed out is skipped without being loaded; the 
 put back, because they belong to the user.
 """
 
-from fastload.resume.drawing import TRANSFORMS, WORKERS, mixed, start_state
+from fastload.resume.drawing import TRANSFORMS, WORKERS, has_drawn, mixed, start_state
 from fastload.resume.epochs import Epochs
 from fastload.resume.progress import Mark, Progress, SkippingSampler
 
@@ -18,6 +18,7 @@ __all__ = [
     "Mark",
     "Progress",
     "SkippingSampler",
+    "has_drawn",
     "mixed",
     "start_state",
 ]

@@ -83,6 +83,20 @@ def set_sampler_epochs(loader: Any, state: State) -> None:
             owner.set_epoch(epoch)
 
 
+def has_drawn(loader: Any, start: State) -> bool:
+    """Whether any of what `start_state` found has changed since."""
+    return not _is_same(start_state(loader), start)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[name], other[name]) for name in one)
+    if isinstance(one, (torch.Tensor, np.ndarray)) and type(one) is type(other):
+        return bool(np.array_equal(np.asarray(one), np.asarray(other)))
+    # Of a sampler's own state anything may be a part.
+    return one is other or repr(one) == repr(other)
+
+
 def _owners(loader: Any) -> dict[str, Any]:
     """The objects from which an epoch's order comes, each once, by name."""
     owners = {"loader": loader, "batch_sampler": loader.batch_sampler, "sampler": loader.sampler}

@@ -139,7 +139,8 @@ class Epochs:
 def _settings(loader: Any) -> State:
     """What a loader that goes on from this one's state must have in common with it."""
     samples = batches = None
-    with contextlib.suppress(TypeError, NotImplementedError):
+    # A dataset that nobody has asked for its length may raise anything.
+    with contextlib.suppress(Exception):
         samples = len(loader.dataset)
     if not isinstance(loader.dataset, IterableDataset):
         with contextlib.suppress(TypeError, NotImplementedError):

@@ -119,9 +119,12 @@ class SkippingSampler:
         self._skipped = frozenset(progress.skipped)
 
     def __iter__(self) -> Iterator[Any]:
-        for number, indices in enumerate(self._sampler):
-            if number >= self._first and number not in self._skipped:
-                yield indices
+        # No generator function: a sampler that draws when it is asked for an iterator is to do so at once.
+        return (
+            indices
+            for number, indices in enumerate(self._sampler)
+            if number >= self._first and number not in self._skipped
+        )
 
     def __len__(self) -> int:
         return len(self._sampler)

@@ -12,7 +12,6 @@ import warnings
 from typing import Any
 
 import torch
-from torch._C import _remove_worker_pids
 
 from fastload.iterators import SingleProcessIterator, Start, WorkersIterator
 from fastload.resume import WORKERS, mixed
@@ -65,10 +64,7 @@ class TunedIterator(SingleProcessIterator):
         self._window = Window(start.clock, 1)
         # The number of batches after which something is to be decided.
         self._due = 1 if self._is_measuring else _WATCHED_BATCHES
-        # Workers are started with the first batch, because the order is drawn then, as it is without workers.
-        self._is_to_start = bool(start.setting.num_workers)
-        if not self._is_measuring:
-            self._begin_to_watch()
+        self._has_begun = False
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
@@ -80,10 +76,8 @@ class TunedIterator(SingleProcessIterator):
         return next(self._order.rest)
 
     def _next_batch(self) -> Any:
-        self._note_draw()
-        if self._is_to_start:
-            self._is_to_start = False
-            self._start_as_planned()
+        if not self._has_begun:
+            self._begin_as_planned()
         if self.clock.batches >= self._due:
             self._decide()
         while True:
@@ -97,9 +91,13 @@ class TunedIterator(SingleProcessIterator):
                     raise
             self._leave()
 
-    def _start_as_planned(self) -> None:
+    def _begin_as_planned(self) -> None:
+        """Starts workers with the first batch: the order is drawn then, as it is without workers."""
+        self._has_begun = True
+        self._note_draw()
         setting = self._start.setting
-        self._go_to(Candidate(setting.num_workers, setting.prefetch_factor or 0))
+        if setting.num_workers:
+            self._go_to(Candidate(setting.num_workers, setting.prefetch_factor or 0))
         if not self._is_measuring:
             self._begin_to_watch()
 
@@ -330,7 +328,7 @@ class TunedIterator(SingleProcessIterator):
             self._tuner.note_no_workers(error)
             return False
         workers.patience_s = self._tuner.stuck_s()
-        _watch_for_deaths_while_waiting(workers)
+        workers.notice_deaths_while_waiting()
         if self._leaving is None:
             self._beginning = beginning
             self._progress.rebase(self._progress.position, 0)
@@ -350,14 +348,3 @@ class TunedIterator(SingleProcessIterator):
         self._progress.rebase(self._progress.position, 0)
         if self._current is None:
             self._loads_alone()
-
-
-def _watch_for_deaths_while_waiting(workers: WorkersIterator) -> None:
-    """Lets a worker's death be noticed where batches are waited for, and nowhere else.
-
-    torch's handler of SIGCHLD raises it wherever the training happens to be, which nobody there expects who
-    has asked for no workers. While batches are waited for, torch looks every five seconds besides.
-    """
-    if workers._worker_pids_set:
-        _remove_worker_pids(id(workers))
-        workers._worker_pids_set = False

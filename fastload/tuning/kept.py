@@ -22,6 +22,7 @@ from typing import Any
 
 from fastload import __version__
 from fastload.errors import OptionError
+from fastload.machine import identity, local_ranks, read_machine
 from fastload.tuning.plan import Plan
 from fastload.tuning.state import LIBRARIES
 
@@ -48,6 +49,25 @@ def folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "fastload" / "plans"
+
+
+def parts_of(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """All that a loader's plan depends on.
+
+    Args:
+        loader: The DataLoader.
+        said: What the user has set, by parameter.
+    """
+    return {
+        "machine": identity(read_machine()),
+        "dataset": described(loader.dataset),
+        "collate_fn": described(loader.collate_fn),
+        "batch_size": loader.batch_size,
+        "said": {name: described(value) for name, value in said.items()},
+        "samplers": [described(type(loader.sampler)), described(type(loader.batch_sampler))],
+        "context": described(loader.multiprocessing_context),
+        "ranks": local_ranks(),
+    }
 
 
 def key_of(parts: dict[str, Any]) -> str:

@@ -11,16 +11,16 @@ import statistics
 import weakref
 from typing import Any
 
-import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from fastload.iterators import Setting
-from fastload.machine import identity, local_ranks, read_machine
 from fastload.tuning import kept
 from fastload.tuning.decide import decide
+from fastload.tuning.drift import has_drifted, has_lightened
 from fastload.tuning.limits import limits_of
+from fastload.tuning.pinning import pinning_gain, uses_cuda
 from fastload.tuning.plan import Alone, Choice, Limits, Measurements, Plan, Trial
-from fastload.tuning.search import Candidate, batch_s, best_candidate, next_candidate, untried_candidate
+from fastload.tuning.search import Candidate, best_candidate, next_candidate, untried_candidate
 from fastload.tuning.window import Window
 
 _NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
@@ -38,14 +38,8 @@ _MOST_EPOCHS = 4
 # Of an epoch that was left, so many batches say something of how they were loaded.
 _LEAST_LEFT = 8
 
-# A plan no longer fits if a batch takes so many times what it did, and that share of it is waited for; it is
-# measured anew so often at the most.
-_DRIFT = 1.4
-_WAITS = 0.1
+# A plan that no longer fits is measured anew so often at the most.
 _MOST_REOPENINGS = 3
-
-# It does not fit either if loading a batch takes less than such a share of what it took without workers.
-_LIGHT = 0.5
 
 # Where starting a worker takes no longer than this, more are started than are tried first: the rest wait for
 # their trial.
@@ -74,8 +68,7 @@ class Tuner:
         self._key: str | None = None
         self._is_settled = "num_workers" in said
         self._reopenings = 0
-        self._trials_s = 0.0
-        self._epochs = 0
+        self._trials_s, self._epochs = 0.0, 0
         self._was_filling = False
         # What is being tried, until its trial is noted: of an epoch that is left, it is noted with the next.
         self._unfinished: tuple[Window, Candidate, bool] | None = None
@@ -125,7 +118,7 @@ class Tuner:
         """Looks, before the first epoch, for the plan that an earlier run has kept."""
         if self._key is not None or self._is_settled:
             return
-        self._key = kept.key_of(_parts(loader, self._said))
+        self._key = kept.key_of(kept.parts_of(loader, self._said))
         plan = None if self._mode == "fresh" else kept.read_plan(self._key)
         if plan is None or plan.measured.batches != self._measured.batches:
             return
@@ -144,8 +137,8 @@ class Tuner:
         self.note_limits(limits_of(loader, alone.batch_bytes))
         self._change(
             alone=alone,
-            has_cuda=_uses_cuda(),
-            pinning_gain=_pinning_gain(alone.batch_bytes) if self._may_pin() else None,
+            has_cuda=uses_cuda(),
+            pinning_gain=pinning_gain(alone.batch_bytes) if self._may_pin() else None,
         )
 
     def note_cache(self, choice: Choice) -> None:
@@ -300,15 +293,7 @@ class Tuner:
         Args:
             lately: The latest batches.
         """
-        alone = self._measured.alone
-        if alone is None or self._measured.only_alone or self._reopenings >= _MOST_REOPENINGS:
-            return False
-        best = self.best()
-        trials = [t for t in self._measured.trials if (t.num_workers, t.prefetch_factor) == best]
-        expected = batch_s(trials) if trials else alone.batch_s
-        waited = min((trial.waiting_s / trial.batches for trial in trials), default=alone.load_s)
-        waits = lately.waiting_s / lately.batches
-        return lately.batch_s > expected * _DRIFT and waits > max(waited * _DRIFT, lately.batch_s * _WAITS)
+        return self._may_reopen and has_drifted(self._measured, self.best(), lately)
 
     def has_lightened(self, load_s: float) -> bool:
         """Whether loading has become so much cheaper that the plan's workers may not be needed.
@@ -316,10 +301,11 @@ class Tuner:
         Args:
             load_s: What making a batch takes a worker, lately.
         """
-        alone = self._measured.alone
-        if alone is None or self._reopenings >= _MOST_REOPENINGS or not self.best().num_workers:
-            return False
-        return load_s < _LIGHT * alone.load_s
+        return self._may_reopen and has_lightened(self._measured, self.best(), load_s)
+
+    @property
+    def _may_reopen(self) -> bool:
+        return self._reopenings < _MOST_REOPENINGS
 
     def reopen(self, epoch: Any) -> None:
         """Begins the search anew, because a plan no longer fits.
@@ -349,7 +335,7 @@ class Tuner:
 
     def _may_pin(self) -> bool:
         said = self._said
-        return "pin_memory" not in said and said.get("device") is None and _uses_cuda()
+        return "pin_memory" not in said and said.get("device") is None and uses_cuda()
 
 
 def line_of(error: Exception) -> str:
@@ -358,44 +344,7 @@ def line_of(error: Exception) -> str:
     return lines[-1] if lines else repr(error)
 
 
-def _uses_cuda() -> bool:
-    # Asked so that it does not begin to: a process that has not may still fork workers that do.
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
 def _length(loader: Any) -> int | None:
     with contextlib.suppress(Exception):
         return len(loader)
     return None
-
-
-def _parts(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
-    """All that a plan depends on."""
-    return {
-        "machine": identity(read_machine()),
-        "dataset": kept.described(loader.dataset),
-        "collate_fn": kept.described(loader.collate_fn),
-        "batch_size": loader.batch_size,
-        "said": {name: kept.described(value) for name, value in said.items()},
-        "samplers": [kept.described(type(loader.sampler)), kept.described(type(loader.batch_sampler))],
-        "context": kept.described(loader.multiprocessing_context),
-        "ranks": local_ranks(),
-    }
-
-
-def _pinning_gain(batch_bytes: int) -> float:
-    """By what factor a copy to the CUDA device is faster from page-locked memory."""
-    size = min(max(batch_bytes, 1 << 20), 64 << 20)
-    ordinary = torch.ones(size, dtype=torch.uint8)
-    seconds = []
-    for memory in (ordinary, ordinary.pin_memory()):
-        times = []
-        for _ in range(4):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            memory.to("cuda", non_blocking=True)
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end))
-        seconds.append(min(times[1:]))
-    return float(seconds[0] / max(seconds[1], 1e-9))

@@ -17,7 +17,7 @@ def _plans_of_its_own(tmp_path, monkeypatch):
 def _hasty(monkeypatch):
     """Settles on less evidence than would be wise, and among fewer workers; noise is no drift."""
     monkeypatch.setattr("fastload.tuning.tuner.limits_of", _at_most_two_workers)
-    monkeypatch.setattr("fastload.tuning.tuner._DRIFT", math.inf)
+    monkeypatch.setattr("fastload.tuning.drift._DRIFT", math.inf)
     monkeypatch.setattr("fastload.tuning.tuner._ENOUGH_S", 0.3)
     monkeypatch.setattr("fastload.tuning.tuner._WORTH_KEEPING_S", 0.0)
     monkeypatch.setattr("fastload.tuning.window._WINDOW_S", 0.05)

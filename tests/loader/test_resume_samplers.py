@@ -1,0 +1,45 @@
+"""Samplers that draw their order sooner than torch's do are resumed too."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import fastload
+from tests.loader.test_resume import DATA, GlobalShuffle, labels, saved, seed_all, take
+
+
+class EagerBatches(GlobalShuffle):
+    """Batches whose order is drawn when an iterator is asked for."""
+
+    def __iter__(self) -> Any:
+        order = random.sample(range(50), 50)
+        return iter(torch.tensor(order)[torch.randperm(50)].view(-1, 2).tolist())
+
+    def __len__(self) -> int:
+        return 25
+
+
+@pytest.mark.parametrize("workers", [0, 2, None])
+def test_batch_sampler_that_draws_at_once_goes_on_where_both_load_alike(workers):
+    def loader() -> Any:
+        said = {} if workers is None else {"num_workers": workers}
+        return fastload.DataLoader(DATA, batch_sampler=EagerBatches(), **said)
+
+    seed_all(1)
+    whole = [labels(loader) for loader in [loader()] for _ in range(4)]
+    for taken in (0, 5):
+        seed_all(1)
+        first = loader()
+        labels(first)
+        iterator = iter(first) if taken else None
+        if iterator is not None:
+            take(iterator, taken)
+        state = saved(first.state_dict())
+        seed_all(99)
+        second = loader()
+        second.load_state_dict(state)
+        assert [labels(second) for _ in range(3)] == [whole[1][taken:], *whole[2:]]
