@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import resize, resize_into
 from fastload.recycling import recycled

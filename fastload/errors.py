@@ -11,7 +11,8 @@
     ├── DecodeError        (ValueError)         bytes that are no readable image
     ├── RecordIndexError   (IndexError)         an index outside the dataset
     ├── UnpicklableError   (PicklingError, …)   what workers need cannot be sent to them
-    └── ToolMissingError   (OSError)            an external program is not installed
+    ├── ToolMissingError   (OSError)            an external program is not installed
+    └── LibraryMissingError (ImportError)       a Python library cannot be imported
 
     SlowTransformWarning   (UserWarning)        what foreign transforms in a Compose cost
 
@@ -75,6 +76,10 @@ class UnpicklableError(FastloadError, PicklingError, TypeError, AttributeError):
 
 class ToolMissingError(FastloadError, OSError):
     """A program that the chosen encoding needs is not installed."""
+
+
+class LibraryMissingError(FastloadError, ImportError):
+    """A Python library that is needed here is not installed, or cannot be imported."""
 
 
 class SlowTransformWarning(UserWarning):

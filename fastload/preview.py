@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.dataset.packed import PackedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.decode import encode
+from fastload.images.opencv import cv2
 from fastload.images.resize import SizeLimit, resize
 from fastload.shards.manifest import looks_packed
 

@@ -39,6 +39,7 @@ def unwinding() -> Iterator[None]:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
         if caught:
+            kill_daemons()
             signal.raise_signal(caught[0])
 
 
@@ -59,6 +60,14 @@ def waiting() -> Iterator[None]:
             signal.signal(number, handler)
         if caught:
             handlers[caught[0][0]](*caught[0])
+
+
+def kill_daemons() -> None:
+    """Kills the daemonic processes that are left, such as DataLoader workers: a stopped one would stay."""
+    if "multiprocessing" in sys.modules:
+        for child in sys.modules["multiprocessing"].active_children():
+            if child.daemon:
+                child.kill()
 
 
 def of_a_worker() -> None:

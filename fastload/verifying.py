@@ -233,9 +233,8 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 def _pixel_check(manifest: Manifest) -> Callable[[Record], str | None]:
     """Makes what tells which image of a record cannot be decoded, and why; None where all can."""
-    import cv2  # not needed for checksums
-
     from fastload.images.encodings import encoding_named
+    from fastload.images.opencv import cv2  # not needed for checksums
 
     cv2.setNumThreads(0)  # there are as many processes as CPUs, and its threads can hang after a fork
     images = [field for field in manifest.fields if field.kind == "image"]

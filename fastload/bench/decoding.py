@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import platform
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastload.bench.result import Comparison, DecodeBench, Library
-from fastload.errors import OptionError, ToolMissingError
+from fastload.errors import LibraryMissingError, OptionError, ToolMissingError
+from fastload.images.opencv import require_opencv
 from fastload.machine import usable_cpus
 
 if TYPE_CHECKING:
     from fastload.bench.sides.side import Side
 
+NEED = "the comparison needs Pillow, with which all others are compared"
 IMAGES = 24
 RUNS = 5
 LOADER_RUNS = 3
@@ -50,21 +53,37 @@ def compare_decoding(
     Raises:
         OptionError: A number is too small.
         SourceError: The folder holds no images that can be read.
-        ToolMissingError: Pillow, which all are compared with, is not installed.
+        LibraryMissingError: Pillow or OpenCV cannot be imported.
     """
     for name, value, least in (("images", images, 1), ("runs", runs, 1), ("workers", workers or 0, 0)):
         if value < least:
             raise OptionError(f"{name} must be at least {least}, got {value}")
-    if importlib.util.find_spec("PIL") is None:
-        raise ToolMissingError(
-            "the comparison needs Pillow, with which all others are compared, and it is not installed: "
-            "pip install pillow"
-        )
+    require_libraries(NEED)
     if workers is None:
         workers = min(usable_cpus(), 8)
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the libraries warn of is not for who only measures them
         return _compare(folder, Path(place), images, runs, workers, is_smoke, progress)
+
+
+def require_libraries(need: str) -> None:
+    """Checks that Pillow and OpenCV are there, before work is begun that would fail for want of them.
+
+    Args:
+        need: Who needs Pillow, and for what.
+
+    Raises:
+        LibraryMissingError: One cannot be imported; says which command mends it.
+    """
+    require_opencv()
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"{need}, and it cannot be imported ({error}): pip install --force-reinstall pillow"
+            if importlib.util.find_spec("PIL")
+            else f"{need}, and it is not installed: pip install pillow"
+        ) from error
 
 
 def expected_s(runs: int, workers: int | None) -> float:

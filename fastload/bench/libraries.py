@@ -10,11 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import cv2
 import torch
 
 from fastload import __version__
 from fastload.bench.result import Library
+from fastload.images.opencv import cv2
 
 _MODULES = {
     "PIL": "PIL",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import torch
 import torch.utils.data
 
@@ -20,6 +19,7 @@ from fastload.bench.operations import BY_KEY, MEAN, STD, Box, Sample, shorter_si
 from fastload.bench.pictures import Picture
 from fastload.bench.result import Comparison, Missing, Row
 from fastload.bench.sides import first_line, load_side
+from fastload.images.opencv import cv2
 
 PIPELINES = ("training", "evaluation")
 """The operations that are done in a DataLoader too."""

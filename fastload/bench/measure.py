@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.bench.operations import MEAN, STD
 from fastload.bench.result import Difference
+from fastload.images.opencv import cv2
 
 TURN_S = 0.03
 """How long a turn lasts at least: a thousand times what reading the clock and one call from Python cost."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -21,6 +20,7 @@ from fastload.bench.result import Pictures
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
+from fastload.images.opencv import cv2
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 

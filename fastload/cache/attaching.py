@@ -240,7 +240,7 @@ def _opened(
 def _key(kind: str, form: Form, identity: str) -> str:
     decoder = ""
     if form == "decoded":
-        import cv2
+        from fastload.images.opencv import cv2
 
         decoder = cv2.__version__
     parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, identity))

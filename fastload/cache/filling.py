@@ -180,6 +180,6 @@ def run(job: int, descriptor: int, lock: int, parent: int) -> None:
 
 
 def _use_one_thread() -> None:
-    import cv2
+    from fastload.images.opencv import cv2
 
     cv2.setNumThreads(1)

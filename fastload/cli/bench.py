@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastload import signals
+from fastload.cli.console import console
 from fastload.cli.progress import ProgressDisplay, duration
 from fastload.errors import OptionError
 
@@ -65,8 +67,9 @@ def run(options: argparse.Namespace) -> int:
     if list(files.values()).count(_STDOUT) > 1:
         raise OptionError("one of --json, --markdown and --html can go to standard output, got several")
     # Importing torch takes seconds on a slow machine: not before it is needed.
-    from fastload.bench.decoding import compare_decoding, expected_s
+    from fastload.bench.decoding import NEED, compare_decoding, expected_s, require_libraries
 
+    require_libraries(NEED)
     if not options.quiet and not options.smoke:
         seconds = expected_s(options.runs, options.workers)
         print(
@@ -74,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
-    with ProgressDisplay("measuring", "turns", options.quiet) as display:
+    with signals.unwinding(), ProgressDisplay("measuring", "turns", options.quiet) as display:
         bench = compare_decoding(
             options.folder,
             images=options.images,
@@ -127,24 +130,23 @@ def _print(document: Document) -> None:
 
         print(to_markdown(document), end="")
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    target = console()
     overview, *others = document.sections
     for section in (*others, overview):
-        console.print(Text(f"\n{section.title}", style="bold underline"))
+        target.print(Text(f"\n{section.title}", style="bold underline"))
         for paragraph in section.text:
-            console.print(Text(paragraph))
+            target.print(Text(paragraph))
         for table in section.tables:
-            console.print(_rich_table(table, console.width))
+            target.print(_rich_table(table, target.width))
             for note in table.notes:
-                console.print(Text(note, style="dim"))
-    console.print(Text(f"\n{document.title}", style="bold"))
+                target.print(Text(note, style="dim"))
+    target.print(Text(f"\n{document.title}", style="bold"))
     for place, sentence in enumerate(document.answer):
-        console.print(Text(sentence, style="bold" if place == 0 else ""))
+        target.print(Text(sentence, style="bold" if place == 0 else ""))
     for line in document.footer:
-        console.print(Text(line, style="dim"))
+        target.print(Text(line, style="dim"))
 
 
 def _rich_table(table: Table, width: int) -> RichTable:

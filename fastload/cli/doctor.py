@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastload.cli.console import console
 from fastload.cli.progress import ProgressDisplay
 from fastload.errors import OptionError
 
@@ -135,10 +136,9 @@ def _without_infinities(text: str) -> str:
 
 def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:
     if sys.stdout.isatty():
-        from rich.console import Console
         from rich.text import Text
 
-        Console().print(Text(f"\n{title}", style="bold underline"))
+        console().print(Text(f"\n{title}", style="bold underline"))
     else:
         print(f"\n{title}")
     if not parts:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastload.cli.console import print_table
 from fastload.cli.progress import count_text, size_text
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ def _as_json(path: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def _print_table(path: Path, manifest: Manifest) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -60,19 +60,19 @@ def _print_table(path: Path, manifest: Manifest) -> None:
     table.add_column(overflow="fold")
     for name, value in _rows(manifest):
         table.add_row(name, value)
-    Console().print(table, markup=False)
+    print_table(table)
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     made = manifest.made
     records = max(manifest.records, 1)
     rows = [
-        ("records", f"{manifest.records:,}".replace(",", " ")),
+        ("records", f"{manifest.records:,}"),
         (
             "size",
             f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record",
         ),
-        ("shards", f"{len(manifest.shards)} × {manifest.container}"),
+        ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
         ("image size", _shape_text(manifest)),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
@@ -111,5 +111,5 @@ def _field_text(field: Any) -> str:
 
 def _classes_text(classes: tuple[str, ...]) -> str:
     shown = ", ".join(classes[:_SHOWN_CLASSES])
-    more = f", … ({len(classes)} in all)" if len(classes) > _SHOWN_CLASSES else ""
+    more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
     return shown + more or "none"

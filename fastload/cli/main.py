@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 
-from fastload import __version__, errors
+from fastload import __version__, errors, signals
 from fastload.cli import bench, demo, doctor, info, pack, unpack, verify
+from fastload.cli.parser import Parser
 
 EXIT_OK = 0
 EXIT_FLAWED = 1
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends this process without a traceback
+        signals.kill_daemons()  # Python would wait for those that are stopped
         message = "interrupted: the same command resumes a packing, and begins anything else again"
         return _report(options, message, EXIT_INTERRUPTED)
     except BrokenPipeError:
@@ -71,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command_parser() -> argparse.ArgumentParser:
     """The parser of `fastload` with all its commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastload",
         description="Packs images into shards that load fast, and looks after them.",
         epilog=_EXIT_CODES,
@@ -95,8 +99,6 @@ def command_parser() -> argparse.ArgumentParser:
 
 def _explain_import(error: ImportError) -> str:
     message = f"a library cannot be imported: {error}"
-    if "libGL" in str(error) or "libgthread" in str(error):
-        return f"{message}: opencv-python needs a desktop's libraries; opencv-python-headless does not"
     return f"{message}: install fastload with its dependencies (pip install fastload)"
 
 

@@ -202,7 +202,7 @@ def _print_failures(what: str, failures: tuple[object, ...]) -> None:
         shown = key if key.isprintable() else repr(key)  # a newline would make two lines of it
         print(f"{what}: {shown}: {failure.reason}", file=sys.stderr)  # type: ignore[attr-defined]
     if len(failures) > _SHOWN_FAILURES:
-        print(f"… and {len(failures) - _SHOWN_FAILURES} more, see manifest.json", file=sys.stderr)
+        print(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json", file=sys.stderr)
 
 
 def _print_usage(result: PackResult) -> None:

@@ -9,6 +9,12 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from fastload.cli.console import console
+from fastload.words import count as count_text
+from fastload.words import size as size_text
+
+__all__ = ["ProgressDisplay", "count_text", "duration", "rate_text", "reporter", "size_text"]
+
 # In a log file: a line every ten seconds tells a person enough and fills no disk.
 _LINE_EVERY_S = 10.0
 _REDRAW_EVERY_S = 0.1
@@ -75,7 +81,6 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
     def _draw(self, done: float, total: float, text: str) -> None:
         if self._bar is None:
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
             # No thread of its own refreshes it: packing forks, and forks and threads do not mix.
@@ -84,7 +89,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
                 BarColumn(),
                 TaskProgressColumn(),
                 TextColumn("{task.fields[text]}"),
-                console=Console(stderr=True),
+                console=console(stderr=True),
                 auto_refresh=False,
                 transient=True,
             )
@@ -99,22 +104,8 @@ def reporter(display: ProgressDisplay) -> Callable[[int, int], None]:
 
 
 def rate_text(rate: float, unit: str) -> str:
-    """A rate as people read it: `1 234 records/s`, `56.7 MB/s`."""
-    return f"{size_text(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s".replace(",", " ")
-
-
-def size_text(size_bytes: float) -> str:
-    """A size as people read it, in powers of ten: `44.0 MB`."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if abs(size_bytes) < 1000:
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.1f} TB"
-
-
-def count_text(count: int, noun: str) -> str:
-    """A number with its noun: `1 record`, `10 000 records`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}".replace(",", " ")
+    """A rate as people read it: `1,234 records/s`, `56.7 MB/s`."""
+    return f"{size_text(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
 
 
 def duration(seconds: float) -> str:

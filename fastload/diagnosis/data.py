@@ -11,7 +11,7 @@ from fastload.diagnosis.fixes import LEAST_GAIN
 from fastload.diagnosis.limits import machine_limits
 from fastload.diagnosis.measurements import Decoding, Limits, Setting, Store
 from fastload.diagnosis.storing import MOST_OF_MEMORY, is_kept_by_kernel
-from fastload.diagnosis.words import count, milliseconds, size
+from fastload.words import count, milliseconds, size
 
 _FORECAST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 

@@ -12,7 +12,7 @@ from fastload.diagnosis.measurements import Measurements, Seen
 from fastload.diagnosis.stepping import works_and_rest
 from fastload.diagnosis.storing import LEAST_SHARE, is_kept_by_kernel, was_kept
 from fastload.diagnosis.verdicts import Work, exhausted
-from fastload.diagnosis.words import count, milliseconds, size
+from fastload.words import count, milliseconds, size
 
 _MOST_PLACES = 3
 _LEAST_SHARE = 0.05

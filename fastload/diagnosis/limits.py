@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastload.diagnosis.measurements import Limits, Measurements, Setting
-from fastload.diagnosis.words import size
+from fastload.words import size
 
 SMALL_SHARED_MEMORY = 64 << 20
 """What Docker gives a container unless told otherwise."""

@@ -12,7 +12,7 @@ from fastload.diagnosis.extent import batch_samples, made_samples
 from fastload.diagnosis.findings import Fix
 from fastload.diagnosis.measurements import Decoding, Limits, Measurements, Store
 from fastload.diagnosis.verdicts import Work
-from fastload.diagnosis.words import milliseconds, size
+from fastload.words import milliseconds, size
 
 MOST_OF_MEMORY = 0.7
 """Of the memory that is available, what may be filled with data: the rest is the training's to grow into."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from fastload.diagnosis.measurements import Decoding
@@ -19,6 +18,7 @@ from fastload.doctor.data import IMAGE_ENDINGS
 from fastload.errors import FastloadError
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
+from fastload.images.opencv import cv2
 from fastload.images.resize import SizeLimit
 
 _MOST_IMAGES = 12

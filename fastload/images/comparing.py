@@ -12,11 +12,11 @@ import io
 import warnings
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images.opencv import cv2
 
 TOLERANCE = 1  # in levels of 255
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
+from fastload.images.opencv import cv2
 
 # IMREAD_COLOR_RGB, OpenCV 4.11's, hands libjpeg's own order through: 850 us a photo either way, but
 # the 30 us of a swap afterwards are saved. Some readers of other formats get it wrong (OpenCV 5.0: AVIF

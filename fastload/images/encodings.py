@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from fastload.images.checking import check_file
 from fastload.images.decode import decode, encode, is_reducible
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
+from fastload.images.opencv import cv2
 from fastload.images.region import Box, cropped, decode_region
 from fastload.images.resize import SizeLimit
 from fastload.images.sources import Source, checked_pixels, load

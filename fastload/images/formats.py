@@ -148,7 +148,7 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
 
 def _is_read(head: bytes) -> bool:
     """Ask OpenCV, which looks at the beginning of a file alone."""
-    import cv2  # only here: the loader, which lists folders too, runs without it
+    from fastload.images.opencv import cv2  # only here: the loader, which lists folders too, runs without it
 
     with tempfile.TemporaryDirectory(prefix="fastload-") as folder:
         file = Path(folder, "head")

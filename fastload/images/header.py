@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +16,7 @@ from fastload.errors import DecodeError
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
 from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS, is_within_limits
+from fastload.images.opencv import cv2
 from fastload.images.png import PngLayout, parse_png
 from fastload.images.scans import are_scans_ordinary
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images.opencv import cv2
 
 # ITU-R BT.601 from RGB in 0..255 to Y in 16..235, U and V in 16..240: the weights, then the offset.
 _LUMA = np.array([[65.481, 128.553, 24.966, 16 * 255]]) / 255

@@ -116,11 +116,17 @@ class Assembler:
         self._open: list[_OpenShard] = []
         self._failures: list[Failure] = []
 
-    def place(self, number: int, piece: Piece) -> tuple[Stretch, ...]:
-        """Takes the piece that follows in order, and says where its payload belongs."""
+    def place(self, number: int, piece: Piece, begin: int = 0) -> tuple[Stretch, ...]:
+        """Takes the piece that follows in order, and says where its payload belongs.
+
+        Args:
+            number: The piece's number, for `written`.
+            piece: The piece.
+            begin: The first of the source's records to take; those before it are in shards already.
+        """
         weights = piece.sizes + sum(piece.lengths.values(), np.zeros(len(piece.sizes), np.int64))
         stretches = []
-        first = 0
+        first = int(np.searchsorted(piece.indices, begin))
         while first < len(weights):
             shard = self._current(int(weights[first]), int(piece.indices[first]))
             last = first + self._fitting(shard, weights[first:])
@@ -133,7 +139,7 @@ class Assembler:
             shard.weight_bytes += int(weights[first:last].sum())
             shard.waiting.add(number)
             first = last
-        self._failures += piece.failures
+        self._failures += [failure for failure in piece.failures if failure.index >= begin]
         return tuple(stretches)
 
     def written(self, number: int) -> list[FinishedShard]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fastload.packing.assemble import Assembler, FinishedShard
+from fastload.packing.payload import Stretch
 from fastload.packing.piece import Piece
 from fastload.packing.schedule import Schedule
 from fastload.packing.workers import Encode, Encoded, Place, WorkerPool
@@ -18,7 +19,7 @@ class Flow:
         assembler: Puts pieces into shards.
         begin: The first source record to pack.
         end: One past the last.
-        on_written: Called with every piece whose payload is written.
+        on_written: Called with every piece whose payload is written, where, and with which checksums.
         on_finished: Called with every shard that is finished.
     """
 
@@ -28,7 +29,7 @@ class Flow:
         assembler: Assembler,
         begin: int,
         end: int,
-        on_written: Callable[[Piece], None],
+        on_written: Callable[[Piece, Sequence[Stretch], Sequence[int]], None],
         on_finished: Callable[[FinishedShard], None],
     ) -> None:
         self._pool = pool
@@ -38,7 +39,7 @@ class Flow:
         self._end = end
         self._run_ends: dict[int, int] = {}
         self._ready: dict[int, Piece] = {}
-        self._placed: dict[int, Piece] = {}
+        self._placed: dict[int, tuple[Piece, Sequence[Stretch]]] = {}
         self._on_written = on_written
         self._on_finished = on_finished
 
@@ -50,7 +51,7 @@ class Flow:
                 if isinstance(event, Encoded):
                     self._take(event.piece)
                 else:
-                    self._on_written(self._placed.pop(event.number))
+                    self._on_written(*self._placed.pop(event.number), event.crcs)
                     self._report(self._assembler.written(event.number))
         self._report(self._assembler.end(self._end))
 
@@ -65,8 +66,8 @@ class Flow:
         self._schedule.learn(piece.stop - piece.start, int(piece.sizes.sum()), piece.seconds)
         self._ready[piece.start] = piece
         while (following := self._ready.pop(self._position, None)) is not None:
-            self._placed[following.start] = following
             stretches = self._assembler.place(following.start, following)
+            self._placed[following.start] = following, stretches
             self._pool.place(Place(following.start, stretches))
             self._position = following.stop
 

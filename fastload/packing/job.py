@@ -11,22 +11,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import cv2
-
 import fastload
 from fastload import signals
-from fastload.errors import DestinationError, FastloadError, OptionError, PackError
+from fastload.errors import FastloadError, OptionError, PackError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
+from fastload.images.opencv import cv2, require_opencv
 from fastload.images.resize import SizeLimit
 from fastload.machine import usable_cpus
 from fastload.packing.assemble import Assembler, FinishedShard
 from fastload.packing.choose import Choice, choose_encoding, combine, look_at
 from fastload.packing.flow import Flow
+from fastload.packing.journal import Journal
 from fastload.packing.options import DEFAULT_SHARD_BYTES, OnError, PackOptions, parse_size
+from fastload.packing.payload import Stretch
 from fastload.packing.piece import Failure, Piece, Recipe
 from fastload.packing.result import PackedSplit, PackProgress, PackResult, require_records
-from fastload.packing.staging import Staging
+from fastload.packing.staging import Staging, check_apart
 from fastload.packing.workers import WorkerPool
 from fastload.shards.container import writer_for
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
@@ -56,8 +57,9 @@ def pack(
     """Packs a folder of images, a table or a dataset into shards.
 
     Nothing appears at `dest` before everything is written. A packing that was interrupted, even
-    killed, is resumed by the same call, which makes again at most the shard that was in flight. The
-    bytes written do not depend on the number of workers.
+    killed, is resumed by the same call, which packs again only what was in flight: two runs of records
+    a worker, each of some 8 MB or a quarter of a second. The bytes written do not depend on the number
+    of workers.
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a
@@ -90,7 +92,9 @@ def pack(
         DestinationError: `dest` exists, or another process is packing to it.
         PackError: The disk is full, or a process died.
         ToolMissingError: `tiled` was asked for and jpegtran is not installed.
+        LibraryMissingError: OpenCV cannot be imported.
     """
+    require_opencv()
     options = PackOptions(
         format=format,
         encode=encode,
@@ -104,7 +108,7 @@ def pack(
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
     _check_fields(fields or ())
     destination = Path(os.path.abspath(os.path.expanduser(dest)))
-    _check_apart(source, destination)
+    check_apart(source, destination)
     with signals.unwinding(), Staging(destination, overwrite) as staging:
         try:
             return _Job(source, options, fields, columns, workers or usable_cpus(), staging, progress).run()
@@ -140,22 +144,6 @@ def _check_fields(fields: Sequence[Field]) -> None:
             encoding_named(field.encoding)
 
 
-def _check_apart(source: Any, destination: Path) -> None:
-    """Neither may lie in the other: packing would read what it writes, or replace what it reads."""
-    if not isinstance(source, str | os.PathLike):
-        return
-    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
-    folder = origin if os.path.isdir(origin) else os.path.dirname(origin)
-    if target == origin or (os.path.isdir(origin) and target.startswith(folder + os.sep)):
-        raise DestinationError(
-            f"{destination}: lies in the source {os.fspath(source)}: choose a destination outside of it"
-        )
-    if origin.startswith(target + os.sep):
-        raise DestinationError(
-            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
-        )
-
-
 class _Job:
     """One packing, from listing the source to the final rename."""
 
@@ -186,7 +174,6 @@ class _Job:
         choice = self._choose()
         encoding = self._encoding(choice.encode)
         self._staging.begin(self._identity(encoding))
-        self._staging.clear_drafts()
         manifests = {
             split: self._pack_split(split, source, encoding) for split, source in self._sources.items()
         }
@@ -251,8 +238,6 @@ class _Job:
         folder.mkdir(exist_ok=True)
         finished = self._staging.finished(split, folder)
         begin = finished[-1].next_index if finished else 0
-        self._done += begin
-        self._resumed += begin
         fields = (Field("image", "image", encoding=encoding.name), *source.fields)
         assembler = Assembler(
             folder,
@@ -264,9 +249,23 @@ class _Job:
             self._meaning(split, source, fields),
             self._token,
         )
-        if begin < len(source):
-            recipe = Recipe(source, fields, encoding, self._options.limit, self._options.on_error)
-            self._fill(split, recipe, assembler, begin, finished)
+        journal = Journal(self._staging.drafts, split, folder)
+
+        def on_finished(shard: FinishedShard) -> None:
+            self._staging.note_finished(split, len(finished), shard)
+            finished.append(shard)
+            journal.forget(shard)
+
+        for piece, shards in journal.resume(assembler, begin):
+            begin = piece.stop
+            for shard in shards:
+                on_finished(shard)
+        journal.clear(self._token)
+        self._staging.clear(folder, finished)
+        self._done += begin
+        self._resumed += begin
+        recipe = Recipe(source, fields, encoding, self._options.limit, self._options.on_error)
+        self._fill(split, recipe, assembler, begin, journal, on_finished)
         failures = [failure for shard in finished for failure in shard.failures]
         failures += assembler.take_failures(len(source))
         require_records(source, len(source) - sum(not failure.is_kept for failure in failures), failures)
@@ -280,18 +279,19 @@ class _Job:
         recipe: Recipe,
         assembler: Assembler,
         begin: int,
-        finished: list[FinishedShard],
+        journal: Journal,
+        on_finished: Callable[[FinishedShard], None],
     ) -> None:
-        """Encodes and places all records from `begin` on; adds the shards made to `finished`."""
+        """Encodes and places all records from `begin` on."""
 
-        def on_finished(shard: FinishedShard) -> None:
-            self._staging.note_finished(split, len(finished), shard)
-            finished.append(shard)
+        def on_written(piece: Piece, stretches: Sequence[Stretch], crcs: Sequence[int]) -> None:
+            journal.note(piece, stretches, crcs)
+            self._advance(split, piece)
 
         end = len(recipe.source)
         pool = WorkerPool(recipe, min(self._workers, end - begin), self._staging.drafts)
         try:
-            Flow(pool, assembler, begin, end, lambda piece: self._advance(split, piece), on_finished).run()
+            Flow(pool, assembler, begin, end, on_written, on_finished).run()
         finally:
             pool.close()
 

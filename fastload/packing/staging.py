@@ -4,7 +4,7 @@ Beside the destination `photos.fl` lies `.photos.fl.partial` with
 
     lock       held by the packing process, says who it is
     dataset/   becomes the destination, by one rename, when everything is written
-    state/     what was packed how, which shards are finished, and drafts of unfinished ones
+    state/     what was packed how, which shards are finished, drafts of unfinished ones, their journal
 
 A shard counts as finished when its entry in state/ is there; the entry is written last.
 """
@@ -18,6 +18,7 @@ import shutil
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from typing import Any
 
 from fastload.errors import DestinationError, PackError
 from fastload.packing.assemble import FinishedShard
+from fastload.packing.journal import PIECE_SUFFIX
 from fastload.packing.piece import Failure
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
@@ -95,9 +97,8 @@ class Staging:
         _release_lock(self._root, self._lock)
 
     def _tidy(self) -> None:
-        """Removes unfinished files; and everything, where there is nothing that a later run could use."""
-        if any(self.state.glob(f"*{_ENTRY_SUFFIX}")):
-            shutil.rmtree(self.drafts, ignore_errors=True)
+        """Removes everything, where there is nothing that a later run could use."""
+        if any(self.state.glob(f"*{_ENTRY_SUFFIX}")) or any(self.drafts.glob(f"*{PIECE_SUFFIX}")):
             return
         for folder in (self.dataset, self.state):
             shutil.rmtree(folder, ignore_errors=True)
@@ -119,27 +120,25 @@ class Staging:
                 shutil.rmtree(folder)
                 folder.mkdir()
             _write_atomically(path, wanted)
+        self.drafts.mkdir(exist_ok=True)
 
     def finished(self, split: str, folder: Path) -> list[FinishedShard]:
-        """The shards of a split that an earlier run finished, checked; removes all other files."""
+        """The shards of a split that an earlier run finished, checked."""
         shards: list[FinishedShard] = []
         while (shard := _read_finished(self._entry_path(split, len(shards)), folder)) is not None:
             shards.append(shard)
-        wanted = {shard.entry.file for shard in shards}
+        return shards
+
+    def clear(self, folder: Path, finished: Sequence[FinishedShard]) -> None:
+        """Removes all but finished shards from a split's folder."""
+        wanted = {shard.entry.file for shard in finished}
         for path in folder.iterdir():
             if path.name not in wanted:
                 path.unlink()
-        return shards
-
-    def clear_drafts(self) -> None:
-        """Removes what an earlier run left unfinished."""
-        for path in self.drafts.iterdir() if self.drafts.exists() else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self.drafts.mkdir(exist_ok=True)
 
     @property
     def drafts(self) -> Path:
-        """The folder for files of this run that are no finished shards."""
+        """The folder for what is no finished shard: payloads, the journal, temporary files."""
         return self.state / "drafts"
 
     def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
@@ -163,6 +162,26 @@ class Staging:
 
     def _entry_path(self, split: str, number: int) -> Path:
         return self.state / f"{split or 'all'}-{number:05d}{_ENTRY_SUFFIX}"
+
+
+def check_apart(source: Any, destination: Path) -> None:
+    """Checks that neither lies in the other: packing would read what it writes, or replace what it reads.
+
+    Raises:
+        DestinationError: One does.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return
+    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
+    folder = origin if os.path.isdir(origin) else os.path.dirname(origin)
+    if target == origin or (os.path.isdir(origin) and target.startswith(folder + os.sep)):
+        raise DestinationError(
+            f"{destination}: lies in the source {os.fspath(source)}: choose a destination outside of it"
+        )
+    if origin.startswith(target + os.sep):
+        raise DestinationError(
+            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
+        )
 
 
 def _check_replaceable(destination: Path, overwrite: bool) -> None:

@@ -260,7 +260,7 @@ def _listen(connection: Connection, messages: queue.SimpleQueue[Encode | Place])
 
 def _use_one_thread() -> None:
     """One thread a worker: there are as many workers as cores, and pools of threads can hang after a fork."""
-    import cv2
+    from fastload.images.opencv import cv2
 
     cv2.setNumThreads(0)
     os.environ["OMP_NUM_THREADS"] = "1"  # for a torch that is imported later, by the first resize

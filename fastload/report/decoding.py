@@ -30,6 +30,7 @@ from fastload.bench.verdict import (
     verdict,
 )
 from fastload.report.document import Bar, Cell, Column, Document, Row, Section, Table, Tone, figure
+from fastload.words import size
 
 TITLE = "PIL or OpenCV?"
 
@@ -161,10 +162,10 @@ def setting_lines(bench: DecodeBench) -> Iterator[str]:
 
 def pictures_line(pictures: Pictures) -> str:
     """What was decoded, in one sentence."""
-    kind = "made images" if pictures.available is None else f"of {pictures.available} images"
-    formats = ", ".join(f"{count} {name}" for name, count in pictures.formats.items())
+    kind = "made images" if pictures.available is None else f"of {pictures.available:,} images"
+    formats = ", ".join(f"{count:,} {name}" for name, count in pictures.formats.items())
     return (
-        f"{pictures.count} {kind} ({formats}), {pictures.mean_bytes / 1000:.0f} KB and "
+        f"{pictures.count:,} {kind} ({formats}), {size(pictures.mean_bytes)} and "
         f"{pictures.mean_width:.0f} × {pictures.mean_height:.0f} pixels on average; crops of "
         f"{pictures.side} × {pictures.side}."
     )

@@ -47,7 +47,7 @@ class Payload:
 
     Attributes:
         column: The column's name.
-        path: The file; its bytes start at the writer's `payload_offset`. The writer consumes it.
+        path: The file; its bytes start at the writer's `payload_offset`.
         offsets: Where each record begins, n + 1 values, counted from the first byte of the payload.
         row_shape: (height, width, channels) where every record holds exactly such an array of
             pixels, otherwise None.
@@ -91,7 +91,7 @@ class ShardWriter(Protocol):
 
     @staticmethod
     def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        """Writes one shard to `path` and removes the payload's file.
+        """Writes one shard to `path`; the payload's file may become it.
 
         The bytes written depend on the content alone.
         """

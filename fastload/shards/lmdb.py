@@ -64,7 +64,6 @@ class LmdbWriter:
             except lmdb.Error as error:
                 raise write_error(draft, error) from error
         os.replace(draft, path)
-        content.payload.path.unlink()
 
 
 def _map_size(columns: Sequence[Column], content: ShardContent) -> int:

@@ -164,7 +164,7 @@ def _main_colours(pixels: npt.NDArray[np.uint8]) -> int:
 
 def _pixels(path: str) -> npt.NDArray[np.uint8] | None:
     """The pixels of a file as it has them, grey or colour; None where it cannot be read as 8 bits."""
-    import cv2  # only here: the loader, which lists folders too, runs without it
+    from fastload.images.opencv import cv2  # only here: the loader, which lists folders too, runs without it
 
     try:
         if os.path.getsize(path) > _MOST_BYTES:

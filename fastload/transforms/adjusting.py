@@ -9,11 +9,11 @@ What depends on a pixel's own level alone is a table of 256 entries; the rest ar
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.transforms.layout import contiguous, with_channels
 from fastload.transforms.transform import Pixels
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.transforms import adjusting
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.noise import SEEDS

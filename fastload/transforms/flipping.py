@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.opencv import cv2
 from fastload.recycling import recycled
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes

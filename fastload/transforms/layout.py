@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 
+from fastload.images.opencv import cv2
 from fastload.transforms.transform import Pixels
 
 

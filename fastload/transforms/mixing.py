@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cv2
 import torch
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 
 
 class _Mix:

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.images.opencv import cv2
 from fastload.transforms import adjusting
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.transform import Pixels

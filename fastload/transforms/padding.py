@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.recycling import recycled
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour

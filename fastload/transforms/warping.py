@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.layout import contiguous, with_channels

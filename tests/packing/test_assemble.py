@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.images.encodings import encoding_named
+from fastload.packing import payload as payloads
 from fastload.packing.assemble import Assembler
 from fastload.packing.piece import PieceEncoder, Recipe
-from fastload.packing.workers import _write
 from fastload.shards.container import writer_for
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
@@ -60,13 +60,13 @@ def assemble(folder, source, on_error, container, shard_bytes, cuts, seed=0):
         finished += write(assembler, *pending.pop())
     finished += assembler.end(len(source))
     left = assembler.take_failures(len(source))
-    assert not list(drafts.iterdir())
+    assert {path.suffix for path in drafts.iterdir()} <= {".payload"}
     return {path.name: path.read_bytes() for path in folder.glob("shard-*")}, finished, left
 
 
 def write(assembler, number, stretches, payload):
     for stretch in stretches:
-        _write(stretch, payload[stretch.first : stretch.last])
+        payloads.write(stretch, payload[stretch.first : stretch.last])
     return assembler.written(number)
 
 

@@ -81,6 +81,7 @@ def write_shard(container: str, folder: Path, columns: Sequence[Column], rows: R
     path = folder / f"shard{writer.suffix}"
     content = content_of(columns, rows, folder / "payload", writer.payload_offset, **options)
     writer.write(path, columns, content)
+    content.payload.path.unlink(missing_ok=True)
     return path
 
 

@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 
 from fastload.bench import operations as do
 from fastload.bench.sides.side import Side, Way
 from fastload.images.decode import decode
+from fastload.images.opencv import cv2
 
 _FLAGS = {
     "nearest": cv2.INTER_NEAREST,

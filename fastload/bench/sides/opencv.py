@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.bench import operations as do
 from fastload.bench.sides.side import Side, Way, normalised_tensor, unit_tensor
+from fastload.images.opencv import cv2
 
 # IMREAD_COLOR_RGB came with OpenCV 4.11, which fastload asks for.
 _RGB = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION

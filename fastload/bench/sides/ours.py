@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ import fastload.transforms as T
 from fastload.bench import operations as do
 from fastload.bench.sides.side import Side, Way
 from fastload.images.decode import decode
+from fastload.images.opencv import cv2
 from fastload.images.resize import resize
 
 _JITTER = {"brightness": do.BRIGHTNESS, "contrast": do.CONTRAST, "saturation": do.SATURATION}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from fastload.errors import DestinationError, ToolMissingError
+from fastload import signals
+from fastload.errors import DestinationError
 
 HELP = "show on this machine, in under a minute, what fastload gains"
 
@@ -77,11 +77,9 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Races and prints what came of it."""
-    if importlib.util.find_spec("PIL") is None:
-        raise ToolMissingError(
-            "the demo needs Pillow, which torch's side decodes with, and it is not installed: "
-            "pip install pillow"
-        )
+    from fastload.bench.decoding import require_libraries
+
+    require_libraries("the demo needs Pillow, which torch's side decodes with")
     # Importing torch takes seconds on a slow machine: not before it is needed.
     from fastload.cli.demo.contest import Wishes, hold_contest
     from fastload.cli.demo.show import as_json, print_contest
@@ -95,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         steps=options.steps,
         encodings=None if options.encode is None else tuple(options.encode),
     )
-    with ExitStack() as stack:
+    with signals.unwinding(), ExitStack() as stack:
         place = _new_folder(options.keep) if options.keep else _temporary_folder(stack)
         stages = stack.enter_context(Stages(options.quiet))
         contest = hold_contest(wishes, place, stages.update)

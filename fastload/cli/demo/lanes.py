@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import cv2
 import torch
 import torch.utils.data
 
 from fastload.cli.demo.sides import BATCH_SIZE, Side
+from fastload.images.opencv import cv2
 
 
 class _Epochs(torch.utils.data.Sampler[int]):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.decode import encode
+from fastload.images.opencv import cv2
 from fastload.machine import usable_cpus
 
 _Color: TypeAlias = "tuple[int, int, int]"

@@ -8,12 +8,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import PIL
 import torch
 
 import fastload
 from fastload.cli.demo.sides import BATCH_SIZE, IMAGE_SIDE
+from fastload.images.opencv import cv2
 from fastload.machine import usable_cpus
 
 # More than eight workers a side prove nothing further, and all sides' workers live at once.

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fastload.cli.console import console
 from fastload.cli.demo.contest import SEED, Contest
 from fastload.cli.demo.race import Outcome
 from fastload.cli.demo.sides import BATCH_SIZE, IMAGE_SIDE
@@ -28,7 +28,7 @@ def print_contest(contest: Contest) -> None:
     """Prints everything that was measured, and how."""
     print("\n".join(_heading(contest)), end="\n\n")
     if sys.stdout.isatty():
-        Console().print(_table(contest.race.outcomes))
+        console().print(_table(contest.race.outcomes))
     else:
         for outcome in contest.race.outcomes:
             print(_line(outcome, contest.race.outcomes[0]))
@@ -45,13 +45,13 @@ def print_contest(contest: Contest) -> None:
 def _heading(contest: Contest) -> Iterator[str]:
     machine, images = contest.machine, contest.images
     kind = "images" if images.available is not None else "made photos"
-    classes = f" of {images.classes} classes" if images.classes > 1 else ""
+    classes = f" of {images.classes:,} classes" if images.classes > 1 else ""
     among = ""
     if images.available is not None and images.available > images.count:
-        among = f" (of {images.available:,})".replace(",", " ")
+        among = f" (of {images.available:,})"
     yield f"fastload {machine.versions['fastload']} and torch's DataLoader, loading the same images"
     yield (
-        f"{images.count} {kind}{among}{classes}, {size_text(images.size_bytes / images.count)} "
+        f"{images.count:,} {kind}{among}{classes}, {size_text(images.size_bytes / images.count)} "
         f"on average; crops of {IMAGE_SIDE} × {IMAGE_SIDE}"
     )
     yield (
@@ -129,7 +129,7 @@ def _learnt(training: Training) -> tuple[str, str]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}".replace(",", " ")
+    return f"{value:,.0f}"
 
 
 def _range(values: Sequence[float]) -> str:

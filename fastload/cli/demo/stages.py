@@ -7,8 +7,9 @@ import time
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+
+from fastload.cli.console import console
 
 _REDRAW_EVERY_S = 0.1
 _NAME_WIDTH = 34  # that of the longest, so that the bar stays where it is
@@ -33,7 +34,7 @@ class Stages(AbstractContextManager["Stages"]):
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TaskProgressColumn(),
-                console=Console(stderr=True),
+                console=console(stderr=True),
                 auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 def size(size_bytes: float) -> str:
-    """A size as people read it, in powers of ten: `44 MB`."""
+    """A size as people read it, in powers of ten: `44.0 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if abs(size_bytes) < 1000:
-            return f"{size_bytes:.3g} {unit}"
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"
+    return f"{size_bytes:.1f} TB"
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,0 +1,118 @@
+"""The form of what is printed: numbers, blanks, colours; and what a mistyped word is answered with."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+import fastload
+from tests.commands import FASTLOAD, run
+from tests.folders import class_folders, pixels
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A packed dataset of 1,200 records."""
+    dest = tmp_path_factory.mktemp("packed") / "x.fl"
+    fastload.pack([(pixels(0, 4, 4), number) for number in range(1200)], dest, encode="raw", workers=1)
+    return dest
+
+
+def on_a_terminal(*arguments, **environment):
+    """What a command prints to a terminal, both of its streams."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*FASTLOAD, *map(str, arguments)], stdout=theirs, stderr=theirs, stdin=theirs,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            block = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not block:
+            break
+        said += block
+    os.close(ours)
+    process.wait(timeout=60)
+    return said.decode()
+
+
+def test_numbers_have_one_form(packed, tmp_path):
+    shown = {line.split("  ")[0]: line for line in run("info", packed).stdout.splitlines()}
+    assert "1,200" in shown["records"]
+    assert "1,200 records" in run("verify", packed).stdout
+    assert "1,200 files" in run("unpack", packed, tmp_path / "out").stdout
+    assert "1,200 records" in run("pack", tmp_path / "out", tmp_path / "again.fl").stdout
+
+
+def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
+    for command in (["info", packed], ["verify", packed], ["--help"], ["pack", "--help"], ["pakc"]):
+        done = run(*command)
+        for line in (done.stdout + done.stderr).splitlines():
+            assert line == line.rstrip()
+            assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("command", ["info", "--help", "pakc", "doctor"])
+def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
+    arguments = [command] if command in ("--help", "pakc") else [command, packed]
+    if command == "info":
+        assert "\x1b[" in on_a_terminal(*arguments, NO_COLOR="")  # empty is as if not set
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        said = on_a_terminal(*arguments, **environment)
+        assert said
+        assert not re.search(r"\x1b\[[0-9;]*m", said)
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        (["pakc", "a", "b"], "pack"),
+        (["Verify", "a"], "verify"),
+        (["bench", "decoed"], "decode"),
+        (["pack", "a", "b", "--encode", "jepg"], "jpeg"),
+        (["pack", "a", "b", "--format=hfd5"], "hdf5"),
+        (["pack", "a", "b", "--on-error", "skipp"], "skip"),
+        (["pack", "a", "b", "--overwirte"], "--overwrite"),
+        (["pack", "a", "b", "--shard_size=3MB"], "--shard-size"),
+        (["doctor", "--stpes", "3", "train.py"], "--steps"),
+        (["demo", "--encode", "raw", "kep"], "keep"),
+    ],
+    ids=" ".join,
+)
+def test_mistyped_word_is_answered_with_the_one_that_is_like_it(command, meant):
+    done = run(*command)
+    assert done.returncode == 2
+    assert f"did you mean '{meant}'?" in done.stderr
+    assert done.stdout == ""
+
+
+def test_word_that_is_like_none_is_answered_with_all():
+    done = run("zzz")
+    assert done.returncode == 2
+    assert "did you mean" not in done.stderr
+    assert "pack, info, verify" in done.stderr
+
+
+def test_arguments_of_a_script_are_not_ours(tmp_path):
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:])")
+    assert "['--overwirte', '-x']" in run("doctor", tmp_path / "train.py", "--overwirte", "-x").stdout
+
+
+@pytest.mark.parametrize("command", [["bench", "decode"], ["demo"]])
+def test_missing_pillow_is_said_before_any_work(tmp_path, monkeypatch, command):
+    class_folders(tmp_path / "photos", 3)
+    (tmp_path / "PIL").mkdir()
+    (tmp_path / "PIL" / "__init__.py").write_text("raise ModuleNotFoundError('PIL is away')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    done = run(*command)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "pip install" in done.stderr
