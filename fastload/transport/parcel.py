@@ -143,8 +143,9 @@ class _Pickler(ForkingPickler):
         if type(value) is torch.Tensor:
             return self._reduced_tensor(value)
         if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):
-            # Protocol 5 would keep it read-only, or in the other byte order; torch's queue does not.
-            return value.__reduce_ex__(4)
+            # Protocol 5 keeps it read-only, or in the other byte order; torch's queue, which takes Python's
+            # usual protocol, does so from Python 3.14 on.
+            return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         return NotImplemented
 
     def _reduced_tensor(self, tensor: torch.Tensor) -> Any:

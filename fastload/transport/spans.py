@@ -121,8 +121,10 @@ class Spans:
     def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         """Takes up a tensor's mark, or an array's memory. False: it is not part of the pickle."""
         if self._next_reference is None:
-            memory = np.frombuffer(buffer.raw(), np.uint8)
-            span = self.copy(memory) if memory.size > INLINE_BYTES else None
+            raw = buffer.raw()
+            memory = np.frombuffer(raw, np.uint8)
+            # What is read-only stays so within the pickle, as bytes; a slot's memory can be written to.
+            span = self.copy(memory) if memory.size > INLINE_BYTES and not raw.readonly else None
             if span is None:
                 return True
             self._next_reference = len(self._spans)

@@ -255,4 +255,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # What the situations say of starting workers is that of forked ones, on any Python.
+    torch.multiprocessing.set_start_method("fork")
     main()

@@ -135,6 +135,30 @@ def test_nothing_is_left_after(ending):
     assert_clean(run(ENDINGS[ending]))
 
 
+def test_several_threads_may_iterate_and_fork_at_once():
+    """Plain threads: a child forked by one of an executor's cannot end well, with any loader (CPython).
+
+    In a process of its own: where another test has imported filelock 4.2, that forbids it.
+    """
+    body = """
+        ended = []
+
+        def iterate():
+            for _ in range(6):
+                for rows, labels in fastload.DataLoader(Rows(24), batch_size=3, num_workers=1):
+                    assert rows[2, 0] == labels[2]
+            ended.append(True)
+
+        threads = [threading.Thread(target=iterate) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(ended) == 4
+    """
+    assert_clean(run(body))
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_other_start_methods_leave_nothing_but_their_own_helpers(method):
     body = """

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import random
-import threading
 import weakref
 from typing import Any
 
@@ -199,24 +198,6 @@ def test_the_default_dtype_of_the_training_process_changes_nothing():
     finally:
         torch.set_default_dtype(torch.float32)
     assert_same(*results)
-
-
-def test_several_threads_may_iterate_and_fork_at_once():
-    """Plain threads: a child forked by one of an executor's cannot end well, with any loader (CPython)."""
-    ended = []
-
-    def iterate() -> None:
-        for _ in range(6):
-            for rows, labels in fastload.DataLoader(Rows(24), batch_size=3, num_workers=1):
-                assert rows[2, 0] == labels[2]
-        ended.append(True)
-
-    threads = [threading.Thread(target=iterate) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ended) == 4
 
 
 def keeps_last(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006
