@@ -281,11 +281,16 @@ def publish(report: Report, options: argparse.Namespace) -> None:
 
 def publish_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
     """The same for a report that is JSON already."""
+    write_json(content, options)
+    print(markdown(content))
+
+
+def write_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Writes a result where the options say."""
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{content['benchmark']}.json"
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(markdown(content))
 
 
 def _summary(readings: Sequence[Reading]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import shutil
 from typing import NoReturn
 
 import pytest
+import torch
 
 # Where each program comes from.
 TOOLS = {
@@ -12,6 +13,11 @@ TOOLS = {
     "h5dump": "hdf5-tools on Debian, hdf5 in Homebrew and conda",
     "fusermount3": "fuse3 on Debian",
 }
+
+NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_CUDA])
+"""A device to be tested beside "cpu"."""
 
 
 def require_tool(name: str) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fastload.doctor.trials import ModelWatch, try_model
+from tests.tools import CUDA
 
 STEP_S = 0.01
 
@@ -51,11 +52,13 @@ def test_the_outermost_module_is_taken_whatever_it_is_given(call):
     assert try_model(watch, STEP_S) == ()
 
 
-def test_a_model_is_tried_in_each_way():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2))
-    model(torch.ones(2, 3, 8, 8))
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_a_model_is_tried_in_each_way(device):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2)).to(device)
+    images = torch.ones(2, 3, 8, 8, device=device)
+    model(images)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    watch = watched(lambda: model(torch.ones(2, 3, 8, 8)))
+    watch = watched(lambda: model(images))
     assert {trial.change for trial in try_model(watch, STEP_S)} == {"batch", "amp", "channels_last"}
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(value.grad is None for value in model.parameters())

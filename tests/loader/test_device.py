@@ -11,8 +11,7 @@ import torch
 import fastload
 from fastload.device import moved
 from tests.loader.datasets import Nested, Pair, Point, Rows, assert_same
-
-NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+from tests.tools import NEEDS_CUDA
 
 
 def gpu(test: Any) -> Any:

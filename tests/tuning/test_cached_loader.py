@@ -12,6 +12,7 @@ import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.tuning.plan import Alone
+from tests.tools import CUDA
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +66,22 @@ def test_cache_of_memory_is_full_after_the_first_epoch_of_workers(folder):
         dataset.close_cache()
 
 
-def test_device_makes_the_batches_that_the_cpu_makes(folder):
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_device_makes_the_batches_that_the_cpu_makes(folder, device):
     for plain, kept in zip(datasets(folder), datasets(folder), strict=True):
         options = {"batch_size": 8, "shuffle": True, "seed": 1, "num_workers": 0}
         part = list(range(0, 60, 2))
         expected = epochs(fastload.DataLoader(Subset(plain, part), **options))
-        loader = fastload.DataLoader(Subset(kept, part), device="cpu", cache="device", **options)
+        loader = fastload.DataLoader(Subset(kept, part), device=device, cache="device", **options)
         for got, wanted in zip(epochs(loader), expected, strict=True):
-            torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
-        assert "pixels lie on cpu" in loader.plan.cache.reason
+            assert got.device.type == device
+            torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-6)
+        assert f"pixels lie on {device}" in loader.plan.cache.reason
 
 
-def test_epoch_on_the_device_is_resumed(folder):
-    options = {"batch_size": 8, "shuffle": True, "seed": 1, "device": "cpu", "cache": "device"}
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_epoch_on_the_device_is_resumed(folder, device):
+    options = {"batch_size": 8, "shuffle": True, "seed": 1, "device": device, "cache": "device"}
     loader = fastload.DataLoader(datasets(folder)[1], **options)
     iterator = iter(loader)
     next(iterator)
