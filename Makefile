@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint frameworks bench peers soak clean same-python
+.PHONY: help venv demo test lint check frameworks gpu bench peers soak clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -20,7 +20,7 @@ venv: $(VENV)/.dev ## Make .venv with fastload (editable) and every tool that th
 demo: $(VENV)/.demo ## Pack a small made-up dataset, load it, show what it gained
 	$(BIN)/fastload demo $(ARGS)
 
-test: lint ## Check the code, then run the tests, two at a time; skipped ones are listed with what they lack
+test: $(VENV)/.dev ## Run the tests, two at a time; skipped ones are listed with what they lack
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
@@ -29,7 +29,12 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+check: lint test ## Both of these: what CI runs, and what a change has to pass
+
 frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
+
+gpu: $(VENV)/.dev ## Run all that needs a CUDA device, and record it in benchmarks/results/gpu.json
+	$(BIN)/python benchmarks/check_gpu.py $(ARGS)
 
 bench: $(VENV)/.dev ## Run every benchmark of fastload (benchmarks/bench_*.py)
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file $(ARGS); done

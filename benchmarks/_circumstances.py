@@ -11,9 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fastload import __version__
 from fastload.machine import usable_cpus
 
-_PACKAGES = ("fastload", "numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
+_PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
 
 # Read when the benchmark begins: at its end, the load would be its own.
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
@@ -34,7 +35,7 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of Python, and of the packages that a figure may depend on."""
-    found = {"Python": platform.python_version()}
+    found = {"Python": platform.python_version(), "fastload": __version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)

@@ -22,6 +22,9 @@ pickle unchanged: torch rebuilds a worker's exception in the training process fr
 
 from pickle import PicklingError
 
+HOW_TO_INSTALL = "pip install . in a checkout of fastload"
+"""For messages. No package index has it yet: `pip install fastload` installs another project's package."""
+
 
 class FastloadError(Exception):
     """The base of all errors raised by fastload."""

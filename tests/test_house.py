@@ -68,7 +68,7 @@ def test_wheel_holds_the_version_every_module_and_the_type_marker(tmp_path):
     done = subprocess.run(build, cwd=ROOT.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [wheel] = tmp_path.glob("*.whl")
-    assert wheel.name == f"fastload-{fastload.__version__}-py3-none-any.whl"
+    assert wheel.name == f"fastload_vision-{fastload.__version__}-py3-none-any.whl"
     held = set(zipfile.ZipFile(wheel).namelist())
     wanted = {module.relative_to(ROOT.parent).as_posix() for module in MODULES}
     assert wanted | {"fastload/py.typed"} <= held

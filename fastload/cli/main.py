@@ -99,7 +99,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 def _explain_import(error: ImportError) -> str:
     message = f"a library cannot be imported: {error}"
-    return f"{message}: install fastload with its dependencies (pip install fastload)"
+    return f"{message}: install fastload with its dependencies ({errors.HOW_TO_INSTALL})"
 
 
 def _report(options: argparse.Namespace, message: str, code: int) -> int:

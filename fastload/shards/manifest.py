@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import AccessError, FormatError
+from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError
 from fastload.shards.entries import MOST_RECORDS
 from fastload.shards.entries import LeftOut as LeftOut
 from fastload.shards.entries import ShardEntry as ShardEntry
@@ -286,7 +286,7 @@ def _check_version(version: Any, where: str) -> None:
     if type(version) is not int or version != FORMAT_VERSION:
         raise FormatError(
             f"{where}: its format version is {version!r}, this release reads {FORMAT_VERSION}: "
-            "pip install -U fastload"
+            f"install a newer one ({HOW_TO_INSTALL})"
         )
 
 

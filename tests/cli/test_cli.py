@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import cv2
 import pytest
@@ -174,6 +175,23 @@ def test_bad_input_is_one_sentence_and_no_traceback(name, packed, tmp_path):
     assert err.strip().splitlines()[-1].startswith("fastload")
     left = set(os.listdir(tmp_path)) - set(before)
     assert not left
+
+
+def test_another_package_of_the_same_name_over_this_one_is_named(tmp_path):
+    """`pip install fastload` puts a file downloader's files into the folder of ours."""
+    package = tmp_path / "fastload"
+    package.mkdir()
+    for part in Path(fastload.__file__).parent.iterdir():
+        (package / part.name).symlink_to(part)
+    (package / "__init__.py").unlink()
+    (package / "__init__.py").write_text("class FastLoad: ...")
+    done = subprocess.run(
+        [sys.executable, "-c", "from fastload.cli.main import main"],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"{package / '__init__.py'} must be this library's" in done.stderr
+    assert "pip uninstall fastload fastload-vision" in done.stderr
 
 
 def test_debug_shows_the_traceback(tmp_path):
