@@ -14,7 +14,7 @@ def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
     """Runs `fastload` with the arguments to its end."""
     command = [*FASTLOAD, *(os.fspath(a) if isinstance(a, os.PathLike) else str(a) for a in arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, errors="surrogateescape", timeout=100, **options
+        command, capture_output=True, text=True, errors="surrogateescape", timeout=280, **options
     )
 
 

@@ -18,7 +18,7 @@ def fastload_cli(*arguments, expect=0, cwd=None):
     """Runs the command; returns standard output and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "fastload", *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, cwd=cwd,
+        capture_output=True, text=True, timeout=280, cwd=cwd,
     )  # fmt: skip
     assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
     return done.stdout, done.stderr
@@ -46,7 +46,7 @@ class TestPack:
             for batch in loader:
                 print(len(batch))
         """)
-        done = subprocess.run([sys.executable, "-c", runnable], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", runnable], capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == "12"
         assert err == ""
@@ -57,7 +57,7 @@ class TestPack:
         code = (
             out[out.index("from fastload") :] + "\nimages, labels = next(iter(loader))\nprint(images.shape)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
         assert done.stdout.strip() == "torch.Size([12, 3, 20, 20])", done.stderr
 
     def test_auto_says_why(self, photos, tmp_path):

@@ -19,7 +19,7 @@ def test_the_verdict_is_the_truth(situation, folders):
     with place_of(situation, folders) as (before, places):
         arguments = situation.arguments.format(**places).split()
         command = [*before, *FASTLOAD, "doctor", "--json", "--seconds", str(situation.seconds)]
-        done = subprocess.run([*command, TRAIN, *arguments], capture_output=True, text=True, timeout=110)
+        done = subprocess.run([*command, TRAIN, *arguments], capture_output=True, text=True, timeout=280)
     assert done.stdout, done.stderr
     [part, *_] = json.loads(done.stdout)["parts"]
     assert part["verdict"] == situation.verdict, "\n".join([part["headline"], *part["evidence"]])

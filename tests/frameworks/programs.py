@@ -48,7 +48,7 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
         for module, *arguments in commands
     ]
     try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
+        outputs = [process.communicate(timeout=280)[0] for process in processes]
         for process, output in zip(processes, outputs, strict=True):
             assert process.returncode == 0, output
             assert "Traceback" not in output, output

@@ -81,6 +81,6 @@ list(loader)
 
 def test_program_that_ends_with_the_loader_alive_prints_nothing():
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

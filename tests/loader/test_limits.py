@@ -56,7 +56,7 @@ def run(body: str, *prefix: str, method: str = "fork") -> subprocess.CompletedPr
         f"\nif __name__ == '__main__':\n    torch.multiprocessing.set_start_method({method!r})\n    main()\n"
     )
     return subprocess.run(
-        [*prefix, sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+        [*prefix, sys.executable, "-c", script], capture_output=True, text=True, timeout=280, check=False
     )
 
 

@@ -205,7 +205,7 @@ def test_workers_that_outlive_their_packing_do_not_disturb_the_next(source, refe
     finally:
         for worker in workers:
             os.kill(worker, signal.SIGCONT)
-    _, errors = following.communicate(timeout=60)
+    _, errors = following.communicate(timeout=280)
     assert following.returncode == 0, errors
     wait_until_gone(process.pid)
     assert tree(dest) == wanted

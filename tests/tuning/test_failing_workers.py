@@ -157,7 +157,7 @@ def test_script_without_a_guard_is_run_once_where_workers_import_it(tmp_path, me
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     total, reason = done.stdout.splitlines()
