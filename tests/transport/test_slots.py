@@ -9,6 +9,7 @@ import operator
 import signal
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -145,10 +146,19 @@ def test_a_slot_is_free_once_the_last_view_of_it_has_died():
 def test_a_signal_that_arrives_while_a_slot_is_let_go_is_not_lost():
     arena = Arena.create(1)
     held = [arena.hold(0, 4096, 100)]
-    # The C library's own raise() leaves handling the signal to the next Python code, and a deque that
-    # swallows a map runs none between the two calls: what letting go runs would be the first.
-    interrupt = functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        deque(map(operator.methodcaller("__call__"), (interrupt, held.clear)), maxlen=0)
+        run_with_a_signal_before(held.clear)
     assert held == []
     assert not arena.is_held()
+
+
+def run_with_a_signal_before(work: Callable[[], None]) -> None:
+    # The C library's own raise() leaves handling the signal to the next Python code, and a deque that
+    # swallows a map runs none between the two calls: what the work runs would be the first.
+    interrupt = functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT)
+    deque(map(operator.methodcaller("__call__"), (interrupt, work)), maxlen=0)
+    handle_signals()
+
+
+def handle_signals() -> None:
+    """Python 3.14 handles them where a function begins, or a loop turns."""
