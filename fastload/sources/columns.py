@@ -128,9 +128,8 @@ def add_labels(found: Found, place: Place, cells: NameTable, kind: ColumnKind | 
     found.classes = tuple(sorted(set(cells)))
     position = {name: label for label, name in enumerate(found.classes)}
     labels = np.fromiter((position[cell] for cell in cells), np.int64, len(cells))
-    found.add(
-        Field.label(), labels, _because(f"names of {len(found.classes)} classes, {origin}", kind, cells)
-    )
+    count = "1 class" if len(found.classes) == 1 else f"{len(found.classes):,} classes"
+    found.add(Field.label(), labels, _because(f"names of {count}, {origin}", kind, cells))
 
 
 def _no_label(place: Place, cells: NameTable, next_step: str) -> SourceError:

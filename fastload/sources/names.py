@@ -7,11 +7,15 @@ reading a Python object writes its reference count. Two arrays stay shared, and 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
+
+# Offsets that are Python's integers at a time: of ten million names they would take 300 MB.
+_ITERATED_AT_ONCE = 65536
 
 
 class NameTable(Sequence[str]):
@@ -56,6 +60,13 @@ class NameTable(Sequence[str]):
         position = range(len(self))[index]  # a range knows negative indices, and raises IndexError
         start, stop = self.offsets[position], self.offsets[position + 1]
         return self.data[start:stop].tobytes().decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        # A third of the time that one by one would take.
+        data = memoryview(self.data)
+        for first in range(0, len(self), _ITERATED_AT_ONCE):
+            for start, stop in pairwise(self.offsets[first : first + _ITERATED_AT_ONCE + 1].tolist()):
+                yield str(data[start:stop], "utf-8", "surrogateescape")
 
     def __reduce__(self) -> tuple[Callable[..., NameTable], tuple[object, ...]]:
         # NumPy's own unpickling would leave the arrays writable.
