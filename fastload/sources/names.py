@@ -63,7 +63,7 @@ class NameTable(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         # A third of the time that one by one would take.
-        data = memoryview(self.data)
+        data = self.data.data
         for first in range(0, len(self), _ITERATED_AT_ONCE):
             for start, stop in pairwise(self.offsets[first : first + _ITERATED_AT_ONCE + 1].tolist()):
                 yield str(data[start:stop], "utf-8", "surrogateescape")
