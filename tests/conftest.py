@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from tests import tools
 
-# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: tests of
-# interruptions would wait for what never comes.
+# A shell ignores Ctrl-C for what it starts in the background, nohup a terminal's end, and children inherit
+# that: tests of interruptions would wait for what never comes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # From Python 3.14 on, processes are started by a server that imports all anew, and knows nothing of what a
 # test defines or patches. What holds for each way of starting has tests that name the way.

@@ -96,7 +96,8 @@ class TestForeignTransforms:
 
         def drawn(dataset, loader):
             torch.manual_seed(5)
-            return [images.clone() for images, _ in loader(dataset, batch_size=8, shuffle=True)]
+            options = {"batch_size": 8, "shuffle": True, "num_workers": 0}
+            return [images.clone() for images, _ in loader(dataset, **options)]
 
         pipeline = v2.Compose([v2.RandomCrop(20), v2.RandomHorizontalFlip(), v2.PILToTensor()])
         reference = drawn(datasets.ImageFolder(str(thumbnails), pipeline), torch.utils.data.DataLoader)

@@ -55,6 +55,7 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
             (*columns, CRC32C), rows, folder / "payload", writer.payload_offset, identity=identity
         )
         writer.write(path, (*columns, CRC32C), content)
+        content.payload.path.unlink(missing_ok=True)
         sums = {
             field.name: array_crc32c(content.fixed[field.name], bound)
             for field in fields
