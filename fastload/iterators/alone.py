@@ -64,6 +64,7 @@ class SingleProcessIterator(_SingleProcessDataLoaderIter):
             self._dataset_fetcher = SeedingFetcher(self._dataset_fetcher, loader._thread, view.draws_nothing)
         self._dataset = loader.dataset
         self._loader_to_draw: Any = None if watched is not None and watched.has_drawn else loader
+        start.progress.is_drawn = self._loader_to_draw is None
         self._profile_name = profile_name(_SingleProcessDataLoaderIter)
         replay(self, super()._next_data, start.progress)
         start.progress.done = 0

@@ -62,6 +62,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         # As the training process does, a loader that decides by itself draws the order with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._loader_to_draw: Any = loader if self.draws_each_epoch else None
+        start.progress.is_drawn = not self.draws_each_epoch
         self._begin(start.progress)
         device = start.device
         copies_ahead = device is not None and device.type == "cuda"
@@ -117,6 +118,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         self._due = math.inf if self._watch is None else 1
         if self.draws_each_epoch:
             self._loader_to_draw = loader
+            start.progress.is_drawn = False
             seeds = loader.generator if start.seeds is None else start.seeds
             start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
         self._begin(start.progress)

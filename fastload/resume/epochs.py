@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import torch
@@ -70,6 +71,7 @@ class Epochs:
                 iterator = iterate(self._progress)
                 if source is not None:
                     iterator.draw_first()
+                    self._progress.is_drawn = True
         except BaseException:
             self._loaded = resumed
             raise
@@ -86,6 +88,9 @@ class Epochs:
             progress.is_begun = False
             if self._later is not None:
                 progress.start["global"] = self._later
+        elif not progress.is_drawn:
+            # Others may draw until the first batch is asked for, and the order is drawn after them.
+            progress = replace(progress, start=start_state(loader), is_begun=False, draws_seeds=False)
         if self._later is not None and progress is not self._loaded:
             progress.users_state = ANOTHER_STATE
         return to_state_dict(progress, _settings(loader))

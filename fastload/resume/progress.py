@@ -40,7 +40,8 @@ class Progress:
         worker: See `Mark`.
         workers: For a stateful iterable dataset, the state of each worker's copy.
         next_worker: The worker that had the first turn.
-        is_begun: Whether the order has been drawn.
+        is_begun: Whether it is an epoch that goes on, rather than one that begins.
+        is_drawn: Whether the order has been drawn; without workers it is with the first batch.
         is_finished: Whether the epoch's end has been reached.
         draws_seeds: Whether the workers' seeds are drawn before the order.
         users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
@@ -58,6 +59,7 @@ class Progress:
     workers: dict[int, Any] = field(default_factory=dict)
     next_worker: int = 0
     is_begun: bool = True
+    is_drawn: bool = True
     is_finished: bool = False
     draws_seeds: bool = True
     users_state: int | None = None
@@ -84,6 +86,7 @@ class Progress:
         """Takes note that the order is drawn now, the workers' seeds having been drawn before."""
         self.start = start
         self.draws_seeds = False
+        self.is_drawn = True
 
     @property
     def position(self) -> int:
