@@ -19,7 +19,7 @@ from torch.utils.data.dataloader import (
 from fastload.clock import StepClock
 from fastload.device import moved_to
 from fastload.iterators.start import Start
-from fastload.resume import TRANSFORMS, Progress, SkippingSampler, mixed
+from fastload.resume import TRANSFORMS, DrawsAhead, Progress, SkippingSampler, generators_of, mixed
 from fastload.transport.filling import (
     BatchMaker,
     SeededDataset,
@@ -90,6 +90,8 @@ class View:
             numbers: Gives their numbers in the epoch.
         """
         iterator = self._iterator
+        if self._seeds_batches and (generators := generators_of(self._loader)):
+            sampler = WatchedOrder(sampler, numbers, generators, iterator)
         if self.is_seeded:
             is_read_ahead = self._reads and self._loader._auto_collation
             prefetch = prefetcher(self._loader.dataset) if is_read_ahead else None
@@ -103,6 +105,37 @@ class View:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
+
+
+class WatchedOrder:
+    """An index sampler of which is remembered what each batch draws from generators.
+
+    Args:
+        sampler: The sampler of an epoch's batches.
+        numbers: Gives their numbers in the epoch.
+        generators: Those of the loader and its samplers.
+        iterator: Gives the iterator whose epoch it is.
+    """
+
+    def __init__(
+        self,
+        sampler: Any,
+        numbers: Callable[[], Iterator[int]],
+        generators: list[torch.Generator],
+        iterator: Callable[[], Any],
+    ) -> None:
+        self._sampler = sampler
+        self._numbers = numbers
+        self._generators = generators
+        self._iterator = iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        progress: Progress = self._iterator()._progress
+        progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
+        return progress.ahead.watch(iter(self._sampler), self._numbers())
+
+    def __len__(self) -> int:
+        return len(self._sampler)
 
 
 class Rest:

@@ -7,17 +7,20 @@ those states, and what had been handed out is skipped without being loaded; the 
 put back, because they belong to the user.
 """
 
-from fastload.resume.drawing import TRANSFORMS, WORKERS, has_drawn, mixed, start_state
+from fastload.resume.ahead import DrawsAhead
+from fastload.resume.drawing import TRANSFORMS, WORKERS, generators_of, has_drawn, mixed, start_state
 from fastload.resume.epochs import Epochs
 from fastload.resume.progress import Mark, Progress, SkippingSampler
 
 __all__ = [
     "TRANSFORMS",
     "WORKERS",
+    "DrawsAhead",
     "Epochs",
     "Mark",
     "Progress",
     "SkippingSampler",
+    "generators_of",
     "has_drawn",
     "mixed",
     "start_state",

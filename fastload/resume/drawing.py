@@ -97,6 +97,12 @@ def _is_same(one: Any, other: Any) -> bool:
     return one is other or repr(one) == repr(other)
 
 
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators that a loader and its samplers were given, each once."""
+    given = [getattr(owner, "generator", None) for owner in _owners(loader).values()]
+    return list({id(each): each for each in given if isinstance(each, torch.Generator)}.values())
+
+
 def _owners(loader: Any) -> dict[str, Any]:
     """The objects from which an epoch's order comes, each once, by name."""
     owners = {"loader": loader, "batch_sampler": loader.batch_sampler, "sampler": loader.sampler}

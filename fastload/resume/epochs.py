@@ -59,6 +59,10 @@ class Epochs:
         Returns:
             That iterator.
         """
+        if self._progress is not None and self._progress.ahead is not None:
+            if not self._progress.is_finished:
+                self._progress.ahead.take_back()
+            self._progress.ahead = None
         resumed, self._loaded = self._loaded, None
         if resumed is not None:
             self._prepare(loader, resumed)

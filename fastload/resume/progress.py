@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fastload.resume.ahead import DrawsAhead
+
 State = dict[str, Any]
 
 
@@ -47,6 +49,7 @@ class Progress:
         users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
         base_seed: The seed that torch's iterator drew for it, or when its workers were started.
         epoch_seed: What its batches and its transforms draw from, once that is settled.
+        ahead: What its order draws from generators, where that is to be taken back.
     """
 
     epoch: int
@@ -65,6 +68,7 @@ class Progress:
     users_state: int | None = None
     base_seed: int | None = None
     epoch_seed: int | None = None
+    ahead: DrawsAhead | None = None
 
     def note(self, mark: Mark) -> None:
         """Takes note of a batch that has been handed out."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, RandomSampler, default_collate
 
 import fastload
 from tests.loader.datasets import assert_same
@@ -247,3 +247,39 @@ def test_iterable_dataset_draws_as_torch_has_it_without_workers():
         seed_all()
         runs.append(trained(kind(Stream(), batch_size=3)))
     assert_same(*runs)
+
+
+GENERATORS = {
+    "shuffle": lambda generator: {"shuffle": True, "generator": generator},
+    "sampler": lambda generator: {
+        "shuffle": None,
+        "sampler": RandomSampler(range(COUNT), replacement=True, num_samples=COUNT, generator=generator),
+    },
+}
+
+
+@pytest.mark.parametrize("stop", [12, 40])
+@pytest.mark.parametrize("options", GENERATORS)
+@pytest.mark.parametrize("lives_on", [False, True])
+def test_epoch_broken_off_leaves_a_generator_where_it_is_without_workers(options, stop, lives_on):
+    # RandomSampler draws from it at its end too, and with replacement for every 32 samples.
+    def orders(loader: Any) -> list[Any]:
+        return [[batch[0].tolist() for batch in itertools.islice(loader, count)] for count in (40, stop, 41)]
+
+    alone = orders(planned(make(**GENERATORS[options](torch.Generator().manual_seed(2))), 0))
+    said = {"persistent_workers": True} if lives_on else {}
+    loader = make(**GENERATORS[options](torch.Generator().manual_seed(2)), **said)
+    assert orders(planned(loader, 1, 30)) == alone
+
+
+def test_numbers_that_others_drew_from_the_generator_meanwhile_stay_drawn():
+    generator = torch.Generator().manual_seed(2)
+    loader = planned(make(generator=generator), 2, 30)
+    next(iter(loader))
+    torch.rand(1, generator=generator)
+    expected = torch.Generator()
+    expected.set_state(generator.get_state())
+    torch.empty((), dtype=torch.int64).random_(generator=expected)  # what an epoch draws when it begins
+    begun = iter(loader)
+    assert torch.equal(generator.get_state(), expected.get_state())
+    del begun
