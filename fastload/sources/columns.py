@@ -38,7 +38,7 @@ LABEL = "label"
 MOST_NUMBERED_CLASSES = 1_000_000
 """Labels beyond this are identifiers: a name for every number below them would take gigabytes."""
 
-# Among so many cells at most, a file without a suffix is looked for: a stat of each would take 2 us.
+# Among so many cells at most, a file of another kind is looked for: a stat of each would take 2 us.
 _SAMPLED_CELLS = 64
 
 
@@ -216,7 +216,7 @@ def _refuse_images(place: Place, cells: Sequence[str], folder: str, are_labels: 
         are_labels: Whether the cells would be names of classes, which files' names are not either.
 
     Raises:
-        SourceError: A cell names an image file; says what to do.
+        SourceError: A cell names a file; says what to do.
     """
     row = _first_image(cells, folder)
     if row is None and are_labels and all_filled(cells, _is_named_like_an_image):
@@ -224,7 +224,7 @@ def _refuse_images(place: Place, cells: Sequence[str], folder: str, are_labels: 
     if row is not None:
         options = place.options(path="stores the images as a field", text="stores their paths")
         raise SourceError(
-            f"{place.table}, row {row}: {place.name} names an image file, {cells[row - 1]!r}, and what the "
+            f"{place.table}, row {row}: {place.name} names a file, {cells[row - 1]!r}, and what the "
             f"column is must be said: pack with {options}"
         )
 
@@ -244,12 +244,13 @@ def _refuse_decimals(place: Place, cells: Sequence[str]) -> None:
 
 
 def _first_image(cells: Sequence[str], folder: str) -> int | None:
-    """The first row whose cell names an image file; of files without a suffix, only some are looked for."""
+    """The first row whose cell names an image file; of others, such as `mask.npy`, some are looked for."""
     for row, cell in enumerate(cells, 1):
         if _is_named_like_an_image(cell) and os.path.isfile(os.path.join(folder, cell)):
             return row
     for index in evenly_spaced(len(cells), _SAMPLED_CELLS):
-        if cells[index] and _is_image(os.path.join(folder, cells[index])):
+        path = os.path.join(folder, cells[index])
+        if cells[index] and os.path.isfile(path) and (os.path.splitext(path)[1] or _is_image(path)):
             return index + 1
     return None
 
@@ -260,11 +261,9 @@ def _is_named_like_an_image(cell: str) -> bool:
 
 def _is_image(path: str) -> bool:
     try:
-        if not os.path.isfile(path):
-            return False
         with open(path, "rb") as file:
             read_header(file.read())
-    except (OSError, ValueError):  # ValueError: a name with a zero byte
+    except (OSError, ValueError):  # ValueError: no image
         return False
     return True
 

@@ -154,10 +154,21 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
 
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
-    """An image beside the first; of one with a palette, such as a mask of classes, the numbers in it."""
-    if is_instance(value, "PIL.Image", "Image") and value.mode == "P":  # type: ignore[attr-defined]
+    """An image beside the first; of one with a palette, such as a mask of classes, the numbers in it.
+
+    Raises:
+        SourceError: It is no image, or a PIL image whose alpha or colours would be lost.
+    """
+    mode = value.mode if is_instance(value, "PIL.Image", "Image") else None  # type: ignore[attr-defined]
+    if mode == "P":
         return np.array(value)
-    return to_image(value)
+    image = to_image(value)
+    if mode not in (None, "1", "L", "RGB"):
+        raise SourceError(
+            "a further image must be of mode 1, L, P or RGB, which are stored without loss, got a PIL image "
+            f"of mode {mode!r}: convert it, and give alpha as an image of its own"
+        )
+    return image
 
 
 def _is_of_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:

@@ -22,6 +22,8 @@ def listed(tmp_path):
     """Gives `listed(header, *rows, **said)`: the source of a table of these lines, beside images."""
     for name in ("1.png", "2.png", "3.png", "m1.png", "m2.png", "m3.png", "bare"):
         (tmp_path / name).write_bytes(encoded(pixels(len(name)), ".png"))
+    for name in ("m1.npy", "m2.npy"):
+        np.save(tmp_path / name, pixels(2))
 
     def listed(*lines, said=None, name="t.csv"):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
@@ -247,10 +249,12 @@ class TestImages:
             ["path,label,mask", "1.png,a,", "2.png,b,./m2.png"],
             ["path,label,mask", "1.png,a,gone", "2.png,b,bare"],
             ["1.png,a,m1.png", "2.png,b,m2.png"],
+            ["path,label,mask", "1.png,a,m1.npy", "2.png,b,m2.npy"],
+            ["path,mask", "1.png,m1.npy", "2.png,m2.npy"],
         ],
     )
     def test_a_column_of_images_is_neither_text_nor_classes(self, listed, lines):
-        with pytest.raises(SourceError, match=r"t\.csv, row \d: \w+ names an image file") as caught:
+        with pytest.raises(SourceError, match=r"t\.csv, row \d: \w+ names a file") as caught:
             listed(*lines)
         said = [option.split(" (")[0] for option in str(caught.value).split("--column ")[1:]]
         name, kind = shlex.split(said[0])[0].split("=")

@@ -229,6 +229,13 @@ def test_pil_image_beside_the_image_is_an_image_without_loss():
     assert inferred(palette) == Field("target", "image", encoding="keep")
 
 
+@pytest.mark.parametrize("mode", ["LA", "RGBA", "PA", "CMYK", "YCbCr", "LAB", "HSV"])
+def test_further_image_that_would_lose_alpha_or_colours_is_refused(mode):
+    image = Image.new(mode, (2, 2))
+    with pytest.raises(SourceError, match=f"of mode 1, L, P or RGB, .* got a PIL image of mode '{mode}'"):
+        stored(in_dict(image), image)
+
+
 def test_further_image_is_taken_as_the_image_is():
     mask = stored(Field("mask", "image", encoding="keep"), Image.fromarray(GREY))
     np.testing.assert_array_equal(mask, GREY)
