@@ -62,7 +62,7 @@ class DamageError(FastloadError, OSError):
 
 
 class AccessError(FastloadError, OSError):
-    """A file of a packed dataset cannot be opened by this process: permissions, too many open files."""
+    """A file cannot be opened by this process: permissions of a packed dataset, too many open files."""
 
 
 class DecodeError(FastloadError, ValueError):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import DecodeError, FastloadError, SourceError
+from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.resize import SizeLimit
 from fastload.packing.options import OnError
@@ -136,12 +136,14 @@ class PieceEncoder:
         return piece, draft.payload
 
     def _add(self, draft: _Draft, index: int) -> None:
-        # Only our own errors concern the record. A bare OSError, such as a full disk while a
-        # temporary file is written, ends the packing whatever `on_error` says.
+        # Only our own errors concern the record, unless this process may not open files. A bare OSError, such
+        # as a full disk while a temporary file is written, ends the packing whatever `on_error` says.
         try:
             record = self._recipe.source.read(index)
             stored, failures = self._stored(draft, record, index)
             rows = self._rows(record, stored, index)
+        except AccessError:
+            raise
         except FastloadError as error:
             self._skip(draft, index, error)
         else:

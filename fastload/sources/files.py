@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import SourceError
+from fastload.errors import AccessError, SourceError
+from fastload.images.limits import MOST_BYTES
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources.names import NameTable, NameTableBuilder
@@ -74,15 +75,23 @@ class FileList:
         """The bytes of a file.
 
         Raises:
-            SourceError: The file is gone, cannot be read, or has another size than when listed.
+            AccessError: This process or machine may not open more files.
+            SourceError: The file is gone, cannot be read, has another size than when listed, or is larger
+                than any that can be decoded.
         """
         path = self.path(index)
         size_bytes = int(self.sizes_bytes[index])
+        if size_bytes > MOST_BYTES:
+            raise SourceError(
+                f"{path}: must have at most {MOST_BYTES:,} bytes to be decoded, got {size_bytes:,}: "
+                "it is no image, or must be stored in a smaller form"
+            )
         try:
             data = _read_file(path, size_bytes)
         except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
             reason = getattr(error, "strerror", None) or error
-            raise SourceError(
+            is_ours_to_mend = getattr(error, "errno", None) in OUT_OF_DESCRIPTORS
+            raise (AccessError if is_ours_to_mend else SourceError)(
                 f"{path}: must be a file that can be read, got: {reason}: {_next_step(error)}"
             ) from error
         if len(data) != size_bytes:

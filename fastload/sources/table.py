@@ -151,6 +151,8 @@ def _rows(path: str) -> Iterator[list[str]]:
 
 
 def _opened(path: str) -> TextIO:
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer for ever
+        raise SourceError(f"{path}: must be a file, got a pipe or a device: write the table to a file first")
     try:
         return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:

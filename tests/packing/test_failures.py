@@ -77,6 +77,15 @@ def test_skip_lists_every_file_and_packs_the_others(tmp_path, source, encode, wo
     assert not keys & set(BAD)
 
 
+def test_sparse_file_of_a_terabyte_is_left_out_by_name(tmp_path, source):
+    huge = source / "class0" / "huge.jpg"
+    huge.touch()
+    os.truncate(huge, 1 << 40)
+    [split] = pack(source, tmp_path / "x.fl", on_error="skip").splits
+    assert split.records == 30
+    assert [failure.key for failure in split.skipped] == sorted({*BAD, "class0/huge.jpg"})
+
+
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 @pytest.mark.parametrize("encode", ["keep", "raw"])
 def test_keep_stores_the_bytes_and_lists_them(tmp_path, source, encode, container):

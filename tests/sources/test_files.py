@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastload.errors import SourceError
+from fastload.errors import AccessError, SourceError
 from fastload.sources.files import FileLister, safe_key
 from fastload.sources.protocol import evenly_spaced
 
@@ -66,6 +66,28 @@ def test_folder_named_like_an_image_is_an_error_when_it_is_read(tmp_path):
 def test_pipe_named_like_an_image_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
     assert listed(tmp_path, ["a.jpg"]).read(0) == b""
+
+
+def test_file_too_large_for_any_decoder_is_refused_unread(tmp_path):
+    (tmp_path / "a.jpg").touch()
+    os.truncate(tmp_path / "a.jpg", 1 << 40)
+    with pytest.raises(
+        SourceError, match=r"a\.jpg: must have at most 2,147,483,647 bytes .*1,099,511,627,776"
+    ):
+        listed(tmp_path, ["a.jpg"]).read(0)
+
+
+def test_too_few_descriptors_are_no_fault_of_the_file(tmp_path):
+    resource = pytest.importorskip("resource")
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    files = listed(tmp_path, ["a.jpg"])
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(AccessError, match="ulimit -n"):
+            files.read(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="needs /dev/fd to count open files")

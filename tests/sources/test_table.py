@@ -173,6 +173,14 @@ def test_missing_file_is_an_error_of_its_row_when_it_is_read(table):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.timeout(60)
+def test_pipe_named_like_a_table_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(SourceError, match=r"a\.csv: must be a file, got a pipe"):
+        open_source(tmp_path / "a.csv")
+
+
 def test_paths_from_elsewhere_get_keys_inside(table, tmp_path):
     (tmp_path / "x").mkdir()
     source = table(f"../{tmp_path.name}/1.jpg,a\n{tmp_path}/2.jpg,a\n./x/../3.jpg,a\n")
