@@ -24,6 +24,10 @@ _DESCRIBING_FOLDER = re.compile(
     r"|trimaps|manual|captions|b?box(es)?)([_ -].*)?|(train|val|test)annot",
     re.IGNORECASE,
 )
+# The stem of a mask that lies beside its image: the image's own and `_mask`, `-seg`, `_mask_1` or the like.
+_MASK_STEM = re.compile(
+    r"(.+?)[_ .-](masks?|seg(mentation)?|labels?|gt|matte|trimap)([_ .-]?[0-9]+)?", re.IGNORECASE
+)
 # A row of YOLO's: a class and a box of four, or a polygon of six numbers and more, all within the image.
 _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
 
@@ -132,6 +136,37 @@ def has_masks(pictures: Mapping[str, str], folder: str) -> bool:
     if not pairs or 2 * len(pairs) < len(masks):
         return False
     return all(_is_mask_of(*pair) for pair in pairs[:: max(1, len(pairs) // _COMPARED)][:_COMPARED])
+
+
+def masks_beside(folder: str, files: Iterable[str]) -> str | None:
+    """Return the name of a mask of an image in the same folder, if half of its images have one; else None.
+
+    Args:
+        folder: Where the files lie.
+        files: Their names.
+    """
+    by_stem: dict[str, list[str]] = {}
+    for name in itertools.islice(files, _MOST_NAMES):
+        if _is_image(name, ".gif"):
+            by_stem.setdefault(_stem(name), []).append(name)
+    pairs = []
+    for stem, names in by_stem.items():
+        named = _MASK_STEM.fullmatch(stem)
+        if len(names) == 2:  # photo.jpg and photo.png
+            pairs.append((min(names, key=_is_png), max(names, key=_is_png)))
+        elif named and named[1] in by_stem:
+            pairs.append((by_stem[named[1]][0], names[0]))
+    masked = {image for image, _ in pairs}
+    others = sum(map(len, by_stem.values())) - len(pairs)
+    if not pairs or 2 * len(masked) < others:
+        return None
+    compared = pairs[:: max(1, len(pairs) // _COMPARED)][:_COMPARED]
+    are_masks = all(_is_mask_of(*(os.path.join(folder, name) for name in pair)) for pair in compared)
+    return pairs[0][1] if are_masks else None
+
+
+def _is_png(name: str) -> bool:
+    return name.lower().endswith(".png")
 
 
 def _masked(stem: str, images: Mapping[str, str]) -> str | None:

@@ -25,7 +25,7 @@ from fastload.sources.files import NO_LABEL, FileLister, FileSource
 from fastload.sources.foreign import explain_no_images
 from fastload.sources.layouts import IMAGE_FOLDERS, refuse_other_layouts
 from fastload.sources.left_out import HIDDEN
-from fastload.sources.walking import IMAGE_SUFFIXES, Walk
+from fastload.sources.walking import IMAGE_SUFFIXES, Walk, is_folder
 
 SPLITS = {
     "train": "train",
@@ -75,6 +75,8 @@ def list_folder(
     splits = _split_folders(path, folders)
     if splits:
         return _list_splits(listing, whole, splits, folders, images)
+    if len(folders) == 1 and not images:
+        _refuse_wrapped_splits(path, folders[0])
     source = _list_one(path, whole, folders, images)
     if not len(source):
         raise SourceError(_no_images(listing, source.unlisted, source.left_out))
@@ -187,6 +189,24 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
     return {split: folder_of[split] for split in dict.fromkeys(SPLITS.values()) if split in folder_of}
 
 
+def _refuse_wrapped_splits(path: str, folder: str) -> None:
+    """Refuses a folder that holds nothing but one that is split, whose name would become the only class."""
+    inner = os.path.join(path, folder)
+    try:
+        with os.scandir(inner) as entries:
+            splits = sorted(
+                _split_folders(inner, [each.name for each in entries if is_folder(each)]).values()
+            )
+    except OSError:
+        return  # the listing says so
+    if len(splits) > 1:
+        raise SourceError(
+            f"{path}: must hold class folders, splits or images, got one folder, {folder!r}, which is split "
+            f"into {_some(splits)}, and would become the only class: pack it instead ('fastload pack {inner} "
+            "DEST')"
+        )
+
+
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:
     """The sources relabelled into the union of their classes; the first one gets the warnings."""
     classes = sorted({name for source in sources.values() for name in source.classes})
@@ -217,10 +237,12 @@ def _missing(source: FileSource, classes: Sequence[str]) -> list[str]:
 def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
     lister = FileLister(walk.root)
     labels = array("q")
+    inner: dict[str, set[str]] = {}
     for label, folder in enumerate(classes):
         for name in walk.images_below(folder):
             lister.add(name)
             labels.append(label)
+            inner.setdefault(folder, set()).add(name[len(folder) + 1 :].rpartition("/")[0].partition("/")[0])
     if loose and (
         not labels or (walk.by_content and all(classes[label].startswith(".") for label in {*labels}))
     ):
@@ -242,7 +264,7 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
         (Field.label(),),
         lister.finish(),
         {"label": np.array(labels, np.int64)},
-        tuple(_odd_classes(path, classes, np.array(labels, np.int64))),
+        (*_odd_classes(path, classes, np.array(labels, np.int64)), *_repeated_folders(path, inner)),
         left_out=walk.left_out,
         unlisted=tuple(walk.unlisted),
     )
@@ -273,6 +295,23 @@ def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64
     hidden = [name for name in classes if name.startswith(".")]
     if hidden:
         yield f"{path} has hidden folders, which are classes as in ImageFolder: {_some(hidden)}"
+
+
+def _repeated_folders(path: str, inner: Mapping[str, set[str]]) -> Iterator[str]:
+    """Says that folders look like splits or a wrapping instead of classes, which may be what is in them.
+
+    Args:
+        path: The source, for the message.
+        inner: Of each class, the folders in it that hold its images; "" where it holds some itself.
+    """
+    shared = sorted(set.intersection(*inner.values())) if inner else []
+    if not shared or "" in shared or (len(inner) == 1 and len(shared) == 1):
+        return
+    yield (
+        f"{path}: its folders {_some([*inner])} are taken for the classes, but each holds the folders "
+        f"{_some(shared)}: if these are the classes, pack each of the former by itself, or rename them to "
+        "train, val and test"
+    )
 
 
 def _some(names: Sequence[str], limit: int = 5) -> str:

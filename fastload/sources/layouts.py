@@ -17,6 +17,7 @@ from fastload.sources.annotations import (
     annotations_of,
     has_masks,
     is_describing,
+    masks_beside,
     pictures_below,
     pictures_in,
     tells_boxes,
@@ -179,6 +180,17 @@ def _annotated(place: Place) -> str | None:
     return None
 
 
+def _masked(place: Place) -> str | None:
+    if len(place.folders) > _MOST_FOLDERS:
+        return None
+    for folder in ("", *place.folders):
+        files = _look(place.join(folder)).files if folder else place.files
+        found = masks_beside(place.join(folder), files)
+        if found is not None:
+            return _refusal("a segmentation dataset", place, [os.path.join(folder, found)], "masks")
+    return None
+
+
 _RULES: tuple[Callable[[Place], str | None], ...] = (
     _voc,
     _cityscapes,
@@ -186,6 +198,7 @@ _RULES: tuple[Callable[[Place], str | None], ...] = (
     _metadata,
     _coco,
     _annotated,
+    _masked,
 )
 
 

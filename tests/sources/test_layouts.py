@@ -101,6 +101,19 @@ LAYOUTS = {
     ),
     "masks by split": ("segmentation", many("train/images/{}.jpg", photo) | many("train/masks/{}.png", mask)),
     "masks by suffix": ("segmentation", many("train/{}.jpg", photo) | many("train_masks/{}_mask.png", mask)),
+    "masks beside": ("segmentation", many("{}.jpg", photo) | many("{}_mask.png", mask)),
+    "masks beside, by class": (
+        "segmentation",
+        many("benign/b ({}).png", photo)
+        | many("benign/b ({})_mask.png", mask)
+        | {"benign/b (0)_mask_1.png": mask(1)}
+        | many("normal/n ({}).png", photo),
+    ),
+    "masks of the same names beside": ("segmentation", many("{}.jpg", photo) | many("{}.png", mask)),
+    "splits within a folder": (
+        r"one folder, 'pets', .* 'train', 'val', .*fastload pack .*pets DEST",
+        many("pets/train/cat/{}.jpg", photo) | many("pets/val/cat/{}.jpg", photo),
+    ),
     "hugging face, csv": (
         r"Hugging Face.*fastload pack .*metadata\.csv DEST",
         many("{}.jpg", photo) | {"metadata.csv": "file_name,text\n0.jpg,a dog\n"},
@@ -151,6 +164,8 @@ ORDINARY = {
         for at in NUMBERS
         for k, name in enumerate(CLASSES)
     },
+    "photos in two formats": many("a/{}.jpg", photo) | many("a/{}.png", lambda at: photo(at + 50)),
+    "photos of masks": many("a/{}.jpg", photo) | many("a/{}_mask.jpg", lambda at: photo(at + 50)),
     "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
     "a class that is empty but for a note": many("a/{}.jpg", photo)
     | {"b/notes.txt": "none yet", "labels/0.md": "x"},
@@ -174,6 +189,26 @@ def test_class_folders_of_any_name_are_no_such_layout(tmp_path, name, image_fold
         path for path, _ in reference.samples
     ]
     assert FolderDataset(root).samples == reference.samples
+
+
+@pytest.mark.parametrize(
+    ("folders", "told"),
+    [
+        (("train_set/cat", "train_set/dog", "test_set/cat", "test_set/dog"), "the folders 'cat', 'dog'"),
+        (("train2017/cat", "val2017/cat"), "the folders 'cat'"),
+        (("pets/cat", "pets/dog"), "the folders 'cat', 'dog'"),
+        (("pets/cat", "pets"), None),
+        (("cat/left", "dog/front"), None),
+        (("cat", "dog/cat"), None),
+        (("cat/indoors",), None),
+    ],
+)
+def test_classes_that_look_like_splits_or_a_wrapping_are_told_of(tmp_path, folders, told):
+    root = written(
+        tmp_path / "data", {f"{folder}/{at}.jpg": photo(at) for folder in folders for at in (0, 1)}
+    )
+    warnings = " ".join(open_source(root)[""].warnings)
+    assert told in warnings if told else not warnings
 
 
 def test_captions_beside_images_are_left_out_and_listed(tmp_path):
