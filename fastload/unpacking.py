@@ -165,13 +165,18 @@ class _Unpacking:
     def _make_class_folders(self) -> bool:
         """Makes a folder for each class, of a source of folders; whether each class has one of its own.
 
-        Two may share one where the file system takes `Cat` for `cat`.
+        Two may share one where the file system takes `Cat` for `cat`, and a path may be too long for it.
         """
         if self._manifest.made.get("source_kind") != "folder":
             return False
         folders = [safe_path(self._root, name) for name in self._manifest.classes]
         for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                if error.errno in _STOPPING:
+                    raise
+                return False
         return len({os.stat(folder).st_ino for folder in folders}) == len(folders)
 
     def _result(self, table: Path | None) -> UnpackResult:

@@ -334,6 +334,25 @@ def test_what_the_file_system_does_not_take_is_listed_and_all_else_written(pack_
     assert not (tmp_path / "out" / ("d" * 200)).exists()
 
 
+def test_a_class_whose_folder_has_too_long_a_path_costs_no_other(tmp_path):
+    """4,096 bytes is the longest path of Linux: one class fits below this folder, the other does not."""
+    photos = class_folders(tmp_path / "photos", count=4)
+    first, second = sorted(photos.iterdir())[:2]
+    second.rename(second.with_name("z" * 200))
+    fastload.pack(photos, tmp_path / "p.fl", workers=1, encode="keep")
+    out = tmp_path / "out"
+    while len(str(out)) < 3900:
+        out /= "d" * min(200, 3930 - len(str(out)))
+    result = unpack(tmp_path / "p.fl", out)
+    assert result.files == len(rows_of(result.table)) > 0
+    assert {row["path"].split("/")[0] for row in rows_of(result.table)} == {
+        name for name in os.listdir(out) if (out / name).is_dir()
+    }
+    assert first.name in os.listdir(out)
+    assert result.files + len(result.refused) == 4
+    assert all("zzz" in message and "too long" in message for message in result.refused)
+
+
 def test_the_command_names_what_was_refused_and_exits_with_1(pack_keys, tmp_path):
     packed = pack_keys(["a.png", "/".join(["d" * 200] * 30)], encode="keep")
     command = [sys.executable, "-m", "fastload", "unpack", str(packed), str(tmp_path / "out")]
