@@ -10,6 +10,7 @@ from fastload.errors import OptionError
 from fastload.transforms.compose import Chain
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.mixing import Mix, OneMix
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 
@@ -23,9 +24,9 @@ class _OfSeveral(Transform):
         OptionError: There is none, or one is not fastload's.
     """
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    def __init__(self, transforms: Sequence[Transform] | Sequence[Mix]) -> None:
         name = type(self).__name__
-        if not isinstance(transforms, (list, tuple)) or not transforms:
+        if not _is_list(transforms) or not transforms:
             raise OptionError(f"{name} must be given a list of transforms, got {transforms!r}")
         self.transforms = transforms
         self._chains = [Chain([transform], name) for transform in transforms]
@@ -53,19 +54,26 @@ class RandomChoice(_OfSeveral):
     """Applies one of some transforms.
 
     Args:
-        transforms: Of fastload's; each may be a Compose of such.
+        transforms: Of fastload's; each may be a Compose of such. Or all of them MixUp and CutMix: it is then
+            called with a batch, as they are.
         p: How likely each is, as weights; None for all alike.
 
     Raises:
         OptionError: A parameter is none of these.
     """
 
-    def __init__(self, transforms: Sequence[Transform], p: list[float] | None = None) -> None:
+    def __new__(  # type: ignore[misc]
+        cls, transforms: Sequence[Transform] | Sequence[Mix] = (), p: list[float] | None = None
+    ) -> RandomChoice | OneMix:
+        """Makes a OneMix of MixUps and CutMixes, which work on batches."""
+        mixes = [step for step in transforms if isinstance(step, Mix)] if _is_list(transforms) else []
+        if mixes and len(mixes) == len(transforms):
+            return OneMix(mixes, _shares(len(mixes), p))
+        return super().__new__(cls)
+
+    def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
         super().__init__(transforms)
-        weights = [1.0] * len(transforms) if p is None else list(p)
-        if len(weights) != len(transforms) or not all(weight >= 0 for weight in weights) or not sum(weights):
-            raise OptionError(f"p must be a weight for each of {len(transforms)} transforms, got {p!r}")
-        self.p = [weight / sum(weights) for weight in weights]
+        self.p = _shares(len(transforms), p)
         self.width = 1 + sum(chain.width for chain in self._chains)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -138,3 +146,19 @@ class RandomOrder(_OfSeveral):
                     rows[which, columns] = chain.draw(own, after[which])
                 after[which] = chain.sizes_after(after[which], rows[which, columns])
         return after
+
+
+def _is_list(transforms: object) -> bool:
+    return isinstance(transforms, (list, tuple))
+
+
+def _shares(count: int, p: list[float] | None) -> list[float]:
+    """Weights, so that they make 1.
+
+    Raises:
+        OptionError: They are not so many, or one is negative, or all are 0.
+    """
+    weights = [1.0] * count if p is None else list(p)
+    if len(weights) != count or not all(weight >= 0 for weight in weights) or not sum(weights):
+        raise OptionError(f"p must be a weight for each of {count} transforms, got {p!r}")
+    return [weight / sum(weights) for weight in weights]

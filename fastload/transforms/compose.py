@@ -89,7 +89,8 @@ class Chain:
         for step in flattened(transforms):
             if not isinstance(step, Transform):
                 raise OptionError(
-                    f"{owner} takes transforms of fastload's, got {step!r}: torchvision's takes others"
+                    f"{owner} takes transforms of fastload's for images, got {step!r}: "
+                    f"torchvision.transforms.v2.{owner} takes any"
                 )
             self._steps.append(step)
         self.width = sum(step.width for step in self._steps)

@@ -8,6 +8,7 @@ MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 
 
-class _Mix:
+class Mix:
     """What both have in common: how they are called, and labels.
 
     Args:
@@ -112,7 +113,27 @@ class _Mix:
         return classes.scatter_(1, labels.long()[:, None], 1.0)
 
 
-class MixUp(_Mix):
+class OneMix:
+    """What RandomChoice is of MixUp and CutMix: for each batch one of them is drawn.
+
+    Args:
+        transforms: MixUps and CutMixes.
+        p: How likely each is; all of them make 1.
+    """
+
+    def __init__(self, transforms: Sequence[Mix], p: Sequence[float]) -> None:
+        self.transforms = transforms
+        self.p = list(p)
+
+    def __call__(self, *batch: Any) -> Any:
+        """Mixes a batch by one of them, which takes and returns the same."""
+        return self.transforms[int(torch.multinomial(torch.tensor(self.p), 1))](*batch)
+
+    def __repr__(self) -> str:
+        return f"RandomChoice(transforms={self.transforms!r}, p={self.p!r})"
+
+
+class MixUp(Mix):
     """Blends each image of a batch with the one before it, by a random share.
 
     Args:
@@ -131,7 +152,7 @@ class MixUp(_Mix):
         return mixed, share
 
 
-class CutMix(_Mix):
+class CutMix(Mix):
     """Replaces a random rectangle of each image of a batch by that of the one before it.
 
     Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numbers
 import sys
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class Transform:
         Returns:
             The result; it may be a view of `image`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         """Applies parameters to images of one size, of which the results have one size too.
@@ -146,6 +146,18 @@ class Transform:
                 f"{type(self).__name__} takes uint8 pixels, got {dtype}: "
                 "put it before what makes them numbers of another type (ToTensor, ToDtype, Normalize)"
             )
+
+    @classmethod
+    def get_params(cls, *args: object, **kwargs: object) -> NoReturn:
+        """Says where torchvision's method of this name is: here `draw` draws, for all images of a batch.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError(
+            f"fastload.transforms.{cls.__name__} has no get_params: use torchvision.transforms.{cls.__name__}"
+            ".get_params, and torchvision's functions with what it returns"
+        )
 
     def __repr__(self) -> str:
         shown = {

@@ -123,6 +123,33 @@ def test_shares_of_classes_are_mixed_as_they_are(name):
         assert torch.equal(mixed, expected)
 
 
+@pytest.mark.parametrize("p", [None, [1, 3]])
+def test_one_of_both_is_chosen_for_each_batch(p):
+    def made(module, seed):
+        torch.manual_seed(seed)
+        choice = module.RandomChoice(
+            [getattr(module, name)(num_classes=10) for name in ("CutMix", "MixUp")], p
+        )
+        return choice(*batch())
+
+    for seed in range(20):
+        for ours, theirs in zip(made(T, seed), made(v2, seed), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+def test_a_choice_of_both_is_copied_and_shown_and_takes_nothing_else():
+    choice = T.RandomChoice([T.CutMix(num_classes=10), T.MixUp(alpha=0.5, num_classes=10)])
+    shown = repr(choice)
+    assert shown.startswith("RandomChoice(transforms=[CutMix(alpha=1.0, num_classes=10), MixUp(")
+    assert repr(copy.deepcopy(choice)) == repr(pickle.loads(pickle.dumps(choice))) == shown
+    one_image = T.RandomChoice([T.Pad(1), T.Pad(2)])
+    assert repr(pickle.loads(pickle.dumps(one_image))) == repr(one_image)
+    with pytest.raises(OptionError, match=r"for images, got CutMix.* torchvision.transforms.v2.RandomChoice"):
+        T.RandomChoice([T.CutMix(), T.Pad(1)])
+    with pytest.raises(OptionError, match="p must be a weight for each of 2 transforms"):
+        T.RandomChoice([T.CutMix(), T.MixUp()], p=[1])
+
+
 @BOTH
 def test_it_ends_a_collate_function(name):
     mix = getattr(T, name)(num_classes=2)

@@ -58,6 +58,22 @@ def test_functions_are_said_to_be_elsewhere():
         T.Resized  # noqa: B018
 
 
+def test_methods_of_torchvisions_say_what_to_use():
+    for name in ("RandomResizedCrop", "ColorJitter"):
+        assert hasattr(getattr(v1, name), "get_params")
+        with pytest.raises(OptionError, match=f"use torchvision.transforms.{name}.get_params"):
+            getattr(T, name).get_params(None, scale=(0.1, 1))
+
+
+def test_an_own_transform_without_apply_says_so():
+    class Own(T.Transform):
+        def transform(self, image, parameters):
+            return image
+
+    with pytest.raises(NotImplementedError, match="Own must define apply"):
+        Own()(picture(SIZE))
+
+
 def test_enums_are_torchvisions():
     for name in ("InterpolationMode", "AutoAugmentPolicy"):
         ours, theirs = getattr(T, name), getattr(v2, name)
