@@ -3,9 +3,12 @@
 import fastload
 from fastload.errors import HOW_TO_INSTALL
 
-# A file downloader on PyPI has the name fastload too. Installed later, its __init__.py lies over ours.
+# A file downloader on PyPI has the name fastload too. Installed later, its __init__.py lies over ours;
+# uninstalled again, it takes that file along.
 if not hasattr(fastload, "__version__"):
-    raise ImportError(
-        f"{fastload.__file__} must be this library's, and is of another project that is called fastload: "
-        f"pip uninstall fastload fastload-vision, then {HOW_TO_INSTALL}"
+    found = (
+        f"{fastload.__file__} belongs to another project that is called fastload"
+        if fastload.__file__
+        else "fastload/__init__.py is missing: uninstalling another project of that name removes it"
     )
+    raise ImportError(f"{found}: pip uninstall fastload fastload-vision, then {HOW_TO_INSTALL}")

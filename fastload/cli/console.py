@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
+def can_draw() -> bool:
+    """Whether standard error is a terminal on which a line can be drawn again."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
 def print_table(table: Table) -> None:
-    """Prints a table; without the blanks that fill its last column, unless on a terminal."""
+    """Prints a table, without the blanks that fill its last column."""
     target = console()
-    if target.is_terminal:
-        target.print(table, markup=False)
-        return
     with target.capture() as captured:
         target.print(table, markup=False)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))

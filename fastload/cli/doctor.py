@@ -43,12 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a training script; or images, as 'fastload pack' takes them; or a packed dataset",
     )
-    parser.add_argument(
+    own = parser.add_argument(
         "arguments",
         metavar="…",
         nargs=argparse.REMAINDER,
         help="the script's own arguments; the doctor's come before PATH",
     )
+    own.required = False  # argparse says so only from Python 3.13 on
 
 
 def _positive(text: str) -> int:

@@ -103,7 +103,7 @@ def _shape_text(manifest: Manifest) -> str:
 
 
 def _field_text(field: Any) -> str:
-    shape = "×".join(map(str, field.shape))
+    shape = " × ".join(map(str, field.shape))
     if field.kind in ("image", "text", "bytes"):
         return f"{field.name} ({field.kind})"
     return f"{field.name} ({field.kind} {field.dtype}{' ' + shape if shape else ''})"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import repeat
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,13 +25,24 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as ever; an unknown option is an error of the command that it was given to."""
+        self._words = sys.argv[1:] if args is None else list(args)
         found, rest = super().parse_known_args(args, namespace)
-        for word in rest:
-            if word.startswith("-") and word != "-":
-                name = word.partition("=")[0]
-                known = [option for action in self._actions for option in action.option_strings]
-                self.error(f"unknown option {name}{suggestion(name, known)}")
+        self._refuse_unknown(rest)
         return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program; where something is missing, an unknown option is more likely the mistake."""
+        if message.startswith("the following arguments are required"):
+            words, self._words = self._words, []
+            self._refuse_unknown(words)
+        super().error(message)
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in words:
+            name = word.partition("=")[0]
+            if name.strip("-") and name.startswith("-") and not any(map(str.startswith, known, repeat(name))):
+                self.error(f"unknown option {name}{suggestion(name, known)}")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from fastload.cli.console import console
+from fastload.cli.console import can_draw, console
 from fastload.words import count as count_text
 from fastload.words import size as size_text
 
@@ -58,14 +58,15 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             resumed: How much was done before this run began; it does not count for the rate.
         """
         now = time.monotonic()
-        every = _REDRAW_EVERY_S if sys.stderr.isatty() else _LINE_EVERY_S
+        is_drawn = can_draw()
+        every = _REDRAW_EVERY_S if is_drawn else _LINE_EVERY_S
         is_due = now - self._shown >= every or (done >= total and self._shown)
         if self._is_quiet or not is_due:
             return
         elapsed = max(now - self._began, 1e-9)
         rate = (done - resumed) / elapsed
         remaining = (total - done) / rate if rate > 0 else float("inf")
-        if not sys.stderr.isatty():
+        if not is_drawn:
             # The first line only after ten seconds: what is shorter needs none.
             if elapsed >= _LINE_EVERY_S:
                 self._shown = now

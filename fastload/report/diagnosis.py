@@ -77,7 +77,7 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
         Row((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
-    notes = () if rows else ("Nothing that would gain 5 %.",)
+    notes = () if rows else ("Nothing that would gain 5%.",)
     return Table("", columns, rows, notes)
 
 

@@ -59,6 +59,20 @@ def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
             assert "\x1b" not in line
 
 
+def test_forced_colours_bring_no_trailing_blanks(packed):
+    shown = run("info", packed, env={**os.environ, "FORCE_COLOR": "1"}).stdout
+    assert "\x1b[" in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_dumb_terminal_gets_what_a_pipe_gets(packed, tmp_path):
+    run("unpack", packed, tmp_path / "out")
+    for command in (["verify", packed], ["pack", tmp_path / "out", tmp_path / "again.fl", "--overwrite"]):
+        shown = on_a_terminal(*command, TERM="dumb").replace("\r\n", "\n")
+        assert shown.splitlines()[0].strip()
+        assert shown.count("\n") == run(*command).stdout.count("\n")
+
+
 @pytest.mark.parametrize("command", ["info", "--help", "pakc", "doctor"])
 def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
     arguments = [command] if command in ("--help", "pakc") else [command, packed]
@@ -83,6 +97,8 @@ def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
         (["pack", "a", "b", "--shard_size=3MB"], "--shard-size"),
         (["doctor", "--stpes", "3", "train.py"], "--steps"),
         (["demo", "--encode", "raw", "kep"], "keep"),
+        (["--vesion"], "--version"),
+        (["pack", "--qualty", "9", "a"], "--quality"),
     ],
     ids=" ".join,
 )
@@ -91,6 +107,14 @@ def test_mistyped_word_is_answered_with_the_one_that_is_like_it(command, meant):
     assert done.returncode == 2
     assert f"did you mean '{meant}'?" in done.stderr
     assert done.stdout == ""
+
+
+def test_what_is_missing_is_said_where_all_options_are_known():
+    missing = {(): "COMMAND", ("doctor", "--quiet"): "PATH", ("pack", "--over", "--qual=9", "a"): "DEST"}
+    for arguments, name in missing.items():
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert done.stderr.endswith(f"error: the following arguments are required: {name}\n")
 
 
 def test_word_that_is_like_none_is_answered_with_all():

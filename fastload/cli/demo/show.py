@@ -97,7 +97,7 @@ def _line(outcome: Outcome, first: Outcome) -> str:
     text = (
         f"{outcome.side.name} ({size_text(outcome.side.size_bytes)}): "
         f"loading {_number(outcome.loading.median)} images/s "
-        f"({_range(outcome.loading.images_per_s)}), × {_ratio(outcome, first)}"
+        f"({_range(outcome.loading.images_per_s)}), {_ratio(outcome, first)} ×"
     )
     training = outcome.training
     if training is None:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
-from fastload.cli.console import console
+from fastload.cli.console import can_draw, console
 
 _REDRAW_EVERY_S = 0.1
 _NAME_WIDTH = 34  # that of the longest, so that the bar stays where it is
@@ -28,7 +28,7 @@ class Stages(AbstractContextManager["Stages"]):
         self._shown = 0.0
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        if not is_quiet and sys.stderr.isatty():
+        if not is_quiet and can_draw():
             # No thread of its own refreshes it: loaders fork, and forks and threads do not mix.
             self._bar = Progress(
                 TextColumn("{task.description}"),
