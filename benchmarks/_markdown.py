@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,6 +88,7 @@ def _grid(grid: Mapping[str, Any]) -> str:
 def _circumstances(content: Mapping[str, Any]) -> str:
     machine = content["machine"]
     setting = "; ".join(f"{name}: {value}" for name, value in content["setting"].items())
+    setting = re.sub(r"\b[0-9]{4,}\b", lambda number: f"{int(number[0]):,}", setting)
     versions = ", ".join(f"{name} {value}" for name, value in content["versions"].items())
     memory = machine["memory_bytes"]
     return (

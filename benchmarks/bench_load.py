@@ -80,8 +80,8 @@ def main() -> None:
         __doc__,
         photos={"type": Path, "metavar": "PATH", "help": "a folder of class folders, or its tar (made here)"},
         thumbs={"type": Path, "metavar": "PATH", "help": "the same, of images of 32×32 (made here)"},
-        epoch={"type": int, "metavar": "N", "help": "photos in an epoch (4 000)"},
-        thumb_epoch={"type": int, "metavar": "N", "help": "thumbnails in an epoch (50 000)"},
+        epoch={"type": int, "metavar": "N", "help": "photos in an epoch (4,000)"},
+        thumb_epoch={"type": int, "metavar": "N", "help": "thumbnails in an epoch (50,000)"},
         workers={"type": int, "metavar": "N", "default": 2, "help": "workers or threads of each side (2)"},
         min_s={"type": float, "metavar": "S", "help": "what a turn takes at least (1)"},
         peers={

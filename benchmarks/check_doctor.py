@@ -3,7 +3,7 @@
 Each built situation of tests/doctor, whose truth is known, is examined by `fastload doctor`. Then its
 first fix is applied: the training runs as it was and with the fix, in turns, and the median throughput of
 the runs after their first batch is compared. Read a row as: was the verdict the truth, and is the real gain
-within 25 % of the predicted one? What no argument of the built training applies (a rewritten transform, a
+within 25% of the predicted one? What no argument of the built training applies (a rewritten transform, a
 quota) has no real gain.
 
 Run it on a machine that nothing else keeps busy: as root, with fuse3, or the slow disks are left out.
@@ -54,7 +54,7 @@ def main() -> None:
     checked = [row for row in ran if row.get("gain")]
     near = [row for row in checked if abs(row["gain"] / row["predicted"] - 1) <= _WITHIN]
     right = sum(row["verdict"] == row["truth"] for row in ran)
-    progress(f"{right} of {len(ran)} verdicts right; {len(near)} of {len(checked)} gains within 25 %")
+    progress(f"{right} of {len(ran)} verdicts right; {len(near)} of {len(checked)} gains within 25%")
     heads = ["situation", "truth", "verdict", "first fix", "predicted gain", "real gain"]
     question = "Is the doctor right, and does its first fix gain what it predicts?"
     content = {

@@ -150,7 +150,7 @@ def grids(accuracies: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 
 class Network(torch.nn.Sequential):
-    """Four convolutions and a linear layer: 80 000 weights."""
+    """Four convolutions and a linear layer: 80,000 weights."""
 
     def __init__(self, classes: int) -> None:
         layers: list[torch.nn.Module] = []

@@ -50,7 +50,7 @@ class EpochTimes:
         waiting_s: The sum of all later waits, in seconds.
         stepping_s: The sum of the steps without waits.
         copying_s: How much of the waits went into copies to the device, where the loader makes them.
-        waits_s: The latest waits, at most 4 096, the first batch's left out.
+        waits_s: The latest waits, at most 4,096, the first batch's left out.
         steps_s: What followed each of these; as many, or one less.
         loading: What making the batches took each process.
     """

@@ -67,3 +67,15 @@ def test_no_page_holds_a_placeholder():
         text = page.read_text()
         assert not re.search(r"\b(DEMO_[A-Z]+|TODO|TBD|FIXME)\b", text), page.name
         assert "Not measured yet" not in text, f"{page.name}: run benchmarks/tables.py"
+
+
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_numbers_and_shares_have_one_form(path):
+    text = path.read_text()
+    prose = re.sub(r"```.*?```|`[^`]*`|]\([^)]*\)", "", text, flags=re.DOTALL)
+    assert not re.findall(r"[0-9] %", prose)  # 5%
+    assert not re.findall(r"(?<![0-9.,])[0-9]{1,3}[ \u00a0\u202f][0-9]{3}(?![0-9])", prose)  # 65,500
+    assert not re.findall(r"(?<![\w.,/#-])(?<!commit )(?<!build )[0-9]{5,}(?![\w-])", prose)

@@ -17,6 +17,7 @@ from fastload.cache.opening import Opening, StoreKind, can_keep, can_share_memor
 from fastload.cache.options import Cache
 from fastload.cache.pages import Pages
 from fastload.errors import OptionError
+from fastload.words import size as size_text
 
 if TYPE_CHECKING:
     from fastload.cache.files import KeptFiles
@@ -215,7 +216,7 @@ def _opened(
     kind: StoreKind = "ram" if choice.kind == "ram" or (is_page and can_share_memory()) else "tmpfs"
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs" and not is_page)
     needed = extent.size_bytes(form)
-    room, bound = limits.room(), f"of the memory, {limits.margin() / 1e9:.1f} GB must stay free"
+    room, bound = limits.room(), f"of the memory, {size_text(limits.margin())} must stay free"
     if kind == "tmpfs" and (there := tmpfs_room(os.path.dirname(folder))) < room:
         room, bound = there, f"of the file system of {os.path.dirname(folder)}, a tenth must stay free"
     index_bytes = Layout(extent.samples, extent.fixed_bytes, 0).size_bytes

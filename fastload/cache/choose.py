@@ -18,6 +18,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from fastload.words import size as size_text
+from fastload.words import times
+
 Kind = Literal["ram", "tmpfs", "page", "device"]
 Form = Literal["encoded", "decoded"]
 
@@ -173,7 +176,7 @@ def _on_device(readings: CacheReadings) -> CacheChoice | None:
         return None
     gain = readings.step_samples_per_s / plain
     reason = (
-        f"on the device: all {_bytes(size)} of pixels fit there, and the model takes {gain:.1f} times "
+        f"on the device: all {size_text(size)} of pixels fit there, and the model takes {times(gain)} "
         "what is loaded"
     )
     return CacheChoice("device", "decoded", 1.0, reason, gain)
@@ -188,12 +191,12 @@ def _without_a_store(readings: CacheReadings, room: int) -> CacheChoice:
     if gain >= _LEAST_GAIN and size * _PAGE_CACHE_ROOM <= readings.page_room_bytes:
         reason = (
             f"the page cache: {_bottleneck(readings, 'encoded')}; this system has no shared memory for a "
-            f"store, and {_bytes(size)} fit into what is free {readings.page_room_bytes / size:.1f} times"
+            f"store, and {size_text(size)} fit into what is free {times(readings.page_room_bytes / size)}"
         )
         return CacheChoice("page", "encoded", 1.0, reason, gain)
     share = _share(readings, "encoded", room)
     reason = (
-        f"no cache: {_bottleneck(readings, 'encoded')}, but of {_bytes(size)} the memory left takes "
+        f"no cache: {_bottleneck(readings, 'encoded')}, but of {size_text(size)} the memory left takes "
         f"{share:.0%}, which would gain less than {_LEAST_GAIN - 1:.0%}"
     )
     return CacheChoice(None, None, 0.0, reason)
@@ -203,16 +206,8 @@ def _bottleneck(readings: CacheReadings, form: Form) -> str:
     """How what a cache of this form would speed up compares with what comes after it."""
     if form == "decoded" and readings.prepare_samples_per_s < readings.disk_samples_per_s:
         step = readings.step_samples_per_s or math.inf
-        return f"this machine decodes {_times(readings.prepare_samples_per_s / step)} what the model takes"
+        return f"this machine decodes {times(readings.prepare_samples_per_s / step)} what the model takes"
     limit = readings.step_samples_per_s
     is_model = limit is not None and limit <= readings.prepare_samples_per_s
-    ratio = _times(readings.disk_samples_per_s / readings.needed_samples_per_s)
+    ratio = times(readings.disk_samples_per_s / readings.needed_samples_per_s)
     return f"your disk feeds {ratio} what {'the model takes' if is_model else 'this machine decodes'}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio >= 0.95 else f"{ratio:.2g} times"
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

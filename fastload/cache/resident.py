@@ -37,6 +37,7 @@ from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFli
 from fastload.transforms.padding import Pad
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
+from fastload.words import size as size_text
 
 # Of a device's memory, left to the model whatever is kept: a tenth of all, at least 2 GiB.
 _LEAST_MARGIN_BYTES = 2 << 30
@@ -142,8 +143,8 @@ class Resident:
                 size = len(dataset) * images[0].numel()
                 if size > room:
                     raise OptionError(
-                        f'cache="device": the {size / 1e9:.2f} GB of pixels must fit into the '
-                        f'{room / 1e9:.2f} GB that {device} has to spare: use cache="ram"'
+                        f'cache="device": the {size_text(size)} of pixels must fit into the '
+                        f'{size_text(room)} that {device} has to spare: use cache="ram"'
                     )
                 pixels = torch.empty((len(dataset), *images.shape[1:]), dtype=torch.uint8, device=device)
                 targets = torch.empty(

@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(result), indent=1))
     elif not options.quiet:
-        _print_summary(result, options.dest)
+        _print_summary(result, options.on_error == "skip" or options.allow_errors)
     failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
     is_flawed = failures or (options.on_error != "skip" and _missed(result))
     return 1 if is_flawed and not options.allow_errors else 0
@@ -161,7 +161,7 @@ def _as_json(result: PackResult) -> dict[str, object]:
     return content
 
 
-def _print_summary(result: PackResult, dest: str) -> None:
+def _print_summary(result: PackResult, is_agreed: bool) -> None:
     for warning in result.warnings:
         print(f"note: {warning}", file=sys.stderr)
     for split in result.splits:
@@ -177,7 +177,7 @@ def _print_summary(result: PackResult, dest: str) -> None:
         print(f"resumed: {count_text(result.resumed, 'record')} had been packed before")
     for split in result.splits:
         print(f"wrote {split.path}: {count_text(split.records, 'record')}, {size_text(split.size_bytes)}")
-    _print_left_out(result)
+    _print_left_out(result, is_agreed)
     fresh = sum(split.records for split in result.splits) - result.resumed
     seconds = max(result.seconds, 1e-9)
     print(
@@ -187,13 +187,14 @@ def _print_summary(result: PackResult, dest: str) -> None:
     _print_usage(result)
 
 
-def _print_left_out(result: PackResult) -> None:
+def _print_left_out(result: PackResult, is_agreed: bool) -> None:
     from fastload.sources.left_out import told
 
     for line in told(entry for split in result.splits for entry in split.left_out):
         print(line)
     if _missed(result):
-        print("what is left out stands in manifest.json; --on-error skip leaves it out with exit code 0")
+        agree = "" if is_agreed else "; --on-error skip leaves it out with exit code 0"
+        print(f"what is left out stands in manifest.json{agree}")
 
 
 def _print_failures(what: str, failures: tuple[object, ...]) -> None:

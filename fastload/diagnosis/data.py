@@ -98,8 +98,8 @@ def _verdict(measured: DataMeasurements, workers: int) -> Verdict:
 
 def _headline(measured: DataMeasurements, verdict: Verdict, workers: int, rate: float) -> str:
     if verdict == "little":
-        seconds = measured.samples * measured.sample_s
-        return f"There is too little data for loading to matter: one core makes all of it in {seconds:.2g} s."
+        all_of_it = milliseconds(measured.samples * measured.sample_s)
+        return f"There is too little data for loading to matter: one core makes all of it in {all_of_it}."
     what = "Reading is the limit" if verdict == "storage" else "Decoding is the limit"
     who = "1 worker feeds" if workers == 1 else f"{workers} workers feed"
     return f"{what}: {who} a model {rate:,.0f} samples/s at most."

@@ -9,6 +9,7 @@ from fastload.diagnosis.costs import Costs, chilled_s, spent
 from fastload.diagnosis.extent import batch_samples
 from fastload.diagnosis.findings import Fix, Verdict
 from fastload.diagnosis.measurements import Measurements, Seen
+from fastload.words import milliseconds
 
 WRITES_LEFT = 0.1
 """Of ten log writes, one is left."""
@@ -122,8 +123,8 @@ def _model_fixes(measured: Measurements, costs: Costs) -> Iterator[Fix]:
             trial.change,
             _TRIALS[trial.change].format(doubled=doubled, device=measured.setting.device),
             freed.throughput(workers) / costs.throughput(workers),
-            f"tried with your model: {1e3 * trial.seconds:.3g} ms a sample became "
-            f"{1e3 * trial.changed_s:.3g} ms",
+            f"tried with your model: {milliseconds(trial.seconds)} a sample became "
+            f"{milliseconds(trial.changed_s)}",
         )
     if not any(trial.change == "batch" for trial in measured.trials):
         yield _larger_batch(measured, costs, doubled)

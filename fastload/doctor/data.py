@@ -29,7 +29,7 @@ class DataFiles:
     """The files that a dataset reads.
 
     Attributes:
-        paths: At most 4 096 of them, evenly chosen; empty where none were found.
+        paths: At most 4,096 of them, evenly chosen; empty where none were found.
         are_containers: Whether each holds many samples: shards, HDF5 files, memory-mapped arrays.
     """
 

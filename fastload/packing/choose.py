@@ -14,6 +14,7 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.sources.protocol import Source
+from fastload.words import size
 
 # Records looked at. The mean size of 64 records is within a tenth of the truth for photos whose sizes
 # vary as much as ImageNet's (standard deviation about 0.7 of the mean); headers of files cost 0.1 ms.
@@ -109,22 +110,22 @@ def choose_encoding(
     raw_bytes = 3.0 * sample.mean_pixels * sample.records
     source_bytes = sample.mean_source_bytes * sample.records
     space = space_bytes if space_bytes is not None else RAW_GROWTH * source_bytes
-    allowed = f"{_size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
-    raw = f"raw pixels would take about {_size(raw_bytes)} of {allowed}"
+    allowed = f"{size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
+    raw = f"raw pixels would take about {size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
         return Choice("raw", f"{raw}, and need no decoding")
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * sample.mean_pixels * sample.records
     if is_resized:
         if jpeg_bytes > space:
-            raise OptionError(f"even JPEG would take about {_size(jpeg_bytes)} of {allowed}: allow more")
+            raise OptionError(f"even JPEG would take about {size(jpeg_bytes)} of {allowed}: allow more")
         return Choice("jpeg", f"{raw}; images are resized, so their pixels change anyhow")
     if source_bytes > space:
         if jpeg_bytes > space:
             raise OptionError(
-                f"the source takes {_size(source_bytes)}, JPEG would take about {_size(jpeg_bytes)} of "
+                f"the source takes {size(source_bytes)}, JPEG would take about {size(jpeg_bytes)} of "
                 f"{allowed}: allow more, or limit the size with --max-side"
             )
-        return Choice("jpeg", f"the source takes {_size(source_bytes)} of {allowed}; JPEG is lossy")
+        return Choice("jpeg", f"the source takes {size(source_bytes)} of {allowed}; JPEG is lossy")
     return _lossless(sample, raw, has_jpegtran)
 
 
@@ -140,11 +141,3 @@ def _lossless(sample: Sample, raw: str, has_jpegtran: bool) -> Choice:
             "conda: libjpeg-turbo)",
         )
     return Choice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.3g} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.3g} TB"

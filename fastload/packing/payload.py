@@ -11,7 +11,7 @@ import numpy as np
 from google_crc32c import extend
 
 # How much goes to the kernel at once. It takes pages for its cache as large as the write, and large ones
-# are dear where memory is scattered, or lent to a virtual machine as it is touched: 10 000 photos took 1.2 s
+# are dear where memory is scattered, or lent to a virtual machine as it is touched: 10,000 photos took 1.2 s
 # by 32 KB, 2.5 s by 256 KB, 3 s by whole pieces (Linux 6.18, ext4, medians); tar took 2.1 s by 64 KB and
 # 1.1 s by the 10 KB that it is used to.
 _WRITE_BYTES = 32 << 10

@@ -24,7 +24,7 @@ class Files:
         bytes: The sum of their sizes.
         mean_bytes: The mean of their sizes; 0.0 for no files.
         is_estimate: Whether sizes were read of a sample alone, or not all folders were listed in time.
-        sample: Paths of up to 2 048 files drawn at random among those listed, in the order of listing.
+        sample: Paths of up to 2,048 files drawn at random among those listed, in the order of listing.
         unread_folders: How many folders could not be listed, and are left out.
     """
 
@@ -46,7 +46,7 @@ def list_files(
 ) -> Files:
     """Counts the files of a folder and reads the sizes of some, in bounded time; links are followed.
 
-    Names alone are read of the folders, level by level, each level in random order. Sizes are read of 2 048
+    Names alone are read of the folders, level by level, each level in random order. Sizes are read of 2,048
     files drawn evenly from all listed, and their mean stands for all. When the bound is reached, the folders
     of that level that were not listed are taken to hold as many files as the others; levels below are not
     counted.

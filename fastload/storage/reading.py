@@ -93,7 +93,7 @@ def measure_reading(
     Python's `open` adds to the system's is left out: 4 to 6 µs a file where measured, seen in warm ones only.
 
     Args:
-        paths: Files. A random sample of at most 4 096 is looked at, so a long list costs nothing.
+        paths: Files. A random sample of at most 4,096 is looked at, so a long list costs nothing.
         record_bytes: How large a record in large files (shards) is; None: files up to 16 MiB are records,
             larger ones are read in parts of 128 KiB.
         most_s: The most seconds to take. A read that has begun ends; reads are kept small on slow disks, so

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fastload.transport import forks
 from fastload.transport.ledger import FIELDS
 
-# Address space for each worker. 64 GiB leave room for 2 000 workers in x86-64's 128 TiB, and hold
+# Address space for each worker. 64 GiB leave room for 2,000 workers in x86-64's 128 TiB, and hold
 # 400 float32 batches of 256 images of 224x224; where a limit forbids so much (ulimit -v), less is taken.
 _SECTION_BYTES = 1 << 36
 _SMALLEST_SECTION_BYTES = 1 << 28

@@ -21,6 +21,7 @@ from fastload.errors import OptionError
 from fastload.machine import local_ranks, usable_cpus
 from fastload.transport.filling import fills_batches
 from fastload.tuning.plan import Alone, Choice
+from fastload.words import size as size_text
 
 # Of what a cache is to hold: samples that cannot be kept, as one whose file is gone, leave it never full.
 _FILLED = 0.98
@@ -133,8 +134,8 @@ class LoaderCache:
                 'cache="device" keeps one dataset, or a Subset of one: use cache="ram" for several'
             )
         self.resident = Resident.load(inner, self._device)
-        size = self.resident.pixels.nbytes / 1e9
-        self.choice = Choice("device", f"{size:.2f} GB of pixels lie on {self._device}")
+        size = size_text(self.resident.pixels.nbytes)
+        self.choice = Choice("device", f"{size} of pixels lie on {self._device}")
 
 
 def _parts(dataset: Any) -> list[ImageDataset]:

@@ -13,6 +13,7 @@ from fastload.tuning.search import (
     prefetch_of,
     why_alone,
 )
+from fastload.words import milliseconds, times
 
 _SAID = "as you said"
 
@@ -63,7 +64,7 @@ def _num_workers(measured: Measurements, best: Candidate) -> Choice:
             return Choice(0, f"{rate} without workers")
         return Choice(0, f"{rate}; with workers {alone.batch_size / fastest:,.0f} at the most")
     gain = alone.batch_s / _seconds(measured, best)
-    reason = f"{rate}, {gain:.2g} times what the training process loads alone"
+    reason = f"{rate}, {times(gain)} what the training process loads alone"
     at_limit = best.num_workers == most_workers(measured)
     return Choice(best.num_workers, f"{reason}; {measured.limits.reason}" if at_limit else reason)
 
@@ -93,7 +94,7 @@ def _pin_memory(measured: Measurements) -> Choice:
     gain = measured.pinning_gain
     if gain is None:
         return Choice(False, "copies to the device have not been measured yet")
-    reason = f"copies of a batch to the device are {gain:.2g} times as fast from page-locked memory"
+    reason = f"copies of a batch to the device are {times(gain)} as fast from page-locked memory"
     return Choice(gain >= _WORTH_PINNING, reason)
 
 
@@ -103,7 +104,10 @@ def _persistent_workers(measured: Measurements, best: Candidate, workers: int) -
     if not workers:
         return Choice(False, "there are no workers")
     starting = workers * measured.limits.start_s
-    reason = f"starting {workers} workers takes {starting:.2g} s an epoch, and shows them your latest dataset"
+    reason = (
+        f"starting {workers} workers takes {milliseconds(starting)} an epoch, "
+        "and shows them your latest dataset"
+    )
     if measured.alone is None or measured.batches is None:
         return Choice(False, reason)
     share = starting / (starting + measured.batches * _seconds(measured, best))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastload.words import milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -179,8 +181,8 @@ class Plan:
         tried = self._tried()
         if tried:
             lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), tried)]
-            start_s = self.measured.limits.start_s
-            lines += ["", f"Starting a worker takes {start_s:.2g} s in each epoch, which counts as well."]
+            start = milliseconds(self.measured.limits.start_s)
+            lines += ["", f"Starting a worker takes {start} in each epoch, which counts as well."]
         return "\n".join(lines)
 
     def _tried(self) -> list[tuple[str, ...]]:

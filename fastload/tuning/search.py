@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fastload.tuning.plan import Alone, Measurements, Trial
+from fastload.words import milliseconds
 
 # Below this share of time spent waiting there is nothing to gain worth a process: the training is the limit.
 _NO_WAIT = 0.02
@@ -125,8 +126,8 @@ def why_alone(measured: Measurements) -> str:
     cost = first_workers(measured) * limits.start_s + alone.load_s
     if saved <= cost:
         return (
-            f"workers could save at most {_seconds(max(0.0, saved))} of an epoch, and starting them takes "
-            f"{_seconds(cost)}"
+            f"workers could save at most {milliseconds(max(0.0, saved))} of an epoch, and starting them "
+            f"takes {milliseconds(cost)}"
         )
     return ""
 
@@ -331,7 +332,3 @@ def _next_prefetch(measured: Measurements) -> Candidate | None:
     if not best.num_workers or measured.said.get("prefetch_factor") is not None:
         return None
     return next_prefetch(measured, best.num_workers)
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"

@@ -10,7 +10,7 @@ GB = 10**9
 
 
 def readings(**changed):
-    """50 000 photos of 110 KB on an NVMe disk, decoded by 8 cores; the model is unknown."""
+    """50,000 photos of 110 KB on an NVMe disk, decoded by 8 cores; the model is unknown."""
     usual = {
         "samples": 50_000,
         "sample_bytes": 110e3,

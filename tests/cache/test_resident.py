@@ -107,7 +107,7 @@ def test_images_of_several_sizes_are_refused(packed):
 
 
 def test_what_does_not_fit_is_refused(packed):
-    with pytest.raises(OptionError, match="GB of pixels must fit"):
+    with pytest.raises(OptionError, match="B of pixels must fit"):
         Resident.load(PackedDataset(packed("thumbnails", "raw")), "cpu", room_bytes=1000)
     assert device_room("cpu") >= 0
 

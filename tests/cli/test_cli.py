@@ -105,6 +105,8 @@ class TestPack:
         assert "left out, HEIC, which OpenCV does not read here: 1 file (1 .heic)\n" in out
         assert "left out, no image: 4 files (2 .json, 1 .csv, 1 .txt)\n" in out
         assert "left out, of an operating system: 1 file (1 without a suffix)\n" in out
+        assert "what is left out stands in manifest.json" in out
+        assert ("--on-error skip" in out) == (code == 1)  # advice for those who have not said so
         manifest = json.loads((tmp_path / "out.fl" / "manifest.json").read_text())
         listed = {entry["key"] for entry in manifest["left_out"] if not entry["is_clutter"]}
         assert listed == {*missed, "class1/x.heic"}

@@ -106,7 +106,7 @@ def test_an_epoch_alone_gives_a_diagnosis_that_reads_as_text():
 
 
 def test_more_workers_gain_what_the_cpus_allow():
-    # Two workers make 640 samples/s; eight CPUs, the training using a part of one, some 2 400.
+    # Two workers make 640 samples/s; eight CPUs, the training using a part of one, some 2,400.
     [fix] = [
         fix for fix in of_epoch(epoch(waiting_s=9.0, stepping_s=0.5), CPUS).fixes if fix.kind == "workers"
     ]

@@ -39,7 +39,7 @@ def test_choice_follows_size_and_space(sample, options, encode):
 
 @pytest.mark.parametrize("is_resized", [False, True])
 def test_too_little_space_says_how_much_is_needed(is_resized):
-    with pytest.raises(OptionError, match=r"JPEG would take about 73\.3 MB of 1 MB allowed"):
+    with pytest.raises(OptionError, match=r"JPEG would take about 73\.3 MB of 1\.0 MB allowed"):
         chosen(PHOTOS, is_resized=is_resized, space_bytes=10**6)
 
 

@@ -73,7 +73,7 @@ def test_jitter_draws_every_order_equally_often():
     orders, counts = np.unique(drawn(T.ColorJitter(0.1), (8, 8))[:, :4], axis=0, return_counts=True)
     assert len(orders) == 24
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(4), (24, 1)))
-    # 833 each, give or take 28; five times that in any of them is once in 100 000.
+    # 833 each, give or take 28; five times that in any of them is once in 100,000.
     assert np.abs(counts - 20_000 / 24).max() < 145
 
 

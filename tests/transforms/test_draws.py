@@ -41,7 +41,7 @@ def test_numbers_are_uniform_and_independent():
     assert ((rows >= 0) & (rows < 1)).all()
     for column in rows.T:
         assert_same_distribution(column, np.linspace(0, 1, 20_000, endpoint=False))
-    # Correlations of independent columns are within 5 / sqrt(20 000).
+    # Correlations of independent columns are within 5 / sqrt(20,000).
     assert np.abs(np.corrcoef(rows.T) - np.eye(6)).max() < 0.036
     neighbours = np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1]
     assert abs(neighbours) < 0.036

@@ -44,7 +44,7 @@ def test_noise_is_torchvisions(dtype):
         ours = T.GaussianNoise(**options)(pixels)
         theirs = to_array(v2.GaussianNoise(**options)(to_tensor(pixels)))
         assert ours.dtype == theirs.dtype
-        # Noise of 270 000 numbers: their means are within 0.002 deviations, five times that is never.
+        # Noise of 270,000 numbers: their means are within 0.002 deviations, five times that is never.
         scale = 255 if dtype == np.uint8 else 1
         assert abs(ours.mean() - theirs.mean()) < 0.014 * options.get("sigma", 0.1) * scale
         assert abs(ours.std() / theirs.std() - 1) < 0.01

@@ -66,7 +66,7 @@ def test_changes_and_strengths_are_drawn_as_torchvisions(make, options):
     for number, name in NUMBERS.items():
         ours = rows[rows[:, 0] == number, 1]
         wanted = [strength for change, strength in theirs if change == name]
-        # 40 000 / 14 and 6000 / 14, give or take five deviations.
+        # 40,000 / 14 and 6,000 / 14, give or take five deviations.
         assert abs(len(ours) - 2857) < 260
         assert abs(len(wanted) - 429) < 100
         if name not in ("Identity", "AutoContrast", "Equalize"):

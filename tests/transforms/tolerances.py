@@ -123,5 +123,5 @@ def as_markdown() -> str:
         "|---|--:|--:|--:|---|",
     ]
     for name, (levels, share, worst, reason) in TOLERANCES.items():
-        rows.append(f"| {name} | {levels:g} | {100 * share:g} % | {100 * worst:g} % | {reason} |")
+        rows.append(f"| {name} | {levels:g} | {100 * share:g}% | {100 * worst:g}% | {reason} |")
     return "\n".join(rows)

@@ -109,7 +109,7 @@ def warm_up(classes: int) -> None:
 
 
 def _tiny_network(classes: int) -> nn.Module:
-    """Four layers, 27 000 weights: it learns what it can within seconds on a CPU."""
+    """Four layers, 27,000 weights: it learns what it can within seconds on a CPU."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 8, stride=8),
         nn.ReLU(),
