@@ -17,13 +17,19 @@ from fastload.errors import FastloadError, OptionError, PackError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.images.resize import SizeLimit
 from fastload.machine import usable_cpus
 from fastload.packing.assemble import Assembler, FinishedShard
 from fastload.packing.choose import Choice, choose_encoding, combine, look_at
 from fastload.packing.flow import Flow
 from fastload.packing.journal import Journal
-from fastload.packing.options import DEFAULT_SHARD_BYTES, OnError, PackOptions, parse_size
+from fastload.packing.options import (
+    DEFAULT_SHARD_BYTES,
+    OnError,
+    PackOptions,
+    check_fields,
+    limit_of,
+    parse_size,
+)
 from fastload.packing.payload import Stretch
 from fastload.packing.piece import Failure, Piece, Recipe
 from fastload.packing.result import PackedSplit, PackProgress, PackResult, require_records
@@ -101,12 +107,12 @@ def pack(
         quality=quality,
         shard_bytes=parse_size(shard_size),
         on_error=on_error,
-        limit=_limit(max_side, shorter_side, size),
+        limit=limit_of(max_side, shorter_side, size),
         space_bytes=None if space is None else parse_size(space),
     )
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
-    _check_fields(fields or ())
+    check_fields(fields or ())
     destination = Path(os.path.abspath(os.path.expanduser(dest)))
     check_apart(source, destination)
     with signals.unwinding(), Staging(destination, overwrite) as staging:
@@ -120,28 +126,6 @@ def pack(
                 f"{error.filename or destination}: cannot be written ({reason}): what is finished is kept, "
                 "and the same command resumes"
             ) from error
-
-
-def _limit(
-    max_side: int | None, shorter_side: int | None, size: tuple[int, int] | int | None
-) -> SizeLimit | None:
-    if max_side is None and shorter_side is None and size is None:
-        return None
-    square = (size, size) if isinstance(size, int) else size
-    return SizeLimit(max_side=max_side, shorter_side=shorter_side, size=square)
-
-
-def _check_fields(fields: Sequence[Field]) -> None:
-    if not all(isinstance(field, Field) for field in fields):
-        raise OptionError(f"fields must be fastload.Field objects, got {fields!r}")
-    names = [field.name for field in fields]
-    if "image" in names or len(set(names)) < len(names):
-        raise OptionError(
-            f"fields must have names of their own, and none but the first image 'image', got {names}"
-        )
-    for field in fields:
-        if field.encoding is not None:
-            encoding_named(field.encoding)
 
 
 class _Job:

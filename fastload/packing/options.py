@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fastload.errors import OptionError
+from fastload.images.encodings import encoding_named
 from fastload.images.resize import SizeLimit
+from fastload.shards.schema import Field
 
 OnError = Literal["fail", "skip", "keep"]
 ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
@@ -72,6 +75,38 @@ class PackOptions:
                 f"encode={self.encode} stores the source's own pixels and cannot resize them: "
                 "use encode=jpeg, yuv420 or raw together with a size"
             )
+
+
+def limit_of(
+    max_side: int | None, shorter_side: int | None, size: tuple[int, int] | int | None
+) -> SizeLimit | None:
+    """The size at which images are stored, of what a user said of it; None where that is nothing.
+
+    Raises:
+        OptionError: It is no size, or more than one thing was said.
+    """
+    if max_side is None and shorter_side is None and size is None:
+        return None
+    square = (size, size) if isinstance(size, int) else size
+    return SizeLimit(max_side=max_side, shorter_side=shorter_side, size=square)
+
+
+def check_fields(fields: Sequence[Field]) -> None:
+    """Checks the fields that a user gives for a dataset.
+
+    Raises:
+        OptionError: They are none, or two have one name.
+    """
+    if not all(isinstance(field, Field) for field in fields):
+        raise OptionError(f"fields must be fastload.Field objects, got {fields!r}")
+    names = [field.name for field in fields]
+    if "image" in names or len(set(names)) < len(names):
+        raise OptionError(
+            f"fields must have names of their own, and none but the first image 'image', got {names}"
+        )
+    for field in fields:
+        if field.encoding is not None:
+            encoding_named(field.encoding)
 
 
 def _require_one_of(name: str, got: str, allowed: tuple[str, ...]) -> None:
