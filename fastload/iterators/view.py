@@ -69,9 +69,11 @@ class View:
             self.dataset: Any = self.stateful
         elif self.is_seeded:
             self.dataset = SeededDataset(loader.dataset, self.make.fills)
-        if start.order is not None:
-            # Whoever goes on with an order that others have begun counts batches in it.
+        if start.seeds_batches or start.order is not None:
+            # Whoever goes on with an order that others have begun counts batches in it, and what is decided
+            # is not to show.
             self.in_order = True
+        if start.order is not None:
             self._index_sampler = self._sent(Rest(start.order))
         else:
             numbers: Callable[[], Iterator[int]] = itertools.count

@@ -117,6 +117,17 @@ def test_workers_that_live_on_draw_and_shuffle_as_others():
     assert_same(*runs)
 
 
+def test_workers_that_live_on_hand_out_in_order_whatever_in_order_says():
+    class FirstIsSlow(Noisy):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.3 if index == 0 else 0.0)
+            return index
+
+    options = {"shuffle": False, "collate_fn": None, "persistent_workers": True, "in_order": False}
+    loader = planned(make(FirstIsSlow(), **options), 2)
+    assert torch.cat(list(loader)).tolist() == list(range(COUNT))
+
+
 def test_delays_decide_who_loads_and_nothing_else():
     runs, workers = [], set()
     for seconds in (0.0, 0.02):
