@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -22,6 +23,7 @@ from torch.utils.data.dataloader import (
 
 from fastload.clock import StepClock
 from fastload.device import Arrival, CopiesAhead
+from fastload.errors import AccessError
 from fastload.iterators.start import Start
 from fastload.iterators.view import View, arrived, base_seed, finished, profile_name, replay
 from fastload.resume import Mark, Progress, start_state
@@ -80,6 +82,13 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
         try:
             with sending(loader):
                 super().__init__(view)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise AccessError(
+                f"num_workers={start.setting.num_workers} needs more open files than this process may have "
+                f"({os.strerror(error.errno)}): raise the limit ('ulimit -n 4096'), or say fewer workers"
+            ) from error
         finally:
             if arena is not None:
                 arena.close_descriptor()

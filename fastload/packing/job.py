@@ -13,7 +13,7 @@ from typing import Any
 
 import fastload
 from fastload import signals
-from fastload.errors import FastloadError, OptionError, PackError
+from fastload.errors import FastloadError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
@@ -34,6 +34,7 @@ from fastload.packing.payload import Stretch
 from fastload.packing.piece import Failure, Piece, Recipe
 from fastload.packing.result import PackedSplit, PackProgress, PackResult, require_records
 from fastload.packing.staging import Staging, check_apart
+from fastload.packing.stopping import explained
 from fastload.packing.workers import WorkerPool
 from fastload.shards.container import writer_for
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
@@ -121,11 +122,7 @@ def pack(
         except (FastloadError, BrokenPipeError):  # the latter: whoever watches the progress has gone
             raise
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise PackError(
-                f"{error.filename or destination}: cannot be written ({reason}): what is finished is kept, "
-                "and the same command resumes"
-            ) from error
+            raise explained(error, destination) from error
 
 
 class _Job:

@@ -27,6 +27,7 @@ from fastload import signals
 from fastload.errors import FastloadError, PackError
 from fastload.packing.payload import Stretch, write
 from fastload.packing.piece import PIECE_LIMIT_BYTES, Piece, PieceEncoder, Recipe
+from fastload.packing.stopping import explained
 
 # Encoded pieces that one worker may hold while it waits to learn where they belong. Two keep it busy
 # (measured with pieces of 8 MB: a third changes nothing), and bound its memory at three pieces.
@@ -227,7 +228,7 @@ def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequ
         return
     except Exception as error:
         with contextlib.suppress(OSError):  # nobody listens any more
-            connection.send(Failed(_explained(error, workdir), traceback.format_exc()))
+            connection.send(Failed(explained(error, workdir), traceback.format_exc()))
 
 
 def _serve(encoder: PieceEncoder, connection: Connection) -> None:
@@ -277,22 +278,3 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, 4 * PIECE_LIMIT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, PIECE_LIMIT_BYTES)
-
-
-def _explained(error: Exception, workdir: Path) -> FastloadError:
-    """The error in a form that says what to do, and that any process can unpickle."""
-    if isinstance(error, FastloadError):
-        return error
-    if isinstance(error, OSError):
-        return PackError(
-            f"{error.filename or workdir}: cannot be written ({error.strerror or error}): "
-            "what is finished is kept, and the same command resumes"
-        )
-    if isinstance(error, MemoryError):
-        return PackError(
-            "a packing process ran out of memory: store smaller images, or pack with fewer workers"
-        )
-    return PackError(
-        f"a packing process failed with {type(error).__name__} ({error}), which is a defect of fastload or "
-        "of the source's own code: --debug, or the cause of this error, shows where"
-    )

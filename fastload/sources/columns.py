@@ -123,7 +123,7 @@ def add_labels(found: Found, place: Place, cells: NameTable, kind: ColumnKind | 
         found.add(Field.label(), integers, f"integers, {origin}")
         return
     if kind is None:
-        _refuse_images(place, cells, folder, are_labels=True)
+        _refuse_images(place, cells, folder)
         _refuse_decimals(Place(place.table, LABEL), cells)
     found.classes = tuple(sorted(set(cells)))
     position = {name: label for label, name in enumerate(found.classes)}
@@ -172,7 +172,7 @@ def add_column(
         found.add(Field(name, "scalar", numbers.dtype.name), numbers, f"{numbers.dtype.name}, {origin}{note}")
         return
     if kind is None:
-        _refuse_images(place, column, os.path.dirname(os.path.abspath(place.table)), are_labels=False)
+        _refuse_images(place, column, os.path.dirname(os.path.abspath(place.table)))
     for row, cell in enumerate(column, 1):
         try:
             cell.encode()
@@ -206,21 +206,20 @@ def _refused_empty(place: Place, cells: Sequence[str]) -> SourceError:
     return place.refusal(row, "be an integer, as in other rows", "an empty cell", step)
 
 
-def _refuse_images(place: Place, cells: Sequence[str], folder: str, are_labels: bool) -> None:
+def _refuse_images(place: Place, cells: Sequence[str], folder: str) -> None:
     """Refuses to take paths of images for text, or for the names of classes.
 
     Args:
         place: Where the column stands.
         cells: The column.
         folder: Where paths count from.
-        are_labels: Whether the cells would be names of classes, which files' names are not either.
 
     Raises:
-        SourceError: A cell names a file; says what to do.
+        SourceError: A cell names a file, or all are named like images, wherever these lie; says what to do.
     """
     row = _first_image(cells, folder)
-    if row is None and are_labels and all_filled(cells, _is_named_like_an_image):
-        row = 1
+    if row is None and all_filled(cells, _is_named_like_an_image):
+        row = next((number for number, cell in enumerate(cells, 1) if cell), None)
     if row is not None:
         options = place.options(path="stores the images as a field", text="stores their paths")
         raise SourceError(

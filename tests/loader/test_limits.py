@@ -184,6 +184,23 @@ def test_256_descriptors_suffice():
     assert_clean(run(body))
 
 
+@pytest.mark.parametrize("more", [0, 4, 8])
+def test_too_few_descriptors_for_workers_are_named(more):
+    body = f"""
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(descriptors()) - 1 + {more}, limits[1]))
+        try:
+            list(loader())
+        except fastload.AccessError as error:
+            assert "num_workers=2 needs more open files" in str(error), error
+        else:
+            raise AssertionError("it ran")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    """
+    assert_clean(run(body))
+
+
 def test_a_limit_on_address_space_makes_sections_smaller():
     body = """
         resource.setrlimit(resource.RLIMIT_AS, (24 << 30, resource.RLIM_INFINITY))

@@ -2,6 +2,9 @@
 
 import io
 import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -75,6 +78,17 @@ def test_skip_lists_every_file_and_packs_the_others(tmp_path, source, encode, wo
     keys = {PackedDataset(tmp_path / "x.fl").read(index).key for index in range(30)}
     assert len(keys) == 30
     assert not keys & set(BAD)
+
+
+@pytest.mark.skipif(not shutil.which("prlimit"), reason="needs prlimit (util-linux)")
+def test_too_few_descriptors_end_a_packing_with_the_command_that_raises_them(tmp_path, source):
+    command = [sys.executable, "-m", "fastload", "pack", str(source), str(tmp_path / "x.fl")]
+    command += ["--on-error", "skip", "--workers", "2"]
+    done = subprocess.run(["prlimit", "--nofile=9:9", *command], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "Too many open files" in done.stderr
+    assert "ulimit -n 4096" in done.stderr
+    assert not (tmp_path / "x.fl").exists()
 
 
 def test_sparse_file_of_a_terabyte_is_left_out_by_name(tmp_path, source):

@@ -295,9 +295,16 @@ class TestImages:
         with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png: must be a file"):
             source.read(1)
 
-    def test_text_that_only_looks_like_paths_is_text(self, listed):
-        source = listed("path,label,original", "1.png,a,IMG_1.JPG", "2.png,b,IMG_2.JPG")
+    def test_names_of_images_that_lie_elsewhere_are_no_text_unasked(self, listed):
+        rows = "path,label,original", "1.png,a,IMG_1.JPG", "2.png,b,IMG_2.JPG"
+        with pytest.raises(SourceError, match=r"row 1: original names a file.*--column original=text"):
+            listed(*rows)
+        source = listed(*rows, said={"original": "text"})
         assert list(source.values["original"]) == ["IMG_1.JPG", "IMG_2.JPG"]
+
+    def test_text_with_some_names_of_images_is_text(self, listed):
+        source = listed("path,label,note", "1.png,a,see IMG_1.JPG", "2.png,b,blurred")
+        assert list(source.values["note"]) == ["see IMG_1.JPG", "blurred"]
 
 
 def test_blanks_stay_unless_the_first_row_has_one_after_every_delimiter(listed):
