@@ -5,6 +5,7 @@ Neither torch nor PIL is imported here: an object of theirs can only exist once 
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -154,21 +155,22 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
 
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
-    """An image beside the first; of one with a palette, such as a mask of classes, the numbers in it.
-
-    Raises:
-        SourceError: It is no image, or a PIL image whose alpha or colours would be lost.
-    """
-    mode = value.mode if is_instance(value, "PIL.Image", "Image") else None  # type: ignore[attr-defined]
-    if mode == "P":
-        return np.array(value)
-    image = to_image(value)
-    if mode not in (None, "1", "L", "RGB"):
+    """An image beside the first, without loss; of one with a palette, such as a mask, the numbers in it."""
+    if not is_instance(value, "PIL.Image", "Image"):
+        return to_image(value)
+    image: Any = value
+    if image.mode == "P":
+        return np.array(image)
+    if image.mode in ("LA", "RGBA"):
+        png = io.BytesIO()
+        image.save(png, "PNG")
+        return png.getvalue()
+    if image.mode not in ("1", "L", "RGB"):
         raise SourceError(
-            "a further image must be of mode 1, L, P or RGB, which are stored without loss, got a PIL image "
-            f"of mode {mode!r}: convert it, and give alpha as an image of its own"
+            "an image beside the first must be of a mode that is stored without loss (1, L, LA, P, RGB, "
+            f"RGBA), got a PIL image of mode {image.mode!r}: convert it, or give its pixels as an array"
         )
-    return image
+    return to_image(image)
 
 
 def _is_of_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
