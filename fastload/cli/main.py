@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130
 _EXIT_CODES = """\
 exit codes:
   0    done
-  1    done, but something was wrong: files were skipped or left out, or damage was found
+  1    done, but something was wrong: files were skipped, kept or left out, or damage was found
   2    nothing done: an option, the source or the destination is not right
   3    stopped half-way: full disk, damaged data, a process that died
   130  interrupted (Ctrl-C); the same command resumes a packing

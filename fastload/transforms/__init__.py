@@ -152,10 +152,17 @@ _ELSEWHERE = {
 }
 
 
+def elsewhere(name: str) -> str:
+    """The sentence that says where a module or a function of torchvision's is."""
+    if name == "v2":
+        return "fastload.transforms has no 'v2': the names of torchvision's are in fastload.transforms itself"
+    return (
+        f"fastload.transforms has no {name!r}, {_ELSEWHERE[name]}: take it from torchvision.transforms.v2, "
+        "its results may be given to these transforms"
+    )
+
+
 def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
-        raise AttributeError(
-            f"fastload.transforms has no {name!r}, {_ELSEWHERE[name]}: take it from "
-            f"torchvision.transforms.v2, its results may be given to these transforms"
-        )
+        raise AttributeError(elsewhere(name))
     raise AttributeError(f"module 'fastload.transforms' has no attribute {name!r}")

@@ -51,9 +51,15 @@ def test_the_page_of_transforms_lists_every_name():
 
 
 def test_functions_are_said_to_be_elsewhere():
-    for name in ("functional", "v2", "query_size"):
+    for name in ("functional", "query_size"):
         with pytest.raises(AttributeError, match=f"no '{name}'.* take it from torchvision.transforms.v2"):
             getattr(T, name)
+    with pytest.raises(AttributeError, match=r"no 'v2': .* are in fastload\.transforms itself"):
+        T.v2  # noqa: B018
+    with pytest.raises(ImportError, match=r"no 'functional'.* take it from torchvision\.transforms\.v2"):
+        exec("from fastload.transforms import functional")
+    with pytest.raises(ImportError, match=r"no 'v2': .* are in fastload\.transforms itself"):
+        exec("import fastload.transforms.v2 as v2")
     with pytest.raises(AttributeError, match="has no attribute 'Resized'"):
         T.Resized  # noqa: B018
 
