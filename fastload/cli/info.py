@@ -33,15 +33,16 @@ def run(options: argparse.Namespace) -> int:
 
     paths = packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
+    if options.preview:
+        from fastload.preview import write_contact_sheet
+
+        write_contact_sheet(paths[0], Path(options.preview))
     if options.json:
         print(json.dumps([_as_json(path, m) for path, m in manifests.items()], indent=1))
     else:
         for path, manifest in manifests.items():
             _print_table(path, manifest)
     if options.preview:
-        from fastload.preview import write_contact_sheet
-
-        write_contact_sheet(paths[0], Path(options.preview))
         print(f"wrote {options.preview}", file=sys.stderr)
     return 0
 

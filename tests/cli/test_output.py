@@ -244,6 +244,11 @@ class TestPreview:
         assert image is not None
         return image
 
+    def test_a_preview_that_cannot_be_made_is_said_before_anything_is_printed(self, packed, tmp_path):
+        for name, code in (("x.jpg", 2), ("nowhere/x.png", 3)):
+            done = run("info", packed, "--preview", tmp_path / name)
+            assert (done.returncode, done.stdout) == (code, "")
+
     def test_images_of_every_size_are_shown(self, tmp_path):
         for number, (height, width) in enumerate(
             [(1, 1), (1, 5000), (5000, 1), (144, 144), (7, 9), (900, 400)]
