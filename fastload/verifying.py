@@ -175,7 +175,9 @@ def _check_shard(folder: Path, number: int, check: Check) -> tuple[Damage, ...]:
     damages = _check_records_apart(folder, manifest, number, check)
     if damages and damages[0].record is None:
         return (Damage(entry.file, None, whole), *damages)
-    found = f"{len(damages)} of its {entry.records} records damaged" if damages else "no record of it damaged"
+    found = (
+        f"{len(damages):,} of its {entry.records:,} records damaged" if damages else "no record of it damaged"
+    )
     return (Damage(entry.file, None, f"{whole}: {found}"), *damages)
 
 

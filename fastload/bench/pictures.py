@@ -163,7 +163,7 @@ def read_pictures(folder: Path, available: int | None) -> tuple[list[Picture], P
         _remove([path])
     if not pictures:
         raise SourceError(
-            f"{len(paths)} images were tried, of which PIL and OpenCV must be able to decode one, of at "
+            f"{len(paths):,} images were tried, of which PIL and OpenCV must be able to decode one, of at "
             f"least {_SMALLEST_SIDE} pixels a side"
         )
     kept = _large_enough(pictures)

@@ -79,7 +79,7 @@ class FolderDataset(ImageDataset):
         return len(self.source)
 
     def __repr__(self) -> str:
-        return f"FolderDataset({self.root!r}, {len(self)} files)"
+        return f"FolderDataset({self.root!r}, {len(self):,} files)"
 
     @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:

@@ -199,7 +199,7 @@ class ImageDataset(CachedDataset):
         is_outside = (positions < -length) | (positions >= length)
         if is_outside.any():
             first = positions[is_outside][0]
-            raise RecordIndexError(f"{self}: index {first} is out of range for {length} samples")
+            raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
         positions = positions.astype(np.int64, copy=False)
         return np.where(positions < 0, positions + length, positions)
 

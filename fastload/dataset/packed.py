@@ -117,7 +117,7 @@ class PackedDataset(ImageDataset):
         return len(self._records)
 
     def __repr__(self) -> str:
-        return f"PackedDataset({str(self._records.folder)!r}, {len(self)} records)"
+        return f"PackedDataset({str(self._records.folder)!r}, {len(self):,} records)"
 
     @functools.cached_property
     def targets(self) -> list[Any]:

@@ -76,7 +76,7 @@ def require_end(data: bytes | NDArray[np.uint8]) -> None:
     # Searched for behind the header, whose thumbnail has an end of its own.
     if file.rfind(EOI, parse_jpeg(file).scan_offset) < 0:
         raise DecodeError(
-            f"a JPEG must end with an end-of-image marker, got {len(data)} bytes without one: "
+            f"a JPEG must end with an end-of-image marker, got {len(data):,} bytes without one: "
             "the file is truncated"
         )
 
@@ -99,7 +99,7 @@ def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> NDArray[Any]:
         ) from error
     if image is None:
         raise DecodeError(
-            f"the bytes must be an image that OpenCV reads, got {len(data)} bytes starting with "
+            f"the bytes must be an image that OpenCV reads, got {len(data):,} bytes starting with "
             f"{bytes(data[:8])!r}: the file is damaged, truncated or in another format"
         )
     return image

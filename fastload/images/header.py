@@ -116,7 +116,7 @@ def _read_jpeg(data: bytes) -> FileParts:
     require_end(data)
     rgb = None
     if not is_within_limits("jpeg", layout.height, layout.width):
-        limits = f"{MOST_PIXELS} pixels and {LARGEST_SIDES['jpeg']} a side"
+        limits = f"{MOST_PIXELS:,} pixels and {LARGEST_SIDES['jpeg']:,} a side"
         rgb = decode_in_doubt(
             data, "JPEG", f"it must have at most {limits}, got {layout.height}x{layout.width}"
         )

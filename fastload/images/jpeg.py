@@ -153,7 +153,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     except (struct.error, IndexError):
         pass  # a segment that says more bytes than there are
     raise DecodeError(
-        f"a JPEG must describe its picture and then begin it, got {len(data)} bytes that do not: "
+        f"a JPEG must describe its picture and then begin it, got {len(data):,} bytes that do not: "
         "the file is truncated or damaged"
     )
 

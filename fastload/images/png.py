@@ -130,7 +130,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
             (crc,) = _UINT32.unpack_from(view, offset + 8 + length)
         except struct.error as error:
             raise DecodeError(
-                f"a PNG must end with an IEND chunk, got the end of its {len(data)} bytes before one: "
+                f"a PNG must end with an IEND chunk, got the end of its {len(data):,} bytes before one: "
                 "the file is truncated"
             ) from error
         actual = zlib.crc32(view[offset + 4 : offset + 8 + length])
@@ -148,7 +148,7 @@ def _doubt_of_header(height: int, width: int, bit_depth: int, colour_type: int, 
         return f"its size must not be zero, got height {height}, width {width}"
     if not is_within_limits("png", height, width):
         return (
-            f"it must have at most {MOST_PIXELS} pixels and {LARGEST_SIDES['png']} a side, "
+            f"it must have at most {MOST_PIXELS:,} pixels and {LARGEST_SIDES['png']:,} a side, "
             f"got {height}x{width}"
         )
     if bit_depth not in _BIT_DEPTHS[colour_type]:

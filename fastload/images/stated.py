@@ -54,7 +54,7 @@ def _size_disagreement(encoding: str, size: int, shape: tuple[int, int, int]) ->
     wanted = height * width * 3
     if encoding == "yuv420":
         wanted = (height + height % 2) * (width + width % 2) * 3 // 2
-    return None if size == wanted else f"{encoding} of shape {shape} has {wanted} bytes, it has {size}"
+    return None if size == wanted else f"{encoding} of shape {shape} has {wanted:,} bytes, it has {size:,}"
 
 
 def _shape_of(encoding: str, data: bytes) -> tuple[int, int, int]:

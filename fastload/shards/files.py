@@ -56,7 +56,7 @@ def require_shard(path: Path, size_bytes: int) -> Stamp:
         raise unreadable(path, error) from error
     if stamp.size_bytes != size_bytes:
         raise DamageError(
-            f"{path}: its size must be {size_bytes} bytes, it is {stamp.size_bytes}: "
+            f"{path}: its size must be {size_bytes:,} bytes, it is {stamp.size_bytes:,}: "
             "the file was cut or replaced after packing: restore it from a copy, or pack again"
         )
     return stamp

@@ -77,7 +77,7 @@ class RecordReader:
             memory = mmap.mmap(-1, max(1, self._count))
         except (OSError, ValueError, OverflowError) as error:
             raise FormatError(
-                f"{self.folder}: says that it has {self._count} records, for which there is no memory "
+                f"{self.folder}: says that it has {self._count:,} records, for which there is no memory "
                 f"({error}): do not trust this dataset"
             ) from error
         self._checked = np.frombuffer(memory, np.uint8)
@@ -104,7 +104,9 @@ class RecordReader:
                 missing or damaged.
         """
         if not 0 <= index < self._count:
-            raise RecordIndexError(f"{self.folder}: index {index} is out of range for {self._count} records")
+            raise RecordIndexError(
+                f"{self.folder}: index {index} is out of range for {self._count:,} records"
+            )
         number = bisect_right(self._ends, index)
         shard = self._shard(number)
         row = index - (self._ends[number - 1] if number else 0)

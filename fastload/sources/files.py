@@ -96,8 +96,8 @@ class FileList:
             ) from error
         if len(data) != size_bytes:
             raise SourceError(
-                f"{path}: must have the {size_bytes} bytes that it had when it was listed, got "
-                f"{'more' if len(data) > size_bytes else len(data)}: list the source again"
+                f"{path}: must have the {size_bytes:,} bytes that it had when it was listed, got "
+                f"{'more' if len(data) > size_bytes else f'{len(data):,}'}: list the source again"
             )
         return data
 

@@ -151,7 +151,7 @@ def measure_reading(
     unread = [*chosen.unread, *dict.fromkeys(reader.failures)]
     if unread:
         notes.append(
-            f"Left out: {len(unread)} of {chosen.looked_at} files looked at; the first is {unread[0]}."
+            f"Left out: {len(unread):,} of {chosen.looked_at:,} files looked at; the first is {unread[0]}."
         )
     size = single.record_bytes
     return Reading(
