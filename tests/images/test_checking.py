@@ -52,7 +52,7 @@ UNREADABLE_PNGS = {
     "no height": (png(header(16, 0), IDAT), "size must not be zero"),
     "a bomb": (
         png(header(40_000, 40_000), chunk(b"IDAT", zlib.compress(bytes(200_000)))),
-        "at most 1073741824",
+        "at most 1,073,741,824",
     ),
     "an overlong side": (png(header(1_000_001, 1, 8, 0), IDAT), "1,000,000 a side"),
     "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), "cannot come of"),
