@@ -194,6 +194,19 @@ def test_a_terabyte_that_is_a_hole_is_refused_at_once(dataset):
         fastload.PackedDataset(dataset)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])
+def test_a_shard_that_is_cut_short_under_a_manifest_that_says_so_is_damaged(dataset, share):
+    shard = min(dataset.glob("shard-*"))
+    os.truncate(shard, int(shard.stat().st_size * share))
+    content = json.loads((dataset / "manifest.json").read_text())
+    entry = content["shards"][0]
+    entry["size_bytes"], entry["crc32c"] = shard.stat().st_size, file_crc32c(shard)
+    (dataset / "manifest.json").write_bytes(sealed(content))
+    said = said_by_a_process_of_its_own(lambda: fastload.PackedDataset(dataset)[0])
+    assert said.startswith("DamageError: ")
+    assert verify(dataset, workers=1).damages
+
+
 def said_by_a_process_of_its_own(check):
     """What a check raises in a forked process."""
     reader, writer = os.pipe()

@@ -121,6 +121,14 @@ def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int)
                 transaction = environment.begin(write=True)
                 pending = 0
         transaction.commit()
+        reach = _reach_bytes(environment)
+    if path.stat().st_size < reach:  # the last pages may be unused, and were then never written
+        os.truncate(path, reach)
+
+
+def _reach_bytes(environment: lmdb.Environment) -> int:
+    """Return the size of all pages that a tree may have."""
+    return int((environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
 
 
 class _Environment:
@@ -135,6 +143,10 @@ class _Environment:
 
     def __init__(self, path: str) -> None:
         self._lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, create=False, readahead=False)
+        size = os.stat(path).st_size
+        if (reach := _reach_bytes(self._lmdb)) > size:  # to look for what is not there would end the process
+            self._lmdb.close()
+            raise ValueError(f"its pages must reach to {reach:,} bytes, it has {size:,}")
         self._transaction = self._lmdb.begin(buffers=True)
         self.identity = self.get(_IDENTITY_KEY) or memoryview(b"")
 
