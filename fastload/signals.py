@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -82,6 +83,9 @@ def of_a_pools_worker() -> None:
     of_a_worker()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        main = sys.modules["multiprocessing"].parent_process()
+        if main is not None and not main.is_alive():  # killed before this could be asked for
+            os._exit(1)
 
 
 @contextlib.contextmanager

@@ -82,9 +82,11 @@ def test_verifying_with_a_stopped_worker_ends_by_any_signal(tmp_path, number):
     pack(class_folders(tmp_path / "photos", 60), tmp_path / "x.fl", shard_size=4096)
     code = (
         "import os, signal, sys, fastload\n"
-        "parent = os.getpid()\n"
+        "calls = []\n"
         "def stop(*done):\n"
-        "    os.kill(parent, signal.SIGSTOP)\n"
+        "    calls.append(done)\n"
+        "    if len(calls) == 10:\n"  # once, and when both workers are at work
+        "        os.kill(os.getpid(), signal.SIGSTOP)\n"
         "fastload.verify(sys.argv[1], workers=2, progress=stop)\n"
     )
     command = [sys.executable, "-c", code, tmp_path / "x.fl"]
