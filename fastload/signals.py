@@ -81,11 +81,16 @@ def of_a_worker() -> None:
 def of_a_pools_worker() -> None:
     """Sets what a worker of an executor does, which by itself outlives a main process that is killed."""
     of_a_worker()
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # ends also one that is stopped, if it was forked
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        main = sys.modules["multiprocessing"].parent_process()
-        if main is not None and not main.is_alive():  # killed before this could be asked for
-            os._exit(1)
+    threading.Thread(target=_end_with_main, daemon=True).start()
+
+
+def _end_with_main() -> None:
+    main = sys.modules["multiprocessing"].parent_process()
+    if main is not None:
+        main.join()
+        os._exit(1)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,21 @@ def session_members(session: int) -> list[int]:
     return found
 
 
+def workers_of(session: int) -> list[int]:
+    """The processes of a session that started no other: not the first, and no server that starts them."""
+    members = [member for member in session_members(session) if member != session]
+    starters = {_parent(member) for member in members}
+    return [member for member in members if member not in starters and not _tracks(member)]
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _tracks(process: int) -> bool:
+    return b"resource_tracker" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
 def wait_until_gone(session: int, timeout_s: float = 10.0) -> None:
     """Waits until no process of a session lives; fails where one stays."""
     end = time.monotonic() + timeout_s
