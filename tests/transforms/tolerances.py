@@ -44,7 +44,7 @@ TOLERANCES = {
     "equalize": Tolerance(0, 0, 0, "the same whole numbers"),
     "resize": Tolerance(0, 0, 0, "the same kernel of PyTorch's, or the same rows and columns taken"),
     "resize, bilinear, not antialiased": Tolerance(1, 1, 1, "OpenCV's weights have 11 bits"),
-    "grey": Tolerance(1, 0.0001, 0.0001, "single precision, in another order"),
+    "grey": Tolerance(1, 0.001, 0.001, "single precision, in another order"),
     "contrast": Tolerance(1, 0.001, 0.001, "the same greys and mean; torch's own steps differ by processor"),
     "saturation": Tolerance(1, 0.15, 1, _BELOW),
     "hue": Tolerance(1, 0.005, 0.01, "single precision, in another order, then rounded down"),
