@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload import __version__
-from fastload.machine import usable_cpus
+from fastload.system.cpus import usable_cpus
 
 _PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
 

@@ -40,10 +40,10 @@ from _harness import (
 )
 from _photos import make_jpeg
 
-from fastload.cache.files import FIXED_BYTES, KeptFiles
-from fastload.cache.folder import store_folder
-from fastload.cache.layout import Layout
-from fastload.cache.opening import Opening
+from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
+from fastload.datasets.cache.folder import store_folder
+from fastload.datasets.cache.layout import Layout
+from fastload.datasets.cache.opening import Opening
 from fastload.sources.files import FileList
 from fastload.sources.folder import list_folder
 

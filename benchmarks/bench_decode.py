@@ -20,7 +20,7 @@ from _harness import Key, Missing, Reading, Report, Table, options_of, progress,
 from fastload.bench.decoding import compare_decoding
 from fastload.bench.result import Comparison, DecodeBench, Library
 from fastload.bench.result import Row as Measured
-from fastload.report.decoding import difference_text, pictures_line
+from fastload.cli.report.decoding import difference_text, pictures_line
 
 # Single operations take microseconds; the harness keeps no more of a second than that.
 _COUNT = 1000

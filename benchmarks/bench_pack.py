@@ -60,8 +60,8 @@ from _photos import copy_folder, files_of, make_folder
 
 from fastload.images.jpeg import choose_interval, parse_jpeg
 from fastload.images.jpegtran import find_jpegtran
-from fastload.machine import usable_cpus
 from fastload.shards.manifest import read_manifest
+from fastload.system.cpus import usable_cpus
 
 KEEP = "Byte for byte"
 TILED = "Tiles without loss"

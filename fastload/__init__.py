@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from fastload._version import __version__ as __version__
 
 __all__ = [
     "AccessError",
@@ -40,36 +40,36 @@ __all__ = [
 
 _MODULES = {
     "AccessError": "errors",
-    "Cache": "cache.options",
+    "Cache": "datasets.cache.options",
     "DamageError": "errors",
-    "DataLoader": "loader",
+    "DataLoader": "loader.dataloader",
     "DecodeError": "errors",
     "DestinationError": "errors",
     "FastloadError": "errors",
     "Field": "shards.schema",
-    "FolderDataset": "dataset.folder",
+    "FolderDataset": "datasets.folder",
     "FormatError": "errors",
     "LibraryMissingError": "errors",
     "OptionError": "errors",
     "PackError": "errors",
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
-    "PackedDataset": "dataset.packed",
+    "PackedDataset": "datasets.packed",
     "RecordIndexError": "errors",
     "SlowTransformWarning": "errors",
     "SourceError": "errors",
     "ToolMissingError": "errors",
     "UnpicklableError": "errors",
     "pack": "packing.job",
-    "unpack": "unpacking",
-    "verify": "verifying",
+    "unpack": "packing.unpack",
+    "verify": "packing.verify",
 }
 
 if TYPE_CHECKING:
     from fastload import transforms
-    from fastload.cache.options import Cache
-    from fastload.dataset.folder import FolderDataset
-    from fastload.dataset.packed import PackedDataset
+    from fastload.datasets.cache.options import Cache
+    from fastload.datasets.folder import FolderDataset
+    from fastload.datasets.packed import PackedDataset
     from fastload.errors import (
         AccessError,
         DamageError,
@@ -86,12 +86,12 @@ if TYPE_CHECKING:
         ToolMissingError,
         UnpicklableError,
     )
-    from fastload.loader import DataLoader
+    from fastload.loader.dataloader import DataLoader
     from fastload.packing.job import pack
     from fastload.packing.result import PackProgress, PackResult
+    from fastload.packing.unpack import unpack
+    from fastload.packing.verify import verify
     from fastload.shards.schema import Field
-    from fastload.unpacking import unpack
-    from fastload.verifying import verify
 
 
 def __getattr__(name: str) -> Any:

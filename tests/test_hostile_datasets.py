@@ -15,11 +15,11 @@ import pytest
 import fastload
 from fastload.cli.main import main
 from fastload.errors import DamageError, DecodeError, FormatError
+from fastload.packing.verify import verify
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import Manifest, read_manifest
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
-from fastload.verifying import verify
 from tests.folders import class_folders, encoded, pixels
 from tests.shards.test_records import write_dataset
 

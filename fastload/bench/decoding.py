@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fastload.bench.result import Comparison, DecodeBench, Library
 from fastload.errors import LibraryMissingError, OptionError, ToolMissingError
 from fastload.images.opencv import require_opencv
-from fastload.machine import usable_cpus
+from fastload.system.cpus import usable_cpus
 
 if TYPE_CHECKING:
     from fastload.bench.sides.side import Side

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fastload import __version__
+from fastload._version import __version__
 from fastload.bench.result import Library
 from fastload.images.opencv import cv2
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastload import signals
 from fastload.cli.console import console
 from fastload.cli.progress import ProgressDisplay, duration
 from fastload.errors import OptionError
+from fastload.system import signals
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from fastload.bench.result import DecodeBench
-    from fastload.report.document import Cell, Document, Table
+    from fastload.cli.report.document import Cell, Document, Table
 
 HELP = "compare libraries on this machine: 'bench decode' asks whether PIL or OpenCV"
 
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
             is_smoke=options.smoke,
             progress=lambda done, total: display.update(done, total),
         )
-    from fastload.report.decoding import decoding_document
+    from fastload.cli.report.decoding import decoding_document
 
     document = decoding_document(bench)
     for name, file in files.items():
@@ -106,9 +106,9 @@ def _check_writable(name: str, file: str) -> None:
 
 
 def _rendered(name: str, bench: DecodeBench, document: Document) -> str:
-    from fastload.report.decoding import decoding_json
-    from fastload.report.html import to_html
-    from fastload.report.markdown import to_markdown
+    from fastload.cli.report.decoding import decoding_json
+    from fastload.cli.report.html import to_html
+    from fastload.cli.report.markdown import to_markdown
 
     if name == "json":
         return decoding_json(bench)
@@ -126,7 +126,7 @@ def _write(text: str, file: str) -> None:
 def _print(document: Document) -> None:
     """Prints tables on a terminal, Markdown elsewhere; the answer last, where eyes are."""
     if not sys.stdout.isatty():
-        from fastload.report.markdown import to_markdown
+        from fastload.cli.report.markdown import to_markdown
 
         print(to_markdown(document), end="")
         return

@@ -15,8 +15,8 @@ from fastload.cli.progress import ProgressDisplay
 from fastload.errors import OptionError
 
 if TYPE_CHECKING:
-    from fastload.diagnosis.findings import Diagnosis
     from fastload.doctor.script import Ending
+    from fastload.loader.diagnosis.findings import Diagnosis
 
     Part = tuple[str, Diagnosis, Any]
 
@@ -104,8 +104,8 @@ def _run_script(path: Path, options: argparse.Namespace) -> int:
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
-    from fastload.diagnosis.data import of_data
     from fastload.doctor.folder import examine_data
+    from fastload.loader.diagnosis.data import of_data
 
     with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
         measured = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
@@ -115,8 +115,8 @@ def _run_data(path: Path, options: argparse.Namespace) -> int:
 
 
 def _tell(title: str, parts: list[Part], options: argparse.Namespace, notes: tuple[str, ...]) -> None:
-    from fastload.report.diagnosis import diagnosis_document, diagnosis_json
-    from fastload.report.html import to_html
+    from fastload.cli.report.diagnosis import diagnosis_document, diagnosis_json
+    from fastload.cli.report.html import to_html
 
     if options.html:
         document = diagnosis_document(title, parts, notes)

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     paths = packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
     if options.preview:
-        from fastload.preview import write_contact_sheet
+        from fastload.datasets.preview import write_contact_sheet
 
         write_contact_sheet(paths[0], Path(options.preview))
     if options.json:

@@ -9,9 +9,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fastload import __version__, errors, signals
+from fastload import errors
+from fastload._version import __version__
 from fastload.cli import bench, demo, doctor, info, pack, unpack, verify
 from fastload.cli.parser import Parser
+from fastload.system import signals
 
 EXIT_OK = 0
 EXIT_FLAWED = 1

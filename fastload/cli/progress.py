@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from fastload.cli.console import can_draw, console
-from fastload.words import count as count_text
-from fastload.words import size as size_text
+from fastload.system.units import count as count_text
+from fastload.system.units import size as size_text
 
 __all__ = ["ProgressDisplay", "count_text", "duration", "rate_text", "reporter", "size_text"]
 

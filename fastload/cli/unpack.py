@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Unpacks; the exit code says whether records were left out."""
-    from fastload.unpacking import unpack
+    from fastload.packing.unpack import unpack
 
     with ProgressDisplay("unpacking", "records", options.quiet) as display:
         result = unpack(options.path, options.dest, progress=reporter(display))

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Checks; the exit code says whether all is well."""
+    from fastload.packing.verify import verify
     from fastload.shards.manifest import packed_datasets
-    from fastload.verifying import verify
 
     results = {}
     for path in packed_datasets(options.path):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from fastload.diagnosis.measurements import Activity
+from fastload.loader.diagnosis.measurements import Activity
 
 
 class Frame(NamedTuple):
@@ -190,7 +190,7 @@ def loading_activity(stack: Sequence[Frame]) -> Activity:
 def _is_collating(stack: Sequence[Frame]) -> bool:
     files = [frame.file for frame in stack]
     # A dataset that fills its batches is called in place of collating.
-    if any("/fastload/dataset/" in file or "/fastload/batch.py" in file for file in files):
+    if any("/fastload/datasets/" in file for file in files):
         return False
     return "collate_fn(" in stack[0].text or any(file.endswith("_utils/collate.py") for file in files)
 

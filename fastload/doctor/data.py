@@ -81,7 +81,7 @@ def _parts(dataset: Any) -> Iterator[Any]:
 
 
 def _is_ours(part: Any) -> bool:
-    return type(part).__module__.startswith("fastload.dataset.")
+    return type(part).__module__.startswith("fastload.datasets.")
 
 
 def _shards(part: Any) -> list[str]:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fastload.diagnosis.measurements import Decoding
 from fastload.doctor.data import IMAGE_ENDINGS
 from fastload.errors import FastloadError
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.opencv import cv2
 from fastload.images.resize import SizeLimit
+from fastload.loader.diagnosis.measurements import Decoding
 
 _MOST_IMAGES = 12
 # Pixels of all of them: a second's decoding, and as much for making the other encodings.

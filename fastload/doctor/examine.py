@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from fastload.diagnosis import Diagnosis, Measurements, Setting, diagnose
-from fastload.diagnosis.measurements import Decoding, Store
 from fastload.doctor.activities import Frame
 from fastload.doctor.data import count_of, encoding_of, files_of
 from fastload.doctor.decodings import measure_decoding
@@ -23,7 +21,9 @@ from fastload.doctor.script import Ending, local_rank, run_script
 from fastload.doctor.stores import measure_store
 from fastload.doctor.trials import ModelWatch, try_model
 from fastload.doctor.watching import Watcher
-from fastload.machine import read_machine
+from fastload.loader.diagnosis import Diagnosis, Measurements, Setting, diagnose
+from fastload.loader.diagnosis.measurements import Decoding, Store
+from fastload.system.overview import read_machine
 
 # Reading a PIL image as an array calls this and that of PIL as well; a transform made of it, little else.
 _PIL_SHARE = 0.1

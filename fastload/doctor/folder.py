@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastload.dataset.packed import PackedDataset
-from fastload.diagnosis.data import DataMeasurements
-from fastload.diagnosis.measurements import Setting, Store
+from fastload.datasets.packed import PackedDataset
 from fastload.doctor.data import encoding_of
 from fastload.doctor.decodings import measure_decoding
 from fastload.doctor.machine import cpus_of, limits_of
 from fastload.doctor.stores import measure_store
 from fastload.errors import FastloadError, SourceError
-from fastload.machine import read_machine
+from fastload.loader.diagnosis.data import DataMeasurements
+from fastload.loader.diagnosis.measurements import Setting, Store
 from fastload.shards.manifest import is_packed
 from fastload.sources import Source, open_source
 from fastload.sources.files import FileSource
 from fastload.sources.left_out import told
+from fastload.system.overview import read_machine
 
 Step = Callable[[str, int, int], None]
 """Told what is being done, which step it is, and of how many."""

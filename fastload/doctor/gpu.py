@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from fastload.machine import Gpu
-from fastload.machine.nvml import reading
+from fastload.system.gpus import Gpu, reading
 
 _EACH_S = 0.25
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch.utils.data._utils import fetch
 
-from fastload.diagnosis.measurements import Seen
 from fastload.doctor.activities import Frame, loading_activity, users_place
 from fastload.doctor.clocks import ThreadClock
-from fastload.timing import LoadTimes
+from fastload.loader.diagnosis.measurements import Seen
+from fastload.loader.times import LoadTimes
 
 _FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
 _FETCH_FILE = fetch.__file__

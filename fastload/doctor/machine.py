@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from fastload.diagnosis.measurements import Limits
-from fastload.machine import Machine
+from fastload.loader.diagnosis.measurements import Limits
+from fastload.system.overview import Machine
 
 
 def limits_of(machine: Machine) -> Limits:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from fastload.clock import size_of
-from fastload.diagnosis.measurements import SlowSample
 from fastload.doctor.activities import Frame, step_activity, users_place, waiting_activity, work_site
 from fastload.doctor.clocks import ThreadClock
 from fastload.doctor.loads import LoadLog
 from fastload.doctor.streams import GpuTimes
-from fastload.timing import EpochTimes, LoadTimes
+from fastload.loader.clock import size_of
+from fastload.loader.diagnosis.measurements import SlowSample
+from fastload.loader.times import EpochTimes, LoadTimes
 
 _MOST_KEPT = 4096
 _MOST_PLACES = 200

@@ -6,9 +6,10 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from fastload.diagnosis.measurements import Store
 from fastload.errors import OptionError
-from fastload.storage import disk_of, measure_reading
+from fastload.loader.diagnosis.measurements import Store
+from fastload.system.disks import disk_of
+from fastload.system.read_speed import measure_reading
 
 _SIZED = 256
 

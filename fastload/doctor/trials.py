@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torchs
 
-from fastload.diagnosis.measurements import ModelTrial
+from fastload.loader.diagnosis.measurements import ModelTrial
 
 _TURNS = 3
 _MOST_STEP_S = 1.0

@@ -29,7 +29,7 @@ from fastload.doctor.records import LoaderRecord
 from fastload.doctor.sampling import Sampler
 from fastload.doctor.ways import Ways
 from fastload.doctor.workers import watched_loop
-from fastload.loader import DataLoader as FastloadsDataLoader
+from fastload.loader.dataloader import DataLoader as FastloadsDataLoader
 
 
 class Enough(KeyboardInterrupt):

@@ -14,7 +14,7 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.sources.protocol import Source
-from fastload.words import size
+from fastload.system.units import size
 
 # Records looked at. The mean size of 64 records is within a tenth of the truth for photos whose sizes
 # vary as much as ImageNet's (standard deviation about 0.7 of the mean); headers of files cost 0.1 ms.

@@ -11,13 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import fastload
-from fastload import signals
+from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.machine import usable_cpus
 from fastload.packing.assemble import Assembler, FinishedShard
 from fastload.packing.choose import Choice, choose_encoding, combine, look_at
 from fastload.packing.flow import Flow
@@ -40,6 +38,8 @@ from fastload.shards.container import writer_for
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, Source, open_source
+from fastload.system import signals
+from fastload.system.cpus import usable_cpus
 
 
 def pack(
@@ -192,7 +192,7 @@ class _Job:
         limit = self._options.limit
         columns = {"columns": dict(source.columns)} if source.columns else {}
         return {
-            "fastload": fastload.__version__,
+            "fastload": __version__,
             "opencv": cv2.__version__,
             "source": source.name,
             "source_kind": source.kind,

@@ -30,7 +30,7 @@ from fastload.packing.journal import PIECE_SUFFIX
 from fastload.packing.piece import Failure
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
-from fastload.storage import fsync_folder, replace_folder
+from fastload.system.folders import fsync_folder, replace_folder
 
 try:
     import fcntl

@@ -23,11 +23,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fastload import signals
 from fastload.errors import FastloadError, PackError
 from fastload.packing.payload import Stretch, write
 from fastload.packing.piece import PIECE_LIMIT_BYTES, Piece, PieceEncoder, Recipe
 from fastload.packing.stopping import explained
+from fastload.system import signals
 
 # Encoded pieces that one worker may hold while it waits to learn where they belong. Two keep it busy
 # (measured with pieces of 8 MB: a third changes nothing), and bound its memory at three pieces.

@@ -22,7 +22,7 @@ from fastload.errors import AccessError, DamageError, OptionError
 from fastload.shards.entries import ShardEntry
 from fastload.shards.files import Stamp, require_shard, unreadable
 from fastload.shards.schema import Column
-from fastload.storage import free_bytes
+from fastload.system.folders import free_bytes
 
 Bytes = NDArray[np.uint8]
 

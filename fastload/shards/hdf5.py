@@ -19,7 +19,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload import signals
 from fastload.shards.checksum import IDENTITY_BYTES
 from fastload.shards.container import (
     IDENTITY_NAME,
@@ -33,6 +32,7 @@ from fastload.shards.entries import ShardEntry
 from fastload.shards.readahead import fetch_ahead, is_resident
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.sparse import SparseFile
+from fastload.system import signals
 
 # With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
 # one that is created right behind its superblock and root group, at 4096. Where a release should place

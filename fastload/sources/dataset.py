@@ -22,7 +22,7 @@ from fastload.sources.protocol import SourceRecord, evenly_spaced
 from fastload.sources.samples import infer_fields, is_instance, split_sample, to_image, to_values
 
 _FINGERPRINTED_SAMPLES = 64
-_PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.dataset.images"}
+_PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
 class DatasetSource:
@@ -206,7 +206,7 @@ def _warnings(dataset: Any) -> Iterator[str]:
     whole = dataset
     while _is_subset(whole):
         whole = whole.dataset
-    if is_instance(whole, "fastload.dataset.packed", "PackedDataset"):
+    if is_instance(whole, "fastload.datasets.packed", "PackedDataset"):
         yield (
             f"{whole} is packed already: its images are decoded and stored anew, larger or with a loss; "
             "pack what it was made from, or what 'fastload unpack' makes of it"

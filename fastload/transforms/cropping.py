@@ -10,7 +10,7 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
-from fastload.recycling import recycled
+from fastload.system.buffers import recycled
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.padding import Pad, crop_padded, pad_batch

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
-from fastload.recycling import recycled
+from fastload.system.buffers import recycled
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.layout import with_channels

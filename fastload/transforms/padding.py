@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.recycling import recycled
+from fastload.system.buffers import recycled
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.recycling import recycled
+from fastload.system.buffers import recycled
 from fastload.transforms.transform import Pixels
 
 # Masks of all places that a window can have are kept up to this size, in bytes; for 32x32 pixels and a

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from fastload.bench.result import Library, Missing
-from fastload.report.decoding import decoding_document, decoding_json
-from fastload.report.document import Bar, Column, Document, Row, Section, Table, figure
-from fastload.report.html import to_html
-from fastload.report.markdown import to_markdown
+from fastload.cli.report.decoding import decoding_document, decoding_json
+from fastload.cli.report.document import Bar, Column, Document, Row, Section, Table, figure
+from fastload.cli.report.html import to_html
+from fastload.cli.report.markdown import to_markdown
 from tests.bench.results import CLOSE, OTHER, bench_of, comparison, row
 
 NASTY = "<script>alert('x')</script> | \"& `code` [link](http://a.b)"

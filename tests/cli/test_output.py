@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.preview import write_contact_sheet
+from fastload.datasets.preview import write_contact_sheet
 from tests.commands import FASTLOAD, run
 from tests.folders import class_folders, encoded, files_in, pixels
 

@@ -3,9 +3,9 @@
 import json
 
 import fastload
-from fastload.diagnosis.data import DataMeasurements, of_data
-from fastload.diagnosis.measurements import Decoding, Setting, Store
 from fastload.doctor.folder import examine_data
+from fastload.loader.diagnosis.data import DataMeasurements, of_data
+from fastload.loader.diagnosis.measurements import Decoding, Setting, Store
 from tests.commands import run
 from tests.doctor.situations import make_photos
 from tests.folders import encoded, pixels

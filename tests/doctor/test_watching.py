@@ -18,7 +18,7 @@ from fastload.doctor.loads import LoadLog, noting_fetches
 from fastload.doctor.records import slow_samples, with_hidden
 from fastload.doctor.streams import GpuTimes
 from fastload.doctor.watching import Enough, Watcher
-from fastload.machine import Gpu
+from fastload.system.gpus import Gpu
 
 _FETCH = Frame(torch.utils.data._utils.fetch.__file__, "fetch", 1, "self.dataset[idx]", False)
 

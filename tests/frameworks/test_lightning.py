@@ -128,7 +128,7 @@ def test_ranks_get_their_parts_from_loaders_made_anew(lightning, run_programs, t
     for rank in range(2):
         result = read(tmp_path / f"{rank}.json")
         common = {
-            "class": "fastload.loader.DataLoader",
+            "class": "fastload.loader.dataloader.DataLoader",
             "sampler": "DistributedSampler",
             "num_workers": 1,
             "device": "cpu",

@@ -58,6 +58,6 @@ def test_loader_that_keeps_its_workers_gives_torchs_batches(timm_data, photos, r
     for kind in ("torch", "fastload"):
         run_programs(("timm_epochs", kind, photos, tmp_path / kind))
     torchs, ours = read(tmp_path / "torch"), read(tmp_path / "fastload")
-    assert ours.pop("bases")[1] == "fastload.loader"
+    assert ours.pop("bases")[1] == "fastload.loader.dataloader"
     assert torchs.pop("bases")[1] == "torch.utils.data.dataloader"
     assert ours == torchs

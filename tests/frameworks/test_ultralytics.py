@@ -32,8 +32,11 @@ def seen(require_installed, run_programs, tmp_path_factory) -> tuple[Any, Any]:
 
 def test_its_loader_is_built_on_fastloads(seen):
     torchs, ours = seen
-    assert ours["bases"][:2] == ["ultralytics.data.build.InfiniteDataLoader", "fastload.loader.DataLoader"]
-    assert "fastload.loader.DataLoader" not in torchs["bases"]
+    assert ours["bases"][:2] == [
+        "ultralytics.data.build.InfiniteDataLoader",
+        "fastload.loader.dataloader.DataLoader",
+    ]
+    assert "fastload.loader.dataloader.DataLoader" not in torchs["bases"]
 
 
 def test_epochs_are_torchs(seen):

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.clock import size_of
-from fastload.device import moved
-from tests.tuning.deciding import planned
+from fastload.loader.clock import size_of
+from fastload.loader.device import moved
+from tests.loader.tuning.deciding import planned
 
 TENSOR = torch.zeros(2000)
 

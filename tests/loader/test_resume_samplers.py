@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.resume.drawing import drawn_from, global_state
+from fastload.loader.resume.drawing import drawn_from, global_state
 from tests.loader.test_resume import DATA, SAMPLINGS, GlobalShuffle, labels, saved, seed_all, take
 
 

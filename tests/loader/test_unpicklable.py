@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import fastload
-from fastload.transport.picklable import unpicklable_part
+from fastload.loader.transport.picklable import unpicklable_part
 from tests.loader.datasets import Rows
-from tests.tuning.deciding import planned
-from tests.tuning.seen import numbers
+from tests.loader.tuning.deciding import planned
+from tests.loader.tuning.seen import numbers
 
 
 class Holding(Rows):

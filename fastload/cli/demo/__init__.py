@@ -8,8 +8,8 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from fastload import signals
 from fastload.errors import DestinationError
+from fastload.system import signals
 
 HELP = "show on this machine, in under a minute, what fastload gains"
 

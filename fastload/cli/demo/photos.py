@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastload.images.decode import encode
 from fastload.images.opencv import cv2
-from fastload.machine import usable_cpus
+from fastload.system.cpus import usable_cpus
 
 _Color: TypeAlias = "tuple[int, int, int]"
 _Plane: TypeAlias = "NDArray[np.float32]"

@@ -11,10 +11,10 @@ from pathlib import Path
 import PIL
 import torch
 
-import fastload
+from fastload._version import __version__
 from fastload.cli.demo.sides import BATCH_SIZE, IMAGE_SIDE
 from fastload.images.opencv import cv2
-from fastload.machine import usable_cpus
+from fastload.system.cpus import usable_cpus
 
 # More than eight workers a side prove nothing further, and all sides' workers live at once.
 _MOST_WORKERS = 8
@@ -64,7 +64,7 @@ def this_machine() -> Machine:
         usable_cpus(),
         f"{platform.system()} {platform.release()}",
         {
-            "fastload": fastload.__version__,
+            "fastload": __version__,
             "Python": platform.python_version(),
             "torch": str(torch.__version__),
             "OpenCV": cv2.__version__,

@@ -1,0 +1,216 @@
+"""A batch of pixels: pictures decoded as far as they are needed, transformed, written where the batch lies.
+
+    pictures ──region──▶ pixels ──resize, flip──▶ the batch's memory            (photos: one by one)
+    pictures ──gathered──▶ windows ──flip──▶ the batch's memory                 (tiny ones: all at once)
+
+Both ways give, to the bit, what `Pipeline.run` gives picture by picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.images.opencv import cv2
+from fastload.images.region import Box
+from fastload.images.resize import resize, resize_into
+from fastload.system.buffers import recycled
+from fastload.transforms.cropping import RandomCrop
+from fastload.transforms.draws import Draws
+from fastload.transforms.flipping import flip_batch
+from fastload.transforms.geometry import Geometry, Sizes, View
+from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.windows import Gathered, windows_into
+
+Pixels = NDArray[np.uint8]
+
+_CHANNELS = 3
+
+
+class Pictures(Protocol):
+    """The stored pictures that a batch is made of."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Heights and widths, in pixels: (pictures, 2)."""
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """A part of one picture, of which a resize to `size` is wanted.
+
+        Returns:
+            RGB, (box.height, box.width, 3), or reduced towards the size; possibly a view, and read-only.
+        """
+
+    def gathered(self) -> Gathered | None:
+        """All, where that needs no decoding and they have one size."""
+
+
+class BatchMemory(Protocol):
+    """Where a batch's tensors are made.
+
+    Attributes:
+        finishes_on_device: Whether the pipeline's tail will be done where the batch is moved to.
+    """
+
+    finishes_on_device: bool
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised, contiguous tensor on the CPU."""
+
+
+def fill(
+    pictures: Pictures,
+    pipeline: Pipeline,
+    draws: Draws,
+    out: BatchMemory,
+    memory_format: torch.memory_format,
+) -> torch.Tensor | None:
+    """Makes a batch of images.
+
+    Args:
+        pictures: What they are made of.
+        pipeline: What is done to them; not foreign.
+        draws: The numbers of each.
+        out: Where the batch is to lie.
+        memory_format: `torch.channels_last` or `torch.contiguous_format`.
+
+    Returns:
+        (pictures, channels, height, width); None where the images would not have one size.
+
+    Raises:
+        DecodeError: A picture cannot be decoded.
+    """
+    drawn = pipeline.draw(draws, pictures.sizes)
+    if drawn.size is None:
+        return None
+    # Bytes are a quarter of what is to be copied to a device; what is no longer bytes is finished here.
+    tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
+    shape = (len(draws), *drawn.size, drawn.channels)
+    is_last = memory_format == torch.channels_last
+    dtype = pipeline.dtype if tail is None else tail.dtype
+    batch = out.empty(shape if is_last else (shape[0], drawn.channels, *drawn.size), dtype)
+    batch = batch.permute(0, 3, 1, 2) if is_last else batch
+    if is_last and dtype == pipeline.dtype == torch.uint8:
+        pixels: Pixels | None = batch.permute(0, 2, 3, 1).numpy()
+        made = _fill_pixels(pictures, drawn, shape, pixels)
+    else:
+        pixels = None
+        made = _fill_pixels(
+            pictures, drawn, shape, recycled(shape) if pipeline.dtype == torch.uint8 else None
+        )
+    if tail is not None:
+        tail.into(made, batch)
+    elif made is not pixels:
+        batch.copy_(torch.from_numpy(made).permute(0, 3, 1, 2))
+    return batch
+
+
+def render(pictures: Pictures, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
+    """Makes one image of a batch: what `fill` makes of it, by itself.
+
+    Returns:
+        (channels, height, width), in channels-last memory.
+    """
+    out = np.empty((*_view_size(view), _CHANNELS), np.uint8)
+    _render(pictures.region(position, view.box, view.size), view, drawn.geometry, out)
+    image = drawn.applied(out, position)
+    if pipeline.tail is not None:
+        return pipeline.tail.of_image(image)
+    return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
+
+
+def _fill_pixels(pictures: Pictures, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
+    """The images before the tail: in `out` where it is given and that takes no further copy."""
+    size = drawn.geometry.uniform_size
+    if size is not None and drawn.works_on_batches:
+        gathered = pictures.gathered() if drawn.geometry.is_only_crop else None
+        if gathered is not None:
+            return _with_body(_cropped(gathered, drawn, size, out), drawn, out)
+        return _with_body(_rendered(pictures, drawn.geometry, size, None if drawn.body else out), drawn, out)
+    if not drawn.body:
+        assert size is not None
+        return _rendered(pictures, drawn.geometry, size, out)
+    images = out
+    for position, view in enumerate(drawn.geometry.views()):
+        rendered = recycled((*_view_size(view), _CHANNELS))
+        _render(pictures.region(position, view.box, view.size), view, drawn.geometry, rendered)
+        image = drawn.applied(rendered, position)
+        if images is None:
+            images = recycled(shape, image.dtype)
+        images[position] = image
+    assert images is not None
+    return images
+
+
+def _cropped(
+    gathered: Gathered, drawn: Drawn, size: tuple[int, int], out: Pixels | None
+) -> Gathered | Pixels:
+    """Crops and flips what was gathered; where there is neither, nothing is copied yet."""
+    geometry = drawn.geometry
+    flips = geometry.flipped()
+    if size != gathered.shape[1:3]:
+        shape = len(gathered.rows), *size, _CHANNELS
+        images = recycled(shape) if out is None or drawn.body else out
+        windows_into(gathered, geometry.boxes[:, :2], images)
+    elif flips.any() or not drawn.body:
+        images = gathered.taken()
+    else:
+        return gathered
+    for axis in (0, 1):
+        flip_batch(images, flips[:, axis], axis)
+    return images
+
+
+def _with_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
+    """Applies the body to a whole batch; its last step that makes new images makes them in `out`."""
+    makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
+    for place, (step, parameters) in enumerate(drawn.body):
+        step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
+        if out is not None and makes_new and place == makes_new[-1]:
+            if isinstance(images, Gathered) and isinstance(step, RandomCrop):
+                step.apply_gathered_into(images, parameters, out)
+            else:
+                step.apply_batch_into(_taken(images), parameters, out)
+            images = out
+        else:
+            images = step.apply_batch(_taken(images), parameters)
+    return _taken(images)
+
+
+def _taken(images: Pixels | Gathered) -> Pixels:
+    return images.taken() if isinstance(images, Gathered) else images
+
+
+def _rendered(pictures: Pictures, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
+    images = recycled((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
+    for position, view in enumerate(geometry.views()):
+        _render(pictures.region(position, view.box, view.size), view, geometry, images[position])
+    return images
+
+
+def _render(pixels: Pixels, view: View, geometry: Geometry, out: Pixels) -> None:
+    """Resizes a region, takes the window out of it, and flips that."""
+    is_resized = view.size != pixels.shape[:2]
+    if is_resized and geometry.resampling is not None:
+        if view.size == out.shape[:2]:
+            resize_into(pixels, out, geometry.resampling)
+            pixels = out
+        else:
+            pixels = resize(pixels, *view.size, geometry.resampling)
+    top, left, height, width = view.window
+    if pixels is not out:
+        pixels = pixels[top : top + height, left : left + width]
+    if any(view.flips):
+        # OpenCV's code: 0 for upside down, 1 for left and right, -1 for both.
+        code = -1 if all(view.flips) else int(view.flips[1])
+        cv2.flip(pixels, code, dst=out)
+    elif pixels is not out:
+        np.copyto(out, pixels)
+
+
+def _view_size(view: View) -> tuple[int, int]:
+    return view.window.height, view.window.width

@@ -1,0 +1,277 @@
+"""A small dataset on a device: all its pixels as one uint8 tensor, cropped, flipped and normalised there.
+
+    resident = Resident.load(dataset, "cuda")
+    images, labels = resident.batch(indices, seed)
+
+Each image of a batch says, for every row and column that it will have, which row and column of which stored
+image that is. So crops, padding and flips, however many, are one gather, and what they draw is what the
+dataset itself would draw for that seed and index: the same pixels, on another device.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.views import Ints, View
+from fastload.errors import OptionError
+from fastload.system.units import size as size_text
+from fastload.transforms.compose import flattened
+from fastload.transforms.converting import (
+    Conversion,
+    ConvertImageDtype,
+    Identity,
+    PILToTensor,
+    ToImage,
+    ToPureTensor,
+    ToTensor,
+)
+from fastload.transforms.cropping import CenterCrop, RandomCrop
+from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.erasing import RandomErasing
+from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.padding import Pad
+from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
+from fastload.transforms.transform import Parameters, Transform
+
+# Of a device's memory, left to the model whatever is kept: a tenth of all, at least 2 GiB.
+_LEAST_MARGIN_BYTES = 2 << 30
+_MARGIN_SHARE = 0.1
+
+_LOADED_AT_ONCE = 512
+_AXES = {RandomVerticalFlip: 0, RandomHorizontalFlip: 1}
+
+
+class Loadable(Protocol):
+    """A dataset as `Resident` needs it; fastload's two are such."""
+
+    transform: Any
+    memory_format: torch.memory_format
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def fetch_into(self, indices: Sequence[int], out: Any) -> Any:
+        """Makes a batch; see `fastload.datasets`."""
+
+
+def device_room(device: str | torch.device) -> int:
+    """The memory of a device that a dataset may take, in bytes: what is free, less a margin."""
+    if torch.device(device).type != "cuda":
+        return Limits().room()
+    free, total = torch.cuda.mem_get_info(device)
+    return max(0, free - max(_LEAST_MARGIN_BYTES, int(total * _MARGIN_SHARE)))
+
+
+def require_resident(transform: Any) -> list[Transform]:
+    """The steps of a transform, if all can be done on a device.
+
+    Raises:
+        OptionError: One cannot; names it.
+    """
+    steps: list[Transform] = []
+    for step in flattened([] if transform is None else [transform]):
+        is_noise = isinstance(step, RandomErasing) and step.value == "random"
+        if type(step) not in _STEPS or is_noise:
+            name = type(step).__name__ + (" with random values" if is_noise else "")
+            raise OptionError(
+                f'cache="device" can do {", ".join(kind.__name__ for kind in _STEPS)}, and not {name}: '
+                'leave that out, or use cache="ram"'
+            )
+        assert isinstance(step, Transform)
+        steps.append(step)
+    return steps
+
+
+class Resident:
+    """A dataset's pixels on a device.
+
+    Args:
+        pixels: (samples, height, width, 3), uint8.
+        targets: (samples, …), on the same device.
+        dataset: Whose transform is done, as it is when a batch is asked for.
+
+    Attributes:
+        pixels: See above.
+        targets: See above.
+    """
+
+    def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: Loadable) -> None:
+        self.pixels = pixels
+        self.targets = targets
+        self._dataset = dataset
+
+    @classmethod
+    def load(
+        cls,
+        dataset: Loadable,
+        device: str | torch.device,
+        progress: Callable[[int], None] | None = None,
+        room_bytes: int | None = None,
+    ) -> Resident:
+        """Decodes a whole dataset onto a device.
+
+        Args:
+            dataset: Its images have one size, its targets are labels.
+            device: Where it is to lie.
+            progress: Told how many samples are there.
+            room_bytes: What it may take; None: `device_room`.
+
+        Raises:
+            OptionError: It does not fit, its images have several sizes, or its transform cannot be done
+                there.
+        """
+        require_resident(dataset.transform)
+        plain = copy.copy(dataset)
+        plain.transform = None
+        room = device_room(device) if room_bytes is None else room_bytes
+        pixels = targets = None
+        for first in range(0, len(dataset), _LOADED_AT_ONCE):
+            indices = range(first, min(first + _LOADED_AT_ONCE, len(dataset)))
+            batch = plain.fetch_into(indices, _Memory())
+            if batch is NotImplemented or not isinstance(batch[1], torch.Tensor):
+                raise OptionError(
+                    'cache="device" must have images of one size, and labels beside them: use cache="ram"'
+                )
+            images = batch[0].permute(0, 2, 3, 1)
+            if pixels is None or targets is None:
+                size = len(dataset) * images[0].numel()
+                if size > room:
+                    raise OptionError(
+                        f'cache="device": the {size_text(size)} of pixels must fit into the '
+                        f'{size_text(room)} that {device} has to spare: use cache="ram"'
+                    )
+                pixels = torch.empty((len(dataset), *images.shape[1:]), dtype=torch.uint8, device=device)
+                targets = torch.empty(
+                    (len(dataset), *batch[1].shape[1:]), dtype=batch[1].dtype, device=device
+                )
+            if images.shape[1:] != pixels.shape[1:]:
+                raise OptionError(
+                    f'cache="device" must have images of one size, got {tuple(pixels.shape[1:3])} and '
+                    f'{tuple(images.shape[1:3])}: use cache="ram"'
+                )
+            if (batch[1].dtype, batch[1].shape[1:]) != (targets.dtype, targets.shape[1:]):
+                raise OptionError(
+                    f'cache="device" must have labels of one dtype and shape, got {targets.dtype} and '
+                    f'{batch[1].dtype}: make target_transform give one, or use cache="ram"'
+                )
+            pixels[first : indices.stop] = images.to(device)
+            targets[first : indices.stop] = batch[1].to(device)
+            if progress is not None:
+                progress(indices.stop)
+        if pixels is None or targets is None:
+            raise OptionError('cache="device" must have samples, got none: use cache=None')
+        return cls(pixels, targets, dataset)
+
+    def batch(self, indices: Sequence[int] | Ints, seed: int | None = None) -> list[torch.Tensor]:
+        """Makes a batch.
+
+        Args:
+            indices: Of the samples; negative ones count from the end.
+            seed: Of the epoch; None: transforms draw from torch's global generator.
+
+        Returns:
+            [images, targets] on the device, images (batch, channels, height, width).
+
+        Raises:
+            OptionError: The transform cannot be done there.
+        """
+        steps = require_resident(self._dataset.transform)
+        positions = np.asarray(indices, np.int64)
+        positions = np.where(positions < 0, positions + len(self.pixels), positions)
+        with epoch_seed(seed):
+            draws = draws_for(positions)
+        view = View(self.pixels, positions)
+        tail = _tail_of(steps)
+        for place, step in enumerate(steps[: len(steps) - len(tail)]):
+            parameters = step.draw(draws.at(place), view.sizes)
+            _STEPS[type(step)](view, step, parameters)
+        images = view.images().permute(0, 3, 1, 2)
+        rescaling = [step for step in tail if not isinstance(step, Conversion)]
+        if rescaling:
+            images = Rescale.of(rescaling, images.dtype).on(images)
+        chosen = torch.from_numpy(positions).to(self.targets.device)
+        return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
+
+
+def _crop(view: View, step: Any, parameters: Parameters) -> None:
+    fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
+    view.window(parameters.astype(np.int64), fill, mode)
+
+
+def _pad(view: View, step: Any, parameters: Parameters) -> None:
+    left, top, right, bottom = step.sides
+    height, width = view.sizes[0].tolist()
+    box = np.array([[-top, -left, height + top + bottom, width + left + right]])
+    view.window(np.repeat(box, len(parameters), axis=0), step.fill, step.padding_mode)
+
+
+def _flip(view: View, step: Any, parameters: Parameters) -> None:
+    view.flip(_AXES[type(step)], parameters[:, 0] > 0)
+
+
+def _erase(view: View, step: Any, parameters: Parameters) -> None:
+    images = view.images()
+    values = step.value if isinstance(step.value, (tuple, list)) else [step.value]
+    if len(values) not in (1, images.shape[3]):
+        raise OptionError(
+            f"value must be one number, or one for each of {images.shape[3]} channels, got {step.value!r}"
+        )
+    colour = torch.tensor(values, dtype=torch.float32, device=images.device)
+    colour = colour if images.dtype.is_floating_point else colour.to(torch.int64)
+    top, left, height, width = (
+        torch.from_numpy(parameters[:, column].astype(np.int64)).to(images.device)[:, None]
+        for column in range(4)
+    )
+    rows, columns = (torch.arange(side, device=images.device)[None] for side in images.shape[1:3])
+    is_in_rows = (rows >= top) & (rows < top + height)
+    is_in_columns = (columns >= left) & (columns < left + width)
+    is_erased = (is_in_rows[:, :, None] & is_in_columns[:, None])[..., None]
+    view.replace(torch.where(is_erased, colour.to(images.dtype), images))
+
+
+def _rescale(view: View, step: Any, parameters: Parameters) -> None:
+    images = view.images().permute(0, 3, 1, 2)
+    view.replace(Rescale.of([step], images.dtype).on(images).permute(0, 2, 3, 1))
+
+
+def _keep(view: View, step: Any, parameters: Parameters) -> None:
+    """Nothing: what changes an image's kind leaves its pixels."""
+
+
+def _tail_of(steps: list[Transform]) -> list[Transform]:
+    """ToTensor, ToDtype and Normalize at the end, which are one step."""
+    first = len(steps)
+    while first and isinstance(steps[first - 1], (ToDtype, Normalize, Conversion)):
+        first -= 1
+    return steps[first:]
+
+
+_STEPS: dict[type, Callable[[View, Any, Parameters], None]] = {
+    RandomCrop: _crop,
+    CenterCrop: _crop,
+    Pad: _pad,
+    RandomHorizontalFlip: _flip,
+    RandomVerticalFlip: _flip,
+    RandomErasing: _erase,
+    ToDtype: _rescale,
+    ToTensor: _rescale,
+    ConvertImageDtype: _rescale,
+    Normalize: _rescale,
+    Identity: _keep,
+    PILToTensor: _keep,
+    ToImage: _keep,
+    ToPureTensor: _keep,
+}
+
+
+class _Memory:
+    finishes_on_device = False
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")

@@ -1,0 +1,161 @@
+"""FolderDataset: the images of a folder, as a map-style dataset, with no packing."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+from numpy.typing import NDArray
+
+from fastload.datasets.batch_source import FileHeaders, FilePictures
+from fastload.datasets.cache.attaching import Extent
+from fastload.datasets.cache.choose import Form
+from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
+from fastload.datasets.cache.opening import Opening
+from fastload.datasets.cache.options import Cache
+from fastload.datasets.images import ImageDataset, Transform
+from fastload.errors import DecodeError, SourceError
+from fastload.images.header import read_header
+from fastload.sources.folder import list_folder
+
+# How many pictures tell how large the pixels of all are, and how much more is set aside: memory that is not
+# written to is not taken.
+_SAMPLED = 32
+_PIXELS_RESERVE = 1.25
+
+
+class FolderDataset(ImageDataset):
+    """The samples of a folder of images, with no packing: ImageFolder, decoded by OpenCV.
+
+    Classes, files and their order are those of torchvision's ImageFolder, which goes by the names of
+    files: what packing takes by its content beside these, such as `.gif`, is not among them. A folder
+    without class folders gives its images the label -1. Samples are those of `PackedDataset`.
+
+    Args:
+        path: The folder.
+        transform: Applied to every image.
+        target_transform: Applied to every target.
+        memory_format: As for `PackedDataset`.
+        reducing_gap: As for `PackedDataset`.
+        apply_orientation: As for `PackedDataset`.
+        cache: As for `PackedDataset`.
+
+    Attributes:
+        root: The folder, as it was given.
+        source: The listing of its files.
+
+    Raises:
+        SourceError: The folder cannot be listed, holds no images, is split into train, val, test, or has
+            a layout that holds more than labels, such as YOLO's.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        memory_format: torch.memory_format = torch.channels_last,
+        reducing_gap: float | None = None,
+        apply_orientation: bool = False,
+        cache: str | Cache | None = None,
+    ) -> None:
+        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+        self.root = os.fspath(path)
+        sources = list_folder(os.path.expanduser(self.root), by_content=False)
+        if "" not in sources:
+            raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
+        self.source = sources[""]
+        self._headers = FileHeaders(len(self.source))
+        self.classes = list(self.source.classes)
+        self.use_cache(cache)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __repr__(self) -> str:
+        return f"FolderDataset({self.root!r}, {len(self):,} files)"
+
+    @functools.cached_property
+    def samples(self) -> list[tuple[str, int]]:
+        """(path, label) of all files, as ImageFolder has them; `imgs` is the same."""
+        files = self.source.files
+        return [(files.path(index), label) for index, label in enumerate(self.targets)]
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """See `samples`."""
+        return self.samples
+
+    @functools.cached_property
+    def targets(self) -> list[int]:
+        """The labels of all files."""
+        return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._headers = FileHeaders(len(self.source))
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """Tells the system that some files will be read soon, so that it fetches them from the disk now.
+
+        Args:
+            indices: Of the files; all in range.
+        """
+        self.fill_cache()
+        kept = self._kept_files
+        self.source.files.prefetch(
+            indices if kept is None else kept.missing(np.asarray(indices, np.int64)).tolist()
+        )
+
+    def _stored_pictures(self, positions: NDArray[np.int64]) -> FilePictures:
+        return FilePictures(
+            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._kept_files
+        )
+
+    @property
+    def _kept_files(self) -> KeptFiles | None:
+        kept = self._kept
+        assert kept is None or isinstance(kept, KeptFiles)
+        return kept
+
+    def _keep(self, form: Form, opening: Opening) -> KeptFiles:
+        return KeptFiles(self.source.files, form, opening)
+
+    def _extent(self, wants_pixels: bool) -> Extent:
+        files, count = self.source.files, len(self)
+        decoded_bytes = 0.0
+        if wants_pixels:
+            sizes = [self._pixels_bytes(index) for index in self.source.sample(_SAMPLED)]
+            decoded_bytes = float(np.mean(sizes)) * count * (1 if len(set(sizes)) == 1 else _PIXELS_RESERVE)
+        return Extent(
+            identity=f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}",
+            samples=count,
+            stored_bytes=self.source.size_bytes(),
+            decoded_bytes=int(decoded_bytes),
+            other_bytes=0,
+            fixed_bytes=FIXED_BYTES,
+            paths=tuple(map(files.path, range(count))),
+        )
+
+    def _pixels_bytes(self, index: int) -> int:
+        try:
+            height, width, _ = read_header(self.source.files.read(index)).shape
+        except (SourceError, DecodeError):
+            return 0  # training will say so
+        return height * width * 3
+
+    def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
+        return self._labels(positions).tolist()  # type: ignore[no-any-return]
+
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        labels: NDArray[np.int64] = np.asarray(self.source.values["label"], np.int64)[positions]
+        return labels

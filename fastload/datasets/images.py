@@ -1,0 +1,215 @@
+"""What PackedDataset and FolderDataset share: indices, transforms, samples and whole batches.
+
+Both work in torch's DataLoader and in ours, with every way of starting workers, and may stand where a
+torchvision ImageFolder stood. Ours asks them for whole batches: of each image only the part that the
+transform's crop needs is decoded, and written to where the batch is to lie.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+import torch.utils.data
+from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from fastload.datasets.batch import BatchMemory, Pictures, fill, render
+from fastload.datasets.batch_source import FilePictures, RecordPictures, UprightPictures
+from fastload.datasets.caching import CachedDataset
+from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
+from fastload.images.region import Box
+from fastload.transforms.compose import flattened
+from fastload.transforms.draws import draws_for
+from fastload.transforms.pipeline import Pipeline
+
+Transform = Callable[[Any], Any]
+
+
+class ImageDataset(CachedDataset):
+    """What both datasets share: indices, transforms, classes.
+
+    Attributes:
+        classes: The names of the classes; a label counts into them.
+        transform: Applied to every image, None for a tensor of the pixels. May be set at any time.
+        target_transform: Applied to every target.
+    """
+
+    classes: list[str]
+
+    def __init__(
+        self,
+        transform: Transform | None,
+        target_transform: Transform | None,
+        memory_format: torch.memory_format,
+        reducing_gap: float | None,
+        apply_orientation: bool,
+    ) -> None:
+        if reducing_gap is not None and not reducing_gap >= 1:
+            raise OptionError(f"reducing_gap must be at least 1, or None, got {reducing_gap!r}")
+        if memory_format not in (torch.channels_last, torch.contiguous_format):
+            raise OptionError(
+                f"memory_format must be torch.channels_last or torch.contiguous_format, got {memory_format!r}"
+            )
+        self.transform = transform
+        self.target_transform = target_transform
+        self.memory_format = memory_format
+        self.reducing_gap = reducing_gap
+        self.apply_orientation = apply_orientation
+        self._compiled: tuple[list[Any], Pipeline] | None = None
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+        """One sample, (image, target).
+
+        Args:
+            index: An int, a NumPy integer or a tensor of one; negative ones count from the end.
+
+        Raises:
+            RecordIndexError: There is no such sample.
+            DamageError: The record differs from its checksum.
+            DecodeError: Its image cannot be decoded.
+        """
+        return self._samples(self._positions([operator.index(index)]))[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
+        """Several samples: what torch's DataLoader asks for a batch."""
+        return self._samples(self._positions(indices))
+
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+        """Makes a batch of samples where it is to lie: what fastload's DataLoader asks for.
+
+        Args:
+            indices: As for `dataset[index]`.
+            out: Makes the tensors.
+
+        Returns:
+            What torch's `default_collate` makes of the samples: [images, targets], images (batch, 3, height,
+            width). NotImplemented where they have to be made one by one: their sizes differ, the
+            transform holds other libraries' callables, or `on_error` has to stand in.
+
+        Raises:
+            RecordIndexError: There is no such sample.
+            DamageError: A record differs from its checksum.
+            DecodeError: An image cannot be decoded.
+        """
+        pipeline = self._pipeline()
+        if pipeline.is_foreign or len(indices) == 0:
+            return NotImplemented
+        positions = self._positions(indices)
+        try:
+            pictures = self._pictures(positions)
+            images = fill(pictures, pipeline, draws_for(positions), out, self.memory_format)
+            targets = None if images is None else self._batch_of_targets(positions, out)
+        except (DamageError, DecodeError):
+            if self._substitutes_samples:
+                return NotImplemented
+            raise
+        return NotImplemented if images is None else [images, targets]
+
+    @property
+    def counts_draws(self) -> bool:
+        """Whether a batch calls nobody else's code, so that all it draws is counted by seed and index."""
+        is_own = self.target_transform is None and not self._substitutes_samples
+        return is_own and not self._pipeline().is_foreign
+
+    def finish(self, images: torch.Tensor) -> torch.Tensor:
+        """What `fetch_into` left to be done on a device: ToDtype and Normalize at the transform's end.
+
+        Args:
+            images: (batch, 3, height, width); if they are not uint8, nothing was left.
+        """
+        tail = self._pipeline().tail
+        return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    #: Whether a sample that cannot be made is replaced by another.
+    _substitutes_samples = False
+
+    @abstractmethod
+    def _stored_pictures(self, positions: NDArray[np.int64]) -> RecordPictures | FilePictures:
+        """The stored pictures of some samples."""
+
+    @abstractmethod
+    def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
+        """The targets of some samples, before `target_transform`."""
+
+    @abstractmethod
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+        """The same as one array, where targets are integers that int64 holds."""
+
+    def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+        """The samples at indices that lie in range."""
+        if not len(positions):
+            return []
+        pipeline, draws = self._pipeline(), draws_for(positions)
+        if pipeline.is_foreign:
+            singles = (self._pictures(position) for position in positions[:, None])
+            images = (pipeline.run(_whole(single), draws.image(i)) for i, single in enumerate(singles))
+        else:
+            pictures = self._pictures(positions)
+            drawn = pipeline.draw(draws, pictures.sizes)
+            views = enumerate(drawn.geometry.views())
+            images = (render(pictures, pipeline, drawn, view, i) for i, view in views)
+        # Sample by sample, an image before its target: the order in which an ImageFolder's transforms draw.
+        return list(zip(images, map(self._target_transformed, self._targets(positions)), strict=True))
+
+    def _pictures(self, positions: NDArray[np.int64]) -> Pictures:
+        self.fill_cache()
+        stored = self._stored_pictures(positions)
+        return UprightPictures(stored) if self.apply_orientation else stored
+
+    def _batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
+        labels = self._labels(positions)
+        if labels is None or self.target_transform is not None:
+            # As a tuple, which torch makes of the samples' targets and hands out where they are text.
+            targets: Any = tuple(map(self._target_transformed, self._targets(positions)))
+            return default_collate(targets)
+        batch = out.empty(labels.shape, torch.int64)
+        batch.numpy()[:] = labels
+        return batch
+
+    def _target_transformed(self, target: Any) -> Any:
+        return target if self.target_transform is None else self.target_transform(target)
+
+    def _pipeline(self) -> Pipeline:
+        steps = flattened([] if self.transform is None else [self.transform])
+        if self._compiled is None or self._compiled[0] != steps:
+            self._compiled = steps, Pipeline(self.transform)
+        return self._compiled[1]
+
+    def _positions(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
+        """Indices counted from the first sample."""
+        positions = np.asarray(indices)
+        # NumPy would take floats and booleans for indices too.
+        if positions.dtype.kind not in "iu" or positions.ndim != 1:
+            positions = np.array([operator.index(index) for index in indices])
+        length = len(self)
+        is_outside = (positions < -length) | (positions >= length)
+        if is_outside.any():
+            first = positions[is_outside][0]
+            raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
+        positions = positions.astype(np.int64, copy=False)
+        return np.where(positions < 0, positions + length, positions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}
+        return {**state, "_compiled": None}
+
+
+def _whole(pictures: Pictures) -> NDArray[np.uint8]:
+    """All pixels of a single picture, the caller's to write to."""
+    height, width = pictures.sizes[0].tolist()
+    pixels = pictures.region(0, Box(0, 0, height, width), (height, width))
+    return pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()

@@ -1,0 +1,45 @@
+"""An epoch of a dataset that lies on the device: batches are made there, and nothing is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Subset
+
+from fastload.datasets.cache.resident import Resident
+from fastload.loader.iterators import SingleProcessIterator, Start
+
+
+class ResidentIterator(SingleProcessIterator):
+    """Makes an epoch's batches on the device.
+
+    Args:
+        loader: The DataLoader.
+        start: What it begins with.
+        resident: The dataset, there.
+    """
+
+    def __init__(self, loader: Any, start: Start, resident: Resident) -> None:
+        super().__init__(loader, start)
+        self._dataset_fetcher = _Fetcher(resident, loader.dataset)
+
+
+class _Fetcher:
+    """Stands for torch's fetcher: indices become a batch.
+
+    Args:
+        resident: The dataset on the device.
+        dataset: The loader's: that, or a Subset of it.
+    """
+
+    def __init__(self, resident: Resident, dataset: Any) -> None:
+        self._resident = resident
+        self._dataset = dataset
+
+    def fetch(self, seeded: Any) -> Any:
+        """Makes the batch of some indices, with the seed that transforms draw from."""
+        indices, dataset = seeded.indices, self._dataset
+        while type(dataset) is Subset:
+            indices = [dataset.indices[index] for index in indices]
+            dataset = dataset.dataset
+        return self._resident.batch(indices, seeded.seed)

@@ -1,0 +1,33 @@
+"""Datasets to be cached, and a place for their stores that no other test knows."""
+
+import gc
+import os
+
+import pytest
+
+from fastload import Cache
+from fastload.datasets.cache.limits import Limits
+from tests.datasets.cache.programs import plenty
+from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
+
+
+@pytest.fixture
+def limits():
+    return Limits(margin_bytes=0, available=plenty)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder for stores; nothing may be left in it."""
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    yield folder
+    if os.listdir(folder):
+        gc.collect()  # a dataset leaves its cache when it is gone
+    assert os.listdir(folder) == []
+
+
+@pytest.fixture
+def cache(place):
+    """Gives `cache(kind, form)`: one whose stores lie in this test's place."""
+    return lambda kind="ram", form=None: Cache(kind, place, form)

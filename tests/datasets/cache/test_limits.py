@@ -1,0 +1,164 @@
+"""A cache stays within what memory there is, says so, and is checked before it is believed."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fastload import FolderDataset, PackedDataset, pack
+from fastload.datasets.cache.layout import Layout
+from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.opening import Opening, open_store
+from fastload.datasets.cache.options import Cache
+from tests.datasets.cache.programs import ROOT, plenty
+from tests.folders import class_folders
+
+MIB = 1 << 20
+
+
+class Memory:
+    """Tells of a machine's memory what it is told."""
+
+    def __init__(self, *told: int) -> None:
+        self.told = list(told)
+
+    def __call__(self) -> int:
+        return self.told.pop(0) if len(self.told) > 1 else self.told[0]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return class_folders(tmp_path / "photos", 40)
+
+
+def read_all(dataset):
+    for index in range(len(dataset)):
+        dataset[index]
+
+
+class TestRoom:
+    def test_half_that_fits_is_the_hit_ratio(self, folder, place):
+        dataset = FolderDataset(folder)
+        half = dataset.source.size_bytes() // 2
+        index = Layout(40, 8, 0).size_bytes
+        report = dataset.use_cache(Cache("ram", place), limits=Limits(0, Memory(half + index, 1 << 33)))
+        assert report.share == pytest.approx(0.5, abs=0.01)
+        read_all(dataset)
+        assert "as large as it may become" in dataset.cached.stopped
+        kept = dataset.cached.ready
+        assert kept == pytest.approx(0.5, abs=0.05)
+        for _ in range(2):
+            before = dataset.cached.hits
+            read_all(dataset)
+            assert (dataset.cached.hits - before) / 40 == kept
+
+    def test_half_of_packed_pixels_is_gathered_with_the_rest(self, tmp_path, place):
+        root = class_folders(tmp_path / "equal", 1)
+        photo = next(root.rglob("*.jpg"))
+        for number in range(1, 40):
+            os.link(photo, photo.with_name(f"{number:04d}.jpg"))
+        pack(root, tmp_path / "photos.fl", encode="raw", workers=1)
+        dataset = PackedDataset(tmp_path / "photos.fl")
+        plain = PackedDataset(tmp_path / "photos.fl")
+        index = Layout(40, 52, 0).size_bytes
+        pixels = 20 * 24 * 32 * 3
+        dataset.use_cache(Cache("ram", place), limits=Limits(0, Memory(pixels + index, 1 << 33)))
+        for _ in range(2):
+            for (image, label), (other, expected) in zip(
+                dataset.__getitems__(range(40)), plain.__getitems__(range(40)), strict=True
+            ):
+                assert (image == other).all()
+                assert label == expected
+        assert 0.3 < dataset.cached.ready < 0.6
+
+    def test_no_room_is_no_cache_and_is_said(self, folder, place):
+        report = FolderDataset(folder).use_cache(Cache("ram", place), limits=Limits(1 << 30, Memory(1 << 30)))
+        assert report.kind is None
+        assert report.reason == "no cache: of the memory, 1.1 GB must stay free, and no more is"
+
+    def test_memory_that_others_take_meanwhile_stops_it(self, folder, place):
+        dataset = FolderDataset(folder)
+        dataset.use_cache(Cache("ram", place), limits=Limits(100 * MIB, Memory(300 * MIB, 100 * MIB)))
+        read_all(dataset)
+        assert dataset.cached.ready == 0
+        assert "less memory free than the margin" in dataset.cached.stopped
+
+    def test_the_margin_is_a_tenth_and_at_least_a_gibibyte(self):
+        assert Limits().margin() >= 1 << 30
+        assert Limits(available=Memory(1 << 29)).room() == 0
+
+    def test_it_is_what_the_first_one_made_it(self, place):
+        opening = Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), Limits(7, plenty))
+        store = open_store(opening)
+        assert int(store._header[8]) == 7
+
+
+_IN_A_SMALL_TMPFS = """
+import sys
+from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.opening import Opening, open_store
+from fastload.datasets.cache.layout import Layout
+from tests.datasets.cache.programs import plenty
+import fastload.datasets.cache.store as module
+if sys.argv[2] == "unforeseen":
+    module.tmpfs_room = lambda folder: 1 << 40  # somebody else is quicker
+opening = Opening("tmpfs", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), Limits(0, plenty))
+store = open_store(opening)
+kept = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
+assert all(store.has(index) for index in range(kept))
+print(kept, store.why_closed)
+"""
+
+
+@pytest.mark.parametrize("how", ["foreseen", "unforeseen"])
+def test_a_full_tmpfs_stops_it_and_kills_nobody(tmp_path, how):
+    (tmp_path / "small").mkdir()
+    mount = f'mount -t tmpfs -o size=40m tmpfs "{tmp_path}/small" && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", _IN_A_SMALL_TMPFS]
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("mounting needs to be allowed")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, str(tmp_path / "small"), how], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    kept, _, reason = done.stdout.partition(" ")
+    assert 100 < int(kept) < 420
+    assert "no more space" in reason
+
+
+class TestTampering:
+    @pytest.mark.parametrize("form", ["encoded", "decoded"])
+    def test_a_flipped_byte_is_noticed_and_the_source_is_read(self, folder, tmp_path, place, form):
+        pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
+        for kind, path in ((FolderDataset, folder), (PackedDataset, tmp_path / "photos.fl")):
+            dataset, plain = kind(path, cache=Cache("ram", place, form)), kind(path)
+            read_all(dataset)
+            store = dataset._attached.kept.store
+            store._writable[int(store._index["offset"][7]) + 60] ^= 1
+            store._seen[:] = 0  # as in a process that has not read it yet
+            before = dataset.cached.misses
+            for index in (6, 7, 8):
+                assert (dataset[index][0] == plain[index][0]).all()
+            assert dataset.cached.misses == before + 1
+            assert not store.has(7)
+            dataset.close_cache()
+
+    def test_a_damaged_index_leads_nowhere(self, place):
+        store = open_store(
+            Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), Limits(0, plenty))
+        )
+        assert store.put(0, b"x" * 1000)
+        store._index["offset"][0] = 1 << 60
+        assert not store.found(np.array([0])).any()
+
+    def test_labels_are_checked_with_their_image(self, folder, tmp_path, place):
+        pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
+        dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
+        read_all(dataset)
+        kept = dataset._attached.kept
+        kept.store._writable_fixed[5, kept.layout.places["label"].start] ^= 1
+        kept.store._seen[:] = 0
+        assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]

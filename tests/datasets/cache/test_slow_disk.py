@@ -1,0 +1,93 @@
+"""Auto on a disk that is slow, and on one that is not: what is chosen, and what it then reads."""
+
+import random
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import torch
+
+from fastload import FolderDataset, PackedDataset, pack
+from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.readings import Measured
+from tests.datasets.cache.programs import plenty
+from tests.folders import class_folders
+from tests.slow_disk import slow_disk
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd and FUSE are Linux's")
+
+COUNT = 40
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return class_folders(tmp_path / "photos", COUNT)
+
+
+def used(dataset, **options):
+    return dataset.use_cache(Cache("auto"), limits=Limits(0, plenty), **options)
+
+
+def test_a_slow_disk_is_read_once(folder):
+    with slow_disk(folder, bytes_per_s=3e5, latency_s=0.002) as mount:
+        dataset = FolderDataset(mount)
+        report = used(dataset)
+        assert report.kind == "ram"
+        assert report.share == 1
+        assert "your disk feeds 0." in report.reason
+        for _ in range(3):
+            list(dataset)
+        assert dataset.cached.ready == 1
+        assert dataset.cached.hits >= 2 * COUNT
+        dataset.close_cache()
+
+
+def test_what_another_process_has_chosen_is_joined(folder):
+    with slow_disk(folder, bytes_per_s=3e5, latency_s=0.002) as mount:
+        first, other = FolderDataset(mount), FolderDataset(mount)
+        assert used(first).kind == "ram"
+        report = used(other)
+        assert (report.kind, report.reason) == (
+            "ram",
+            "another process of yours has chosen it for this dataset",
+        )
+        first.close_cache()
+        other.close_cache()
+
+
+def test_shards_on_a_slow_disk_too(folder, tmp_path):
+    pack(folder, tmp_path / "packed" / "photos.fl", encode="keep", workers=1)
+    with slow_disk(tmp_path / "packed", bytes_per_s=3e5, latency_s=0.002) as mount:
+        dataset = PackedDataset(mount / "photos.fl")
+        report = used(dataset)
+        assert (report.kind, report.form) == ("ram", "encoded")
+        list(dataset)
+        misses = dataset.cached.misses
+        list(dataset)
+        assert dataset.cached.misses == misses <= COUNT
+        dataset.close_cache()
+
+
+def test_a_model_slower_than_the_disk_needs_none(folder):
+    dataset = FolderDataset(folder)
+    report = used(dataset, measured=Measured(prepare_samples_per_s=1_000.0, step_samples_per_s=2.0))
+    assert report.kind is None
+    assert report.reason.endswith("times what the model takes")
+
+
+def test_a_set_in_memory_needs_none(folder, tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        assert "in memory already" in used(FolderDataset(place)).reason
+
+
+def test_measuring_leaves_the_generators_alone(folder):
+    def states():
+        return random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+
+    before = states()
+    used(FolderDataset(folder, transform=np.copy))
+    assert states() == before

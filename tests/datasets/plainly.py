@@ -1,0 +1,54 @@
+"""Samples made the plain way, which every fast path is compared with."""
+
+import torch
+import torch.utils.data
+
+from fastload import FolderDataset
+from fastload.images.decode import decode
+from fastload.images.encodings import encoding_named
+from fastload.loader.transport.filling import OrdinaryMemory
+from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.pipeline import Pipeline
+from tests.images.pictures import file_of, photo
+
+SEED = 20_240_229
+
+
+def folder_of(root, sizes, count, suffix=".jpg"):
+    for number in range(count):
+        place = root / "abc"[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = photo(*sizes[number % len(sizes)], seed=number)
+        data = file_of(pixels, "PNG" if suffix == ".png" else "JPEG")
+        (place / f"{number:02d}{suffix}").write_bytes(data)
+    return root
+
+
+def plain(dataset, transform, index, seed=SEED):
+    """One sample the plain way: all decoded, then one transform after the other."""
+    with epoch_seed(seed):
+        draws = draws_for([index])
+    if isinstance(dataset, FolderDataset):
+        pixels = decode(dataset.source.read(index).image)
+    else:
+        record = dataset.read(index)
+        name = dataset._records.manifest.image.encoding
+        pixels = encoding_named(name).decode(record.stored("image"), record.image_shape()).copy()
+    return Pipeline(transform).run(pixels, draws)
+
+
+def filled(dataset, indices, seed=SEED):
+    with epoch_seed(seed):
+        return dataset.fetch_into(indices, OrdinaryMemory())
+
+
+def check_against_plain(dataset, transform, indices):
+    images, labels = filled(dataset, indices)
+    expected = [plain(dataset, transform, index) for index in indices]
+    assert images.dtype == expected[0].dtype
+    assert torch.equal(images, torch.stack(expected))
+    assert labels.tolist() == [dataset.targets[index] for index in indices]
+    with epoch_seed(SEED):
+        samples = dataset.__getitems__(indices)
+    assert all(torch.equal(image, one) for (image, _), one in zip(samples, expected, strict=True))
+    assert [label for _, label in samples] == labels.tolist()

@@ -1,0 +1,126 @@
+"""Other libraries' transforms among ours, and what is said of slow ones."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+
+import fastload
+import fastload.transforms as T
+from fastload import FolderDataset, PackedDataset
+from fastload.errors import SlowTransformWarning
+from tests.datasets.pipelines import MEAN, STD
+
+
+def _with_warnings_shown(worker):
+    warnings.simplefilter("always")
+    # pytest keeps warnings to itself, in a worker too.
+    warnings.showwarning = lambda message, category, *_: os.write(2, f"{category.__name__}: \n".encode())
+
+
+class TestForeignTransforms:
+    def test_any_callable_may_stand_among_ours(self, packed):
+        from torchvision.transforms import v2
+
+        dataset = PackedDataset(packed("photos", "raw"))
+        dataset.transform = T.Compose(
+            [T.Resize((40, 40)), v2.RandomHorizontalFlip(1.0), lambda image: image, T.RandomVerticalFlip(1.0)]
+        )
+        image, _ = dataset[2]
+        expected = T.Resize((40, 40))(PackedDataset(packed("photos", "raw"))[2][0]).flip(1, 2)
+        assert torch.equal(image, expected)
+
+    def test_torchvisions_are_given_pil_images_and_others_arrays(self, packed):
+        import torchvision.transforms
+
+        seen = []
+        dataset = PackedDataset(packed("photos", "raw"))
+        dataset.transform = T.Compose(
+            [T.Resize((40, 30)), lambda array: seen.append(array) or array, torchvision.transforms.ToTensor()]
+        )
+        image, _ = dataset[0]
+        assert isinstance(seen[0], np.ndarray)
+        assert seen[0].shape == (40, 30, 3)
+        assert image.dtype == torch.float32
+
+    def test_what_they_cost_is_said_once(self, packed):
+        dataset = PackedDataset(packed("thumbnails", "raw"))
+        dataset.transform = T.Compose([T.RandomHorizontalFlip(), np.copy])
+        loader = fastload.DataLoader(dataset, batch_size=8)
+        with pytest.warns(SlowTransformWarning, match=r"numpy\.copy \d+ us") as caught:
+            assert len([*loader, *loader]) == 2 * len(loader)
+        assert len(caught) == 1
+
+    def test_forked_workers_say_it_once_for_all_epochs(self, packed, capfd):
+        dataset = PackedDataset(packed("thumbnails", "raw"), T.Compose([T.RandomHorizontalFlip(), np.copy]))
+        for _ in range(2):
+            options = {
+                "num_workers": 2,
+                "worker_init_fn": _with_warnings_shown,
+                "multiprocessing_context": "fork",
+            }
+            for _ in fastload.DataLoader(dataset, batch_size=20, sampler=[*range(40)] * 2, **options):
+                pass
+        assert capfd.readouterr().err.count("SlowTransformWarning: ") == 1
+
+    def test_what_was_made_a_tensor_stays_one(self, packed):
+        from torchvision.transforms import v2
+
+        steps = [v2.ToImage(), T.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32, scale=True)]
+        image, _ = PackedDataset(packed("thumbnails", "raw"), T.Compose(steps))[0]
+        expected = PackedDataset(packed("thumbnails", "raw"))[0][0].flip(2) / 255
+        assert torch.allclose(image, expected)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_numbers_at_the_end_may_be_of_any_floating_type(self, packed, dtype):
+        import torchvision.transforms
+
+        transform = T.Compose([torchvision.transforms.ToTensor(), T.Normalize(MEAN, STD), T.ToDtype(dtype)])
+        image, _ = PackedDataset(packed("thumbnails", "raw"), transform)[0]
+        assert image.dtype == dtype
+        assert image.shape == (3, 32, 32)
+
+    def test_ours_may_stand_among_torchvisions(self, photos):
+        from torchvision import datasets, transforms
+
+        pipeline = transforms.Compose([T.RandomResizedCrop(20), transforms.ToTensor()])
+        image, _ = datasets.ImageFolder(str(photos), pipeline)[0]
+        assert image.shape == (3, 20, 20)
+
+    def test_torchvisions_draw_what_they_draw_for_an_imagefolder(self, tmp_path, thumbnails, packed):
+        from torchvision import datasets
+        from torchvision.transforms import v2
+
+        def drawn(dataset, loader):
+            torch.manual_seed(5)
+            options = {"batch_size": 8, "shuffle": True, "num_workers": 0}
+            return [images.clone() for images, _ in loader(dataset, **options)]
+
+        pipeline = v2.Compose([v2.RandomCrop(20), v2.RandomHorizontalFlip(), v2.PILToTensor()])
+        reference = drawn(datasets.ImageFolder(str(thumbnails), pipeline), torch.utils.data.DataLoader)
+        dataset = PackedDataset(packed("thumbnails", "raw"), pipeline)
+        for loader in (torch.utils.data.DataLoader, fastload.DataLoader):
+            for ours, theirs in zip(drawn(dataset, loader), reference, strict=True):
+                assert torch.equal(ours, theirs)
+
+    def test_what_draws_nothing_leaves_torchs_generator_alone(self, packed):
+        for transform in (None, T.Compose([T.Resize((20, 20)), T.CenterCrop(16)])):
+            before = torch.get_rng_state()
+            PackedDataset(packed("photos", "raw"), transform)[3]
+            assert torch.equal(torch.get_rng_state(), before)
+
+
+class TestHints:
+    def test_prefetching_changes_nothing_and_takes_any_indices(self, packed, photos):
+        for dataset in (
+            PackedDataset(packed("photos", "jpeg")),
+            PackedDataset(packed("photos", "jpeg", "lmdb")),
+            FolderDataset(photos),
+        ):
+            before = dataset[3][0]
+            dataset.prefetch([3, 1, 2])
+            dataset.prefetch([])
+            assert torch.equal(dataset[3][0], before)

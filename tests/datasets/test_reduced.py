@@ -1,0 +1,90 @@
+"""Pictures that are decoded smaller, or turned, as they lie in their files."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from PIL import Image, ImageOps
+
+import fastload
+import fastload.transforms as T
+from fastload import FolderDataset, PackedDataset
+from fastload.errors import OptionError
+from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.pipeline import Pipeline
+from tests.datasets.pipelines import PIPELINES
+from tests.datasets.plainly import SEED, filled
+from tests.images.pictures import exif, file_of, photo
+
+MEAN_LEVELS_APART = 3  # of 255; scaled cosine transforms are another low-pass filter than ours
+
+
+class TestReducedDecoding:
+    def test_it_is_off_unless_asked_for(self, packed):
+        assert PackedDataset(packed("photos", "keep")).reducing_gap is None
+
+    @pytest.mark.parametrize("encoding", ["keep", "jpeg", "raw"])
+    def test_small_results_are_close_to_those_of_the_whole(self, packed, photos, encoding):
+        transform = T.Compose([T.Resize((12, 12)), T.RandomHorizontalFlip()])
+        exact, _ = filled(PackedDataset(packed("photos", encoding), transform), list(range(24)))
+        for dataset in (
+            PackedDataset(packed("photos", encoding), transform, reducing_gap=1.5),
+            FolderDataset(photos, transform, reducing_gap=1.5),
+        ):
+            reduced, _ = filled(dataset, list(range(24)))
+            assert (reduced.int() - exact.int()).abs().float().mean() < MEAN_LEVELS_APART
+        assert torch.equal(reduced, filled(FolderDataset(photos, transform), range(24))[0]) is False
+
+    def test_results_that_are_not_small_are_the_same(self, packed):
+        exact, _ = filled(PackedDataset(packed("photos", "keep"), PIPELINES["train"]), [1, 2, 3])
+        asked, _ = filled(
+            PackedDataset(packed("photos", "keep"), PIPELINES["train"], reducing_gap=4), [1, 2, 3]
+        )
+        assert torch.equal(exact, asked)
+
+    def test_a_gap_below_one_is_refused(self, photos):
+        with pytest.raises(OptionError, match="reducing_gap must be at least 1"):
+            FolderDataset(photos, reducing_gap=0.5)
+
+
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory):
+    root = tmp_path_factory.mktemp("turned") / "turned"
+    root.mkdir()
+    for orientation in range(1, 9):
+        data = file_of(photo(64, 90, seed=orientation), exif=exif(orientation))
+        (root / f"{orientation}.jpg").write_bytes(data)
+    return root
+
+
+class TestOrientation:
+    @pytest.mark.parametrize("encoding", ["keep", "jpeg"])
+    def test_it_is_not_applied_unless_asked_for_and_then_as_pil_does(self, turned, tmp_path, encoding):
+        fastload.pack(turned, tmp_path / "turned.fl", encode=encoding, workers=1)
+        for make in (
+            functools.partial(PackedDataset, tmp_path / "turned.fl"),
+            functools.partial(FolderDataset, turned),
+        ):
+            stored, applied = make(), make(apply_orientation=True)
+            for index in range(8):
+                as_stored = stored[index][0].permute(1, 2, 0).numpy()
+                assert as_stored.shape == (64, 90, 3)
+                image = Image.fromarray(as_stored)
+                image.getexif()[0x0112] = index + 1
+                expected = np.asarray(ImageOps.exif_transpose(image))
+                assert np.array_equal(applied[index][0].permute(1, 2, 0).numpy(), expected)
+
+    @pytest.mark.parametrize("name", ["train", "evaluation", "crop that fits"])
+    def test_crops_of_turned_pictures_are_those_of_the_whole(self, turned, tmp_path, name):
+        fastload.pack(turned, tmp_path / "turned.fl", encode="jpeg", workers=1)
+        transform = PIPELINES[name]
+        dataset = PackedDataset(tmp_path / "turned.fl", transform, apply_orientation=True)
+        whole = PackedDataset(tmp_path / "turned.fl", apply_orientation=True)
+        images, _ = filled(dataset, range(8))
+        for index, image in enumerate(images):
+            with epoch_seed(SEED):
+                draws = draws_for([index])
+            pixels = np.ascontiguousarray(whole[index][0].permute(1, 2, 0).numpy())
+            assert torch.equal(image, Pipeline(transform).run(pixels, draws))

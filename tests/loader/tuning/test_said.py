@@ -1,0 +1,80 @@
+"""What a user says of a loader is done, whatever would be faster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import fastload
+from fastload.loader.tuning.unsaid import Unsaid
+from tests.loader.tuning.datasets import Slow
+from tests.loader.tuning.seen import numbers
+
+
+def tried(loader):
+    return {trial.num_workers for trial in loader.plan.measured.trials}
+
+
+@pytest.mark.parametrize(
+    "said", [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 2, "prefetch_factor": 5}]
+)
+def test_what_was_said_is_done(said):
+    loader = fastload.DataLoader(Slow(200, seconds=0.001), batch_size=4, **said)
+    assert numbers(loader) == list(range(200))
+    assert loader.num_workers == said["num_workers"]
+    assert loader.plan.num_workers.value == said["num_workers"]
+    assert loader.plan.num_workers.reason == "as you said"
+    assert loader.last_epoch.num_workers == said["num_workers"]
+    assert tried(loader) <= {said["num_workers"]}
+
+
+def test_prefetch_factor_may_be_said_without_num_workers():
+    loader = fastload.DataLoader(Slow(700), batch_size=8, prefetch_factor=3)
+    assert numbers(loader) == list(range(700))
+    assert {trial.prefetch_factor for trial in loader.plan.measured.trials} <= {3, 0}
+    assert loader.prefetch_factor == 3
+
+
+def test_persistent_workers_may_be_said_without_num_workers():
+    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    for _ in range(3):
+        assert numbers(loader) == list(range(900))
+    assert loader.plan.persistent_workers.value is True
+
+
+def test_loader_made_anew_with_persistent_workers_gives_every_epoch_whole():
+    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    loader.num_workers = Unsaid(3)  # as another one left it
+    for _ in range(3):
+        assert numbers(loader) == list(range(900))
+
+
+def test_number_of_workers_set_in_the_attribute_is_done():
+    loader = fastload.DataLoader(Slow(100), batch_size=8)
+    list(loader)
+    loader.num_workers = 1
+    assert numbers(loader) == list(range(100))
+    assert loader.num_workers == 1
+    assert loader.plan.num_workers.reason == "as you said"
+    assert loader.last_epoch.num_workers == 1
+
+
+def test_start_method_may_be_set_after_an_epoch():
+    code = (
+        "import multiprocessing, fastload\n"
+        "list(fastload.DataLoader(range(10)))\n"
+        "multiprocessing.set_start_method('spawn')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_loader_made_anew_from_its_attributes_is_still_tuned():
+    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    list(loader)
+    names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+    again = fastload.DataLoader(**{name: getattr(loader, name) for name in names})
+    assert isinstance(again.num_workers, Unsaid)
+    assert again.plan.num_workers.reason != "as you said"
+    assert again.plan.prefetch_factor.reason != "as you said"

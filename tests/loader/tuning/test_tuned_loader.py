@@ -1,0 +1,163 @@
+"""A loader that was told nothing finds out how to load, and nobody sees it do so."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, Sampler, TensorDataset
+
+import fastload
+from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
+from tests.loader.tuning.seen import numbers
+
+
+def tried(loader):
+    return {trial.num_workers for trial in loader.plan.measured.trials}
+
+
+def test_slow_samples_get_workers_and_the_order_is_torchs():
+    torch.manual_seed(1)
+    order = numbers(torch.utils.data.DataLoader(range(900), batch_size=10, shuffle=True))
+    torch.manual_seed(1)
+    loader = fastload.DataLoader(Slow(900), batch_size=10, shuffle=True)
+    assert numbers(loader) == order
+    assert tried(loader) - {0}
+
+
+@pytest.mark.parametrize("said", [{}, {"num_workers": 2}, {"num_workers": 0}])
+def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(said):
+    loader = fastload.DataLoader(Slow(300), batch_size=8, **said)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    for copied in (pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader)):
+        assert ("num_workers" in said) == (copied.plan.num_workers.reason == "as you said")
+        copied.load_state_dict(state)
+        assert numbers(copied) == list(range(8, 300))
+
+
+def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
+    dataset = Slow(600, log=tmp_path / "reads")
+    loader = fastload.DataLoader(dataset, batch_size=8, shuffle=True)
+    for epoch in (1, 2):
+        assert sorted(numbers(loader)) == list(range(600))
+        reads = Counter(map(int, (tmp_path / "reads").read_text().split()))
+        assert reads == Counter(dict.fromkeys(range(600), epoch))
+    assert tried(loader) - {0}
+
+
+@pytest.mark.parametrize("length", [1, 7, 5000])
+def test_cheap_samples_are_loaded_without_workers_as_by_torch(length):
+    states = []
+    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        loader = kind(TensorDataset(torch.arange(length)), batch_size=3, shuffle=True)
+        orders = [[int(n) for (batch,) in loader for n in batch] for _ in range(3)]
+        states.append((orders, torch.rand(2).tolist(), random.random(), np.random.rand()))
+    assert states[0] == states[1]
+    assert loader.plan.num_workers.value == 0
+
+
+@pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
+def test_dataset_that_reading_changes_keeps_the_training_process(kind):
+    loader = fastload.DataLoader(kind(length=200), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(200))
+    assert loader.plan.num_workers.value == 0
+    assert "reading changes the dataset" in loader.plan.num_workers.reason
+    assert getattr(loader.dataset, "reads", 200) == 200
+
+
+def test_dataset_that_holds_a_file_open_keeps_the_training_process(tmp_path):
+    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=300), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(300))
+    assert "holds open" in loader.plan.num_workers.reason
+    loader.dataset.file.close()
+
+
+def test_epoch_left_in_a_trial_is_resumed_at_the_next_batch():
+    for stop in (3, 40, 75):
+        torch.manual_seed(2)
+        whole = numbers(torch.utils.data.DataLoader(range(1000), batch_size=10, shuffle=True))
+        torch.manual_seed(2)
+        loader = fastload.DataLoader(Slow(1000, seconds=0.002), batch_size=10, shuffle=True)
+        iterator = iter(loader)
+        first = numbers(next(iterator) for _ in range(stop))
+        state = loader.state_dict()
+        del iterator
+        other = fastload.DataLoader(Slow(1000, seconds=0.002), batch_size=10, shuffle=True)
+        other.load_state_dict(state)
+        assert first + numbers(other) == whole
+
+
+def test_two_epochs_at_once_give_all_batches_of_both():
+    loader = fastload.DataLoader(Slow(600), batch_size=6)
+    pairs = list(zip(loader, loader, strict=True))
+    assert numbers(first for first, _ in pairs) == list(range(600))
+    assert numbers(second for _, second in pairs) == list(range(600))
+
+
+def test_batches_held_over_changes_of_workers_stay_what_they_were():
+    loader = fastload.DataLoader(Slow(1500), batch_size=10)
+    held = list(loader)
+    assert numbers(held) == list(range(1500))
+    assert len(tried(loader)) >= 2
+
+
+class Endless(Sampler[list[int]]):
+    """Batches without a length."""
+
+    def __iter__(self):
+        for first in range(0, 1200, 6):
+            yield list(range(first, first + 6))
+
+
+def test_batch_sampler_without_a_length():
+    loader = fastload.DataLoader(Slow(1200), batch_sampler=Endless())
+    for _ in range(2):
+        assert numbers(loader) == list(range(1200))
+    assert tried(loader) - {0}
+
+
+def test_iterable_dataset_is_loaded_once_without_workers():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(20))
+
+    loader = fastload.DataLoader(Stream(), batch_size=2)
+    assert numbers(loader) == list(range(20))
+    assert "iterable" in loader.plan.num_workers.reason
+
+
+@pytest.mark.usefixtures("_hasty")
+def test_epochs_too_short_for_a_trial_are_trials_as_a_whole():
+    loader = fastload.DataLoader(Slow(40, seconds=0.02), batch_size=2)
+    for _ in range(20):
+        assert numbers(loader) == list(range(40))
+        if loader.plan.is_settled:
+            break
+    assert loader.plan.is_settled
+
+
+def test_times_of_the_last_epoch_add_up():
+    loader = fastload.DataLoader(Slow(400), batch_size=8, num_workers=2)
+    assert loader.last_epoch is None
+    list(loader)
+    times = loader.last_epoch
+    assert (times.batches, times.batch_size, times.samples) == (50, 8, 400)
+    assert sum(each.samples for each in times.loading) == 400
+    assert sum(each.batches for each in times.loading) == 50
+    assert all(0 < each.cpu_s <= each.busy_s * 1.05 for each in times.loading)
+    assert 0.5 < times.waiting_share <= 1

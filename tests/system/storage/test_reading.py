@@ -1,0 +1,245 @@
+"""Reading is measured cold and warm, of files that are really there, and never beyond its bounds."""
+
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import threading
+from itertools import count
+
+import numpy as np
+import pytest
+
+from fastload.errors import OptionError
+from fastload.system.disks import disk_of
+from fastload.system.page_cache import drop, resident_share
+from fastload.system.read_ranges import choose
+from fastload.system.read_speed import measure_reading
+from tests.slow_disk import slow_disk
+
+MIB = 1 << 20
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops pages and tells of them")
+
+
+def write(path, size):
+    """Writes a file to the disk itself: pages that are not there yet cannot be dropped."""
+    with path.open("wb") as file:
+        file.write(os.urandom(size))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A folder that lies on a disk, not in memory."""
+    if disk_of(tmp_path).kind == "memory":
+        pytest.skip(f"needs a disk beneath {tmp_path}; --basetemp can name one")
+    return tmp_path
+
+
+def speeds(reading):
+    return reading.cold_random, reading.cold_parallel, reading.cold_sequential, reading.warm_random
+
+
+def is_faster(one, other):
+    return one.bytes_per_s > other.bytes_per_s and one.records_per_s > other.records_per_s
+
+
+@needs_linux
+class TestPages:
+    def test_read_pages_are_there_and_dropped_ones_are_not(self, disk):
+        with write(disk / "a", 8 * MIB).open("rb") as file:
+            file.read()
+            assert resident_share(file.fileno(), 0, 8 * MIB) == 1.0
+            drop(file.fileno(), 0, 8 * MIB)
+            assert resident_share(file.fileno(), 0, 8 * MIB) == 0.0
+
+    def test_stretch_is_dropped_and_what_lies_far_from_it_is_kept(self, disk):
+        with write(disk / "a", 16 * MIB).open("rb") as file:
+            file.read()
+            drop(file.fileno(), 5 * MIB + 5, 5 * MIB + 70_000)
+            assert resident_share(file.fileno(), 5 * MIB + 5, 5 * MIB + 70_000) == 0.0
+            assert resident_share(file.fileno(), 0, 2 * MIB) == 1.0
+            assert resident_share(file.fileno(), 12 * MIB, 16 * MIB) == 1.0
+
+    def test_pages_in_memory_alone_stay(self):
+        with tempfile.TemporaryFile(dir="/dev/shm") as file:
+            file.write(b"x" * MIB)
+            file.flush()
+            drop(file.fileno(), 0, MIB)
+            assert resident_share(file.fileno(), 0, MIB) == 1.0
+
+
+class TestChoice:
+    def test_same_seed_chooses_the_same_and_another_seed_does_not(self, tmp_path):
+        paths = [write(tmp_path / f"{n}", 10 + n) for n in range(50)]
+        assert choose(paths, None, 3) == choose(paths, None, 3)
+        assert choose(paths, None, 3).random != choose(paths, None, 4).random
+
+    def test_small_files_are_read_whole_each_once(self, tmp_path):
+        paths = [write(tmp_path / f"{n:02}", 10 + n) for n in range(50)]
+        chosen = choose(paths, None, 0)
+        assert sorted((s.path, s.offset, s.size) for s in chosen.random) == [
+            (str(path), 0, 10 + n) for n, path in enumerate(paths)
+        ]
+        order = [s.path for s in chosen.in_order]
+        begin = order.index(str(paths[0]))
+        assert order[begin:] + order[:begin] == [str(path) for path in paths]
+
+    def test_records_of_a_shard_lie_within_it_and_apart(self, tmp_path):
+        path = tmp_path / "shard"
+        with path.open("wb") as file:
+            file.truncate(200 * MIB)
+        stretches = sorted(choose([path], 100_000, 0).random, key=lambda s: s.offset)
+        assert len(stretches) == 100
+        assert all(s.size == 100_000 and not s.is_whole for s in stretches)
+        assert len({s.offset // (2 * MIB) for s in stretches}) == 100
+        assert stretches[-1].offset + 100_000 <= 200 * MIB
+
+    def test_file_of_few_windows_still_gives_records(self, tmp_path):
+        stretches = choose([write(tmp_path / "a", 350_000)], 100_000, 0).random
+        assert sorted(s.offset for s in stretches) == [0, 100_000, 200_000]
+
+    def test_what_cannot_be_read_is_left_out_and_said(self, tmp_path):
+        write(tmp_path / "empty", 0)
+        os.mkfifo(tmp_path / "fifo")  # Opening it would wait for ever.
+        names = ["missing", "empty", "fifo", "."]
+        chosen = choose([tmp_path / name for name in names], None, 0)
+        assert chosen.random == chosen.in_order == []
+        assert sorted(chosen.unread) == [
+            f"{tmp_path}/empty: is empty",
+            f"{tmp_path}/fifo: is not a file",
+            f"{tmp_path}/missing: No such file or directory",
+            f"{tmp_path}: is not a file",
+        ]
+
+
+class TestMeasureReading:
+    def test_single_small_file_is_measured(self, disk):
+        reading = measure_reading([write(disk / "a.jpg", 8000)])
+        assert reading.record_bytes == 8000
+        for speed in speeds(reading):
+            assert speed.bytes_per_s > 0
+            assert speed.records_per_s == pytest.approx(speed.bytes_per_s / 8000)
+        assert reading.latency_s > 0
+
+    def test_shard_is_measured_by_records(self, disk):
+        reading = measure_reading([write(disk / "shard", 40 * MIB)], 50_000)
+        assert reading.record_bytes == 50_000
+        assert reading.cold_random.records_per_s > 0
+        assert reading.bytes_read > 0
+
+    def test_no_path_is_an_error(self):
+        with pytest.raises(OptionError, match="at least one file that can be read: no path was given"):
+            measure_reading([])
+
+    def test_unreadable_files_alone_are_an_error_that_says_why(self, tmp_path):
+        with pytest.raises(OptionError, match="missing: No such file"):
+            measure_reading([tmp_path / "missing"])
+
+    @pytest.mark.parametrize("options", [{"most_s": 0}, {"most_bytes": 1}, {"record_bytes": 0}])
+    def test_bound_that_allows_nothing_is_an_error(self, tmp_path, options):
+        with pytest.raises(OptionError, match=f"{next(iter(options))} must be"):
+            measure_reading([write(tmp_path / "a", 10)], **options)
+
+    def test_unreadable_file_among_others_is_said(self, disk):
+        reading = measure_reading([write(disk / "a", 5000), disk / "missing"])
+        assert reading.cold_random.bytes_per_s > 0
+        assert (
+            f"Left out: 1 of 2 files looked at; the first is {disk / 'missing'}: No such file" in reading.note
+        )
+
+    @needs_linux
+    def test_files_on_a_disk_are_read_cold(self, disk):
+        reading = measure_reading([write(disk / f"{n}", 100_000) for n in range(20)])
+        assert reading.is_cold
+        assert reading.note == ""
+
+    @needs_linux
+    def test_files_in_memory_are_said_not_to_be_cold(self):
+        with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+            file.write(b"x" * MIB)
+            file.flush()
+            reading = measure_reading([file.name])
+        assert not reading.is_cold
+        assert reading.note == "The files lie in memory (tmpfs): there is no disk to read them from."
+        assert reading.cold_random.bytes_per_s > 0
+
+    @needs_linux
+    def test_file_that_is_mapped_is_passed_over(self, disk):
+        paths = [write(disk / f"{n}", 100_000) for n in range(8)]
+        mapped = np.memmap(paths[0], mode="r")
+        assert mapped.sum() > 0
+        assert measure_reading(paths).is_cold
+        reading = measure_reading(paths[:1])
+        assert not reading.is_cold
+        assert "stayed in the page cache" in reading.note
+        assert reading.cold_random.bytes_per_s > 0
+
+    @pytest.mark.parametrize("most_bytes", [64 << 10, MIB, 3 * MIB + 1])
+    @pytest.mark.parametrize("kind", ["files", "shard"])
+    def test_no_more_than_the_bytes_allowed_are_read(self, disk, kind, most_bytes):
+        paths = [disk / f"{n}" for n in range(1 if kind == "shard" else 40)]
+        for path in paths:
+            write(path, 40 * MIB if kind == "shard" else 150_000)
+        reading = measure_reading(paths, most_bytes=most_bytes, most_s=60)
+        assert 0 < reading.bytes_read <= most_bytes
+
+    def test_clock_that_runs_out_ends_the_measuring(self, disk):
+        paths = [write(disk / f"{n}", 100_000) for n in range(60)]
+        ticks = count()
+        reading = measure_reading(paths, most_s=100.0, clock=lambda: float(next(ticks)))
+        assert next(ticks) < 150
+        assert reading.seconds < 150
+        for speed in speeds(reading):
+            assert speed.bytes_per_s > 0
+
+    def test_nothing_is_left_behind_and_no_random_state_is_touched(self, disk):
+        paths = [write(disk / f"{n}", 20_000) for n in range(40)] + [write(disk / "shard", 20 * MIB)]
+        random.seed(1), np.random.seed(1)
+        states = random.getstate(), np.random.get_state()[1].tolist()
+        threads, files = threading.active_count(), sorted(os.listdir(disk))
+        measure_reading(paths)
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == states
+        assert threading.active_count() == threads
+        assert sorted(os.listdir(disk)) == files
+        if os.path.isdir("/proc/self/fd"):
+            held = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+            assert not [path for path in held if path.startswith(str(disk))]
+
+
+@needs_linux
+class TestSlowDisk:
+    """Against a disk whose speed is known: what is read cannot come faster than it gives."""
+
+    def test_cold_is_slow_warm_is_fast_and_readers_overlap_their_latencies(self, tmp_path):
+        for number in range(160):
+            (tmp_path / f"{number}").write_bytes(os.urandom(20_000))
+        with slow_disk(tmp_path, bytes_per_s=20e6, latency_s=0.01) as mount:
+            reading = measure_reading([mount / f"{n}" for n in range(160)])
+        assert reading.is_cold
+        # 11 ms a file at best, one reader; 20 MB/s at best, all readers.
+        assert reading.cold_random.records_per_s < 91
+        assert reading.cold_parallel.bytes_per_s < 21e6
+        assert is_faster(reading.cold_parallel, reading.cold_random)
+        assert is_faster(reading.warm_random, reading.cold_random)
+        assert reading.latency_s >= 0.01
+
+    def test_terribly_slow_disk_still_tells_its_speed(self, tmp_path):
+        (tmp_path / "shard").write_bytes(os.urandom(2 * MIB))
+        with slow_disk(tmp_path, bytes_per_s=1e5, latency_s=0.0) as mount:
+            reading = measure_reading([mount / "shard"], 100_000, most_s=1.0)
+        assert reading.is_cold
+        assert 0 < reading.cold_random.bytes_per_s < 1.1e5
+        assert 0 < reading.cold_parallel.bytes_per_s < 1.1e5
+        assert 0 < reading.cold_sequential.bytes_per_s < 1.1e5
+
+    def test_mount_and_server_are_gone_when_a_test_fails(self, tmp_path):
+        write(tmp_path / "a", 1000)
+        with contextlib.suppress(ZeroDivisionError), slow_disk(tmp_path, 1e6, 0.0) as mount:
+            file = (mount / "a").open("rb")
+            _ = 1 / 0
+        file.close()
+        assert not mount.exists()
