@@ -4,12 +4,13 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
+TORCH := torch==2.13.0
 PEERS := .peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint check frameworks gpu bench peers soak clean same-python
+.PHONY: help venv demo test lint check oldest newest frameworks gpu bench peers soak clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -30,6 +31,15 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/lint-imports --no-logo
 
 check: lint test ## Both of these: what CI runs, and what a change has to pass
+
+# What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
+VERSIONED := tests/loader tests/datasets tests/packing tests/shards
+
+oldest: ## Run the tests of loader, datasets, packing and shards with the oldest supported releases (.venv-oldest)
+	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
+
+newest: ## Run the same tests with the newest releases of everything (.venv-newest)
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
 
 frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
 
@@ -54,7 +64,7 @@ clean: ## Remove caches and build outputs; .venv stays
 
 # --- The environment: a stamp for what users need, and one for what developers need besides. -------------
 
-# An installed torch is kept. Else 2.13.0, because pip takes a CPU build of it ("2.13.0+cpu") over the CUDA one
+# An installed torch is kept. Otherwise 2.13.0 is installed, because pip takes a CPU build of it ("2.13.0+cpu") over the CUDA one
 # wherever it is offered both; else whatever fits. opencv-python wants libGL, which bare machines lack;
 # its headless build is the same cv2 without windows. torchvision is what tests compare with; --no-deps,
 # because it would bring another torch.
@@ -68,7 +78,7 @@ define install
 	@$(BIN)/python -c "$(TORCH_FITS)" 2>/dev/null \
 	|| { echo "Installing torch; where only CUDA builds are offered this takes gigabytes:" \
 	     "PIP_EXTRA_INDEX_URL can name an index of CPU builds."; \
-	     $(PIP) install torch==2.13.0 || $(PIP) install 'torch>=2.6'; }
+	     $(PIP) install $(TORCH) || $(PIP) install 'torch>=2.6'; }
 	$(PIP) install --quiet --editable '.[$(1)]'
 	@$(BIN)/python -c 'import cv2' 2>/dev/null \
 	|| { echo "opencv-python cannot be imported here (it needs libGL.so.1; on Debian: libgl1 libglib2.0-0):" \
@@ -84,7 +94,8 @@ $(VENV)/.demo: pyproject.toml Makefile | $(BIN)/python same-python
 
 $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python same-python
 	$(call install,dev)
-	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")"
+	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")" \
+	|| $(PIP) install --quiet --no-deps torchvision # before the release that belongs to this torch is out
 	@touch $@ $(VENV)/.demo
 
 # timm and Ultralytics come without their dependencies, which would bring another torch and another OpenCV; what the
