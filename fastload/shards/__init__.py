@@ -1,1 +1,1 @@
-"""The packed format: what a record holds, and the two containers that store it (docs/format.md)."""
+"""The packed format: records, manifest, and the two containers that store them (docs/format.md)."""

@@ -1,13 +1,13 @@
-"""CRC-32C, the checksum of records and of whole shards, and how it is bound to their place.
+"""CRC-32C checksums of records and shards, bound to the place where the bytes belong.
 
-Chosen for being checked by the processor at memory speed (google-crc32c: 23 GB/s measured, SHA-256
-with its own instructions: 2 GB/s): a checksum that costs nothing is one that nobody switches off. It
-finds every flipped bit and every damaged stretch of up to 32 bits, and misses one in 4 billion of
-larger damages. It guards against decay and accident, not against forgery.
+The processor computes CRC-32C at memory speed (google-crc32c: 23 GB/s measured; SHA-256 with its own
+instructions: 2 GB/s), so there is no reason to switch it off. It finds every flipped bit and every damaged
+run of up to 32 bits, and misses one in 4 billion of larger damages. It protects against decay and accidents,
+not against forgery.
 
-A checksum by itself says nothing of where its bytes belong: two shards that changed places would pass. So
-every shard has an identity, a digest of what its dataset is and of all that it holds itself, and what is
-stored for a record is its checksum under a mask that follows from that identity and from its row.
+A plain checksum would not notice two shards that changed places. So every shard has an identity, a digest of
+its dataset and of its own content, and the stored checksum of a record is combined (exclusive or) with a mask
+that follows from that identity and from the record's row.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
-# Half of a core's cache: 15 GB/s, as much as a mapping gives; blocks of 64 KB or 1 MB are slower.
+# Half of a core's cache: 15 GB/s, as fast as a mapping; blocks of 64 KB or 1 MB are slower.
 _BLOCK_BYTES = 256 << 10
 
 IDENTITY_BYTES = 16
-_row_bytes = struct.Struct("<Q").pack
+_pack_uint64 = struct.Struct("<Q").pack
 
 
 def record_crc32c(rows: Iterable[Any]) -> int:
-    """The checksum of one record: of the stored bytes of its columns, one behind the other.
-
-    Args:
-        rows: bytes, or contiguous read-only uint8 arrays.
-    """
+    """Return the checksum of one record: of its columns' bytes, or read-only uint8 arrays, concatenated."""
     crc = 0
     for row in rows:
         crc = extend(crc, row)
@@ -42,32 +38,27 @@ def record_crc32c(rows: Iterable[Any]) -> int:
 
 
 def shard_identity(parts: Sequence[bytes]) -> bytes:
-    """What tells a shard from every other: a digest of what it belongs to and of what it holds."""
+    """Return the identity of a shard: a digest of the parts that describe its dataset and its content."""
     digest = hashlib.blake2b(digest_size=IDENTITY_BYTES)
     for part in parts:
-        digest.update(_row_bytes(len(part)))
+        digest.update(_pack_uint64(len(part)))
         digest.update(part)
     return digest.digest()
 
 
 def binding(identity: bytes) -> int:
-    """The checksum of a shard's identity, with which all that are bound to it begin."""
+    """Return the checksum of a shard's identity, the start of all checksums that are bound to it."""
     return int(extend(0, identity))
 
 
 def mask(bound: int, row: int) -> int:
-    """What the checksum of a shard's record is combined with, by exclusive or, before it is stored.
-
-    Args:
-        bound: The `binding` of the shard's identity.
-        row: The record's number in the shard.
-    """
-    crc: int = extend(bound, _row_bytes(row))
+    """Return the mask of a record's checksum, from the `binding` of its shard and its row there."""
+    crc: int = extend(bound, _pack_uint64(row))
     return crc
 
 
 def masked(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The checksums of all records of a shard as they are stored, or those stored as they were."""
+    """Apply the masks to the checksums of all records of a shard; applied twice, they cancel out."""
     bound = binding(identity)
     masks = np.fromiter((mask(bound, row) for row in range(len(crcs))), "<u4", len(crcs))
     stored: NDArray[np.uint32] = crcs ^ masks
@@ -75,22 +66,14 @@ def masked(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def array_crc32c(array: NDArray[Any], bound: int = 0) -> str:
-    """The checksum of an array's bytes, eight hexadecimal digits.
-
-    Args:
-        array: Any.
-        bound: The `binding` of the shard that it is a column of.
-    """
+    """Return the checksum of an array's bytes, eight hexadecimal digits, started from a shard's `binding`."""
     return format(extend(bound, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
 
 
 def file_crc32c(path: Path) -> str:
-    """The checksum of a whole file, eight hexadecimal digits.
+    """Return the checksum of a whole file, eight hexadecimal digits.
 
-    Read, not mapped, which is as fast: where a disk fails, a mapping kills the process that reads it.
-
-    Raises:
-        OSError: The file cannot be read.
+    The file is read, not mapped, which is as fast: if a disk fails, reading a mapping kills the process.
     """
     crc = 0
     block = np.empty(_BLOCK_BYTES, np.uint8)

@@ -1,23 +1,26 @@
-"""The files of a packed dataset, opened only where they are what the manifest lists."""
+"""Shard files on disk: identity, size and readability, checked against the manifest."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fastload.errors import AccessError, DamageError
+from fastload.shards._entries import ShardEntry
 
-# What says nothing of the bytes: another user, other permissions or a higher limit would read them.
-_OF_THIS_PROCESS = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
+# Errors of this process, not of the file: another user, other permissions or a higher limit would read it.
+_PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class Stamp(NamedTuple):
-    """Which file lay at a path, and when it was last written."""
+    """The file at a path, and when it was last written."""
 
     device: int
     inode: int
@@ -26,10 +29,10 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Looks at a file without opening it.
+    """Return the stamp of a file without opening it.
 
     Raises:
-        OSError: There is none, or it is no regular file: opening a pipe would wait for ever.
+        OSError: There is no such file, or it is no regular file: opening a pipe would block forever.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -38,11 +41,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def require_shard(path: Path, size_bytes: int) -> Stamp:
-    """Looks whether a shard can be opened and has its size: mapped, one cut short ends the process.
-
-    Args:
-        path: The shard.
-        size_bytes: As the manifest says.
+    """Check that a shard can be opened and has its full size: reading a truncated mapping kills the process.
 
     Raises:
         AccessError: This process may not read it, or has too many files open.
@@ -50,33 +49,65 @@ def require_shard(path: Path, size_bytes: int) -> Stamp:
     """
     try:
         stamp = stamp_of(path)
-        # Opened here because h5py and lmdb do not say clearly why they cannot.
+        # Opened here because the errors of h5py and lmdb do not tell clearly why a file cannot be opened.
         os.close(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
     except OSError as error:
         raise unreadable(path, error) from error
     if stamp.size_bytes != size_bytes:
         raise DamageError(
             f"{path}: its size must be {size_bytes:,} bytes, it is {stamp.size_bytes:,}: "
-            "the file was cut or replaced after packing: restore it from a copy, or pack again"
+            "the file was truncated or replaced after packing: restore it from a copy, or pack again"
         )
     return stamp
 
 
+@contextlib.contextmanager
+def opening(path: Path, entry: ShardEntry, kind: str) -> Iterator[Stamp]:
+    """Yield the stamp of a shard while the block opens it, and convert the block's errors.
+
+    Raises:
+        AccessError: This process may not read the file, or has too many files open.
+        DamageError: The file is not the one in the manifest, or no container of this kind.
+    """
+    stamp = require_shard(path, entry.size_bytes)
+    try:
+        yield stamp
+    except (AccessError, DamageError):
+        raise
+    except Exception as error:  # the libraries raise anything on a malformed file
+        if isinstance(error, OSError) and error.errno:
+            refusal = unreadable(path, error)
+            if isinstance(refusal, AccessError):
+                raise refusal from error
+        raise DamageError(
+            f"{path}: cannot be opened as {kind} shard ({error}): restore the file from a copy, or pack again"
+        ) from error
+
+
+def require_identity(path: Path, found: bytes, entry: ShardEntry) -> None:
+    """Raise DamageError unless a shard has the identity that the manifest lists."""
+    if found.hex() != entry.identity:
+        raise DamageError(
+            f"{path}: its identity must be {entry.identity}, it is {found.hex() or 'none'}: the dataset was "
+            "replaced since it was opened, or files of several were mixed: open it again, or restore the file"
+        )
+
+
 def unreadable(path: Path, error: OSError) -> AccessError | DamageError:
-    """The error that says why a file of a packed dataset cannot be read."""
+    """Return the error that tells why a file of a packed dataset cannot be read."""
     reason = error.strerror or str(error)
     if error.errno in TOO_MANY_OPEN:
         return AccessError(
             f"{path}: cannot be opened ({reason}): raise the limit ('ulimit -n 4096'), or close files"
         )
-    if error.errno in _OF_THIS_PROCESS:
+    if error.errno in _PROCESS_ERRORS:
         return AccessError(
-            f"{path}: cannot be read ({reason}): it may be whole; 'ls -ld' shows who may read it"
+            f"{path}: cannot be read ({reason}): it may be intact; 'ls -ld' shows who may read it"
         )
     if error.errno in _ABSENT and not os.path.exists(path.parent):
         return DamageError(
             f"{path}: cannot be read ({reason}): the dataset was removed or moved since it was opened: "
-            "open it where it is now"
+            "open it at its new place"
         )
     return DamageError(
         f"{path}: cannot be read ({reason}): the manifest lists it, restore it from a copy, or pack again"

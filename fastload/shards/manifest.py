@@ -1,7 +1,7 @@
-"""manifest.json: what a packed dataset holds, how it was made, and the digest of every shard.
+"""manifest.json: the content of a packed dataset, how it was made, and the digest of every shard.
 
-The manifest protects itself: its `sha256` is that of the file's own bytes with the 64 digits of the
-digest replaced by zeros, so that a flipped bit anywhere in it is noticed when the dataset is opened.
+The manifest protects itself: its `sha256` is that of the file's own bytes with the 64 digits of the digest
+replaced by zeros, so that a flipped bit anywhere is noticed when the dataset is opened.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError
-from fastload.shards.entries import MOST_RECORDS
-from fastload.shards.entries import LeftOut as LeftOut
-from fastload.shards.entries import ShardEntry as ShardEntry
-from fastload.shards.entries import Skipped as Skipped
-from fastload.shards.entries import is_shard_name as is_shard_name
+from fastload.shards._entries import MOST_RECORDS
+from fastload.shards._entries import LeftOut as LeftOut
+from fastload.shards._entries import ShardEntry as ShardEntry
+from fastload.shards._entries import Skipped as Skipped
+from fastload.shards._entries import is_shard_name as is_shard_name
+from fastload.shards._json_values import JsonValue
 from fastload.shards.files import stamp_of, unreadable
-from fastload.shards.given import Given
 from fastload.shards.schema import Column, Field, record_columns
 
 FORMAT_VERSION = 2
 MANIFEST_NAME = "manifest.json"
 
-# It is read whole. A million skipped files take 0.1 GB.
+# The file is read in one go. A million skipped files take 0.1 GB.
 _MOST_MANIFEST_BYTES = 1 << 30
 _MOST_SIDE = (1 << 32) - 1
 _CONTAINER = re.compile("hdf5|lmdb")
 _NO_DIGEST = "0" * 64
 _DIGEST_BEGIN = b'"sha256": "'
+_DAMAGED = "the file was damaged after packing: restore it from a copy, or pack again"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a packed dataset that does not grow with its records.
+    """Everything about a packed dataset whose size does not depend on the number of records.
 
     Attributes:
         container: `hdf5` or `lmdb`.
         fields: The fields of every record; the first one is the image.
         classes: The names of the classes, by label.
-        shards: The shards in order; records are numbered through.
+        shards: The shards in order; records are numbered through all of them.
         made: How it was made: the versions of fastload and of the libraries, source and options.
-        image_shape: (height, width, channels) where every stored image has it, otherwise None.
-        skipped: The source's records that were left out, because they cannot be read.
+        image_shape: (height, width, channels) if every stored image has it, otherwise None.
+        skipped: The source's records that were left out because they cannot be read.
         kept: Keys of files that were stored although they cannot be read as images.
-        left_out: The files that were never taken for records.
+        left_out: The source's files that are no records.
     """
 
     container: str
@@ -75,7 +76,7 @@ class Manifest:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of every record, in the order in which its checksum reads them."""
+        """The columns of every record, in the order of its checksum."""
         return record_columns(self.fields)
 
     @property
@@ -84,7 +85,7 @@ class Manifest:
         return self.fields[0]
 
     def to_bytes(self) -> bytes:
-        """The manifest as it is written, digest included."""
+        """Return the content of the manifest's file, with the digest."""
         content = {
             "format": "fastload",
             "version": FORMAT_VERSION,
@@ -106,14 +107,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Reads what `to_bytes` wrote.
-
-        Args:
-            data: The file's bytes.
-            where: The file's name, for messages.
+        """Read what `to_bytes` wrote; `where` is the file's name, for messages.
 
         Raises:
-            FormatError: It is no manifest, it was damaged, or a newer release wrote it.
+            FormatError: It is no manifest, is damaged, or was written by a newer release.
         """
         content = _parse(data, where)
         _check_version(content.value.get("version"), where)
@@ -127,17 +124,17 @@ class Manifest:
             ) from error
 
 
-def _manifest_of(content: Given) -> Manifest:
-    """What a manifest says, every value of it checked: a right digest does not rule out that it was made up.
+def _manifest_of(content: JsonValue) -> Manifest:
+    """Convert and check every value; a right digest does not rule out that the file was made up.
 
     Raises:
-        ValueError: A value cannot be; says which.
+        ValueError: A value is impossible; names it.
     """
     container = content["container"].text(_CONTAINER)
     fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
     names = [field.name for field in fields]
     if not fields or fields[0].kind != "image" or len(set(names)) < len(names):
-        raise ValueError(f"fields must begin with an image, and have names of their own, got {names}")
+        raise ValueError(f"fields must begin with an image, and have different names, got {names}")
     shape = content["image_shape"]
     manifest = Manifest(
         container=container,
@@ -145,135 +142,35 @@ def _manifest_of(content: Given) -> Manifest:
         classes=tuple(name.text() for name in content["classes"].each()),
         shards=tuple(ShardEntry.from_json(entry, container, fields) for entry in content["shards"].each()),
         made=content["made"].mapping(),
-        image_shape=None if shape.value is None else _shape_of(shape),
+        image_shape=None if shape.value is None else _image_shape_of(shape),
         skipped=tuple(map(Skipped.from_json, content["skipped"].each())),
         kept=tuple(map(Skipped.from_json, content["kept"].each())),
         left_out=tuple(map(LeftOut.from_json, content["left_out"].each())),
     )
     for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
         if len(set(unique)) < len(unique):
-            raise ValueError("shards must be different files, each with an identity of its own")
+            raise ValueError("shards must be different files with different identities")
     if content["records"].count() != manifest.records or manifest.records > MOST_RECORDS:
         raise ValueError(
-            f"records must be as many as the shards have, {manifest.records}, got {content['records'].value}"
+            f"records must be the sum over the shards, {manifest.records}, got {content['records'].value}"
         )
     return manifest
 
 
-def _shape_of(given: Given) -> tuple[int, int, int]:
-    sides = [side.count(1, _MOST_SIDE) for side in given.each()]
+def _image_shape_of(value: JsonValue) -> tuple[int, int, int]:
+    sides = [side.count(1, _MOST_SIDE) for side in value.each()]
     if len(sides) != 3:
         raise ValueError(f"image_shape must have three sides, got {len(sides)}")
     return sides[0], sides[1], sides[2]
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Reads the manifest of the packed dataset in `folder`.
-
-    Raises:
-        AccessError: This process may not read it, or has too many files open.
-        FormatError: The folder holds no packed dataset, or one that cannot be read.
-    """
-    path = Path(folder) / MANIFEST_NAME
+def _parse(data: bytes, where: str) -> JsonValue:
     try:
-        data = _bytes_of(path)
-    except (OSError, ValueError) as error:
-        raise _no_dataset(Path(folder), error) from error
-    return Manifest.from_bytes(data, str(path))
-
-
-def _bytes_of(path: Path) -> bytes:
-    """All bytes of a manifest.
-
-    Raises:
-        OSError: It cannot be read, is no regular file, or far too large for a manifest.
-        ValueError: The path cannot be one.
-    """
-    size = stamp_of(path).size_bytes
-    if size > _MOST_MANIFEST_BYTES:
-        raise OSError(errno.EFBIG, f"{size} bytes are more than any manifest has", str(path))
-    return path.read_bytes()
-
-
-def is_packed(folder: str | os.PathLike[str]) -> bool:
-    """Whether the folder holds a manifest of ours (which may be damaged)."""
-    try:
-        # Said twice, as the format and by what it was made: one flipped bit does not hide both.
-        return b'"fastload"' in _bytes_of(Path(folder) / MANIFEST_NAME)
-    except (OSError, ValueError):
-        return False
-
-
-def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:
-    """The packed datasets that lie directly in a folder: what packing train/ and val/ together makes.
-
-    One whose manifest is gone or damaged is still one: it must be noticed, not passed over.
-    """
-    try:
-        return sorted(path for path in Path(folder).iterdir() if looks_packed(path))
-    except OSError:
-        return []
-
-
-def looks_packed(folder: Path) -> bool:
-    """Whether a folder is or was a packed dataset: it has a manifest or shards, sound or not."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False
-    return MANIFEST_NAME in names or any(map(is_shard_name, names))
-
-
-def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
-    """The packed dataset at a path, or those that lie directly in the folder there.
-
-    Raises:
-        AccessError: This process may not look into the folder.
-        FormatError: There is none.
-    """
-    folder = Path(path)
-    if looks_packed(folder):
-        return [folder]
-    splits = packed_splits(folder)
-    if not splits:
-        try:
-            os.listdir(folder)
-        except (OSError, ValueError) as error:
-            raise _no_dataset(folder, error) from error
-        raise FormatError(_explain_missing(folder))
-    return splits
-
-
-def _no_dataset(folder: Path, error: OSError | ValueError) -> AccessError | FormatError:
-    """The error for a folder whose manifest cannot be read."""
-    if isinstance(error, OSError):
-        refusal = unreadable(Path(error.filename or folder), error)
-        if isinstance(refusal, AccessError):
-            return refusal
-    return FormatError(_explain_missing(folder))
-
-
-def _explain_missing(folder: Path) -> str:
-    if not os.path.exists(folder):
-        return f"{folder}: there is no such folder; 'fastload pack SOURCE {folder}' makes one"
-    splits = packed_splits(folder)
-    if splits:
-        names = ", ".join(str(path) for path in splits)
-        return f"{folder}: holds several packed datasets; name one of them: {names}"
-    return (
-        f"{folder}: is no packed dataset, it has no readable {MANIFEST_NAME}; "
-        f"'fastload pack {folder} DEST' makes one of a folder of images"
-    )
-
-
-def _parse(data: bytes, where: str) -> Given:
-    damaged = "the file was damaged after packing: restore it from a copy, or pack again"
-    try:
-        content = Given.parsed(data)
+        content = JsonValue.parsed(data)
     except ValueError as error:
-        raise FormatError(f"{where}: is no valid JSON ({error}); {damaged}") from error
+        raise FormatError(f"{where}: is no valid JSON ({error}); {_DAMAGED}") from error
     if not isinstance(content.value, dict) or content.value.get("format") != "fastload":
-        raise FormatError(f'{where}: "format" must be "fastload"; {damaged}')
+        raise FormatError(f'{where}: "format" must be "fastload"; {_DAMAGED}')
     return content
 
 
@@ -296,10 +193,101 @@ def _check_digest(data: bytes, where: str) -> None:
     actual = _digest_of_blank(data[:begin] + _NO_DIGEST.encode() + data[begin + 64 :])
     if begin < len(_DIGEST_BEGIN) or stored != actual:
         raise FormatError(
-            f"{where}: its digest is {actual.decode()}, it says {stored.decode('ascii', 'replace')}: "
-            "the file was damaged after packing: restore it from a copy, or pack again"
+            f"{where}: its digest is {actual.decode()}, it states {stored.decode('ascii', 'replace')}: "
+            f"{_DAMAGED}"
         )
 
 
 def _digest_of_blank(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    """Read the manifest of the packed dataset in `folder`.
+
+    Raises:
+        AccessError: This process may not read it, or has too many files open.
+        FormatError: The folder holds no packed dataset, or one that cannot be read.
+    """
+    path = Path(folder) / MANIFEST_NAME
+    try:
+        data = _read_bytes(path)
+    except (OSError, ValueError) as error:
+        raise _missing_dataset(Path(folder), error) from error
+    return Manifest.from_bytes(data, str(path))
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read a manifest; raise OSError for a special or oversized file, ValueError for an invalid path."""
+    size = stamp_of(path).size_bytes
+    if size > _MOST_MANIFEST_BYTES:
+        raise OSError(errno.EFBIG, f"{size} bytes are too many for a manifest", str(path))
+    return path.read_bytes()
+
+
+def is_packed(folder: str | os.PathLike[str]) -> bool:
+    """Return whether the folder holds a manifest of fastload's (which may be damaged)."""
+    try:
+        # The word stands there twice, as the format and in `made`: one flipped bit does not hide both.
+        return b'"fastload"' in _read_bytes(Path(folder) / MANIFEST_NAME)
+    except (OSError, ValueError):
+        return False
+
+
+def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the packed datasets directly in a folder, such as train/ and val/, damaged ones included."""
+    try:
+        return sorted(path for path in Path(folder).iterdir() if looks_packed(path))
+    except OSError:
+        return []
+
+
+def looks_packed(folder: Path) -> bool:
+    """Return whether a folder is or was a packed dataset: it has a manifest or shards, intact or not."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return MANIFEST_NAME in names or any(map(is_shard_name, names))
+
+
+def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the packed dataset at a path, or those directly in the folder there.
+
+    Raises:
+        AccessError: This process may not list the folder.
+        FormatError: There is none.
+    """
+    folder = Path(path)
+    if looks_packed(folder):
+        return [folder]
+    splits = packed_splits(folder)
+    if not splits:
+        try:
+            os.listdir(folder)
+        except (OSError, ValueError) as error:
+            raise _missing_dataset(folder, error) from error
+        raise FormatError(_explain_missing(folder))
+    return splits
+
+
+def _missing_dataset(folder: Path, error: OSError | ValueError) -> AccessError | FormatError:
+    """Return the error for a folder whose manifest cannot be read."""
+    if isinstance(error, OSError):
+        refusal = unreadable(Path(error.filename or folder), error)
+        if isinstance(refusal, AccessError):
+            return refusal
+    return FormatError(_explain_missing(folder))
+
+
+def _explain_missing(folder: Path) -> str:
+    if not os.path.exists(folder):
+        return f"{folder}: there is no such folder; 'fastload pack SOURCE {folder}' makes one"
+    splits = packed_splits(folder)
+    if splits:
+        names = ", ".join(str(path) for path in splits)
+        return f"{folder}: holds several packed datasets; name one of them: {names}"
+    return (
+        f"{folder}: is no packed dataset, it has no readable {MANIFEST_NAME}; "
+        f"'fastload pack {folder} DEST' makes one of a folder of images"
+    )

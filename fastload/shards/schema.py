@@ -1,11 +1,11 @@
-"""What a packed dataset holds: its fields, and the columns that store each field.
+"""Fields of a packed dataset, and the columns that store them.
 
-A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes
-one column or more: an encoded image, for instance, also stores its height, width and channels.
-Containers (hdf5.py, lmdb.py) know columns alone, and every column is of one of two forms:
+A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes one
+column or more: an encoded image, for instance, also stores its height, width and channels. Containers
+(_hdf5.py, _lmdb.py) handle only columns, and every column has one of two forms:
 
-    fixed   every record has rows of one shape:   (n, *shape)
-    ragged  a record has any number of rows:      data (total rows, *shape) and offsets (n + 1)
+    fixed   every record has one row of one shape:        (n, *shape)
+    ragged  a record has any number of rows:              data (total rows, *shape) and offsets (n + 1)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fastload.errors import FormatError, OptionError
-from fastload.shards.given import Given
+from fastload.shards._json_values import JsonValue
 
 Kind = Literal["image", "scalar", "vector", "ragged", "text", "bytes"]
 DTYPES = (
@@ -27,7 +27,7 @@ DTYPES = (
     "float16", "float32", "float64", "bool",
 )  # fmt: skip
 
-# HDF5 takes 32 (H5S_MAX_RANK), of which the records are one.
+# HDF5 allows 32 dimensions (H5S_MAX_RANK), and the records are one of them.
 _MOST_SIDES = 31
 _MOST_ROW_BYTES = 1 << 40
 
@@ -71,12 +71,12 @@ class Field:
     """A named part of every record.
 
     Attributes:
-        name: An identifier; `key`, `crc32c` and `records` are taken.
+        name: An identifier other than `key`, `crc32c` and `records`.
         kind: `image` (encoded pixels), `scalar` (one number), `vector` (an array of one shape),
             `ragged` (any number of rows of one shape: boxes, polygons), `text` (UTF-8), `bytes`.
         dtype: The element type of a scalar, vector or ragged field; `uint8` for the others.
         shape: The shape of a vector, or of one row of a ragged field; `()` for the others.
-        encoding: For images, the name of the encoding: keep, tiled, jpeg, yuv420, raw.
+        encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420` or `raw`.
 
     Raises:
         OptionError: The name, dtype or shape is not one that can be stored.
@@ -92,8 +92,7 @@ class Field:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
             raise OptionError(
                 f"a field's name must be an identifier of at most 64 characters, other than "
-                f"{', '.join(sorted(_RESERVED))}, "
-                f"got {self.name!r}: rename the column or key"
+                f"{', '.join(sorted(_RESERVED))}, got {self.name!r}: rename the column or key"
             )
         if self.kind not in get_args(Kind):
             raise OptionError(f"field {self.name!r}: kind must be one of {get_args(Kind)}, got {self.kind!r}")
@@ -107,7 +106,7 @@ class Field:
             raise OptionError(
                 f"field {self.name!r}: {self.kind} has no shape, got {self.shape}: make it a vector"
             )
-        # A row of no bytes could not be counted.
+        # Rows of zero bytes could not be counted.
         least = 1 if self.kind == "ragged" else 0
         if any(side < least for side in self.shape):
             raise OptionError(f"field {self.name!r}: every side must be at least {least}, got {self.shape}")
@@ -122,11 +121,11 @@ class Field:
 
     @classmethod
     def label(cls) -> Field:
-        """The class index that sources of class folders fill: int64, -1 where there is none."""
+        """Return the class index that sources of class folders fill: int64, -1 without a label."""
         return cls("label", "scalar", "int64")
 
     def columns(self) -> tuple[Column, ...]:
-        """The columns that store this field, in the order in which a record's checksum reads them."""
+        """Return the columns that store this field, in the order of a record's checksum."""
         if self.kind == "image":
             return (
                 Column(self.name, "uint8", ragged=True),
@@ -139,7 +138,7 @@ class Field:
         return (Column(self.name, self.dtype, self.shape, ragged=self.kind == "ragged"),)
 
     def to_json(self) -> dict[str, Any]:
-        """The field as the manifest writes it."""
+        """Return the field as the manifest stores it."""
         entry: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype}
         if self.shape:
             entry["shape"] = list(self.shape)
@@ -149,28 +148,28 @@ class Field:
 
     @classmethod
     def from_json(cls, entry: Any, name: str = "field") -> Field:
-        """Reads what `to_json` wrote.
+        """Read what `to_json` wrote.
 
         Args:
-            entry: What is to be read.
-            name: Where it stands, for messages.
+            entry: The parsed JSON.
+            name: Its place in the file, for messages.
 
         Raises:
             FormatError: The entry is not a field.
         """
-        given = Given(entry, name)
+        json = JsonValue(entry, name)
         try:
-            shape, encoding = given.get("shape"), given.get("encoding")
-            kind: Any = given["kind"].text()
+            shape, encoding = json.get("shape"), json.get("encoding")
+            kind: Any = json["kind"].text()
             return cls(
-                given["name"].text(),
+                json["name"].text(),
                 kind,
-                given["dtype"].text(),
+                json["dtype"].text(),
                 () if shape is None else tuple(side.count() for side in shape.each()),
                 None if encoding is None else encoding.text(_ENCODING),
             )
         except ValueError as error:
-            raise FormatError(f"{name} describes a field that is none: {error}") from error
+            raise FormatError(f"{name} describes no valid field: {error}") from error
 
 
 KEY = Column("key", "uint8", ragged=True)
@@ -178,5 +177,5 @@ CRC32C = Column("crc32c", "uint32")
 
 
 def record_columns(fields: Sequence[Field]) -> tuple[Column, ...]:
-    """The columns of a record in the order in which its checksum reads them: the key comes first."""
+    """Return the columns of a record in the order of its checksum: the key comes first."""
     return (KEY, *(column for field in fields for column in field.columns()))

@@ -11,9 +11,9 @@ import torch.utils.data
 
 import fastload
 from fastload import Field, PackedDataset
+from fastload.shards._hdf5 import Hdf5Writer
 from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, record_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent
-from fastload.shards.hdf5 import Hdf5Writer
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.schema import CRC32C, record_columns
 

@@ -6,16 +6,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from fastload.shards.container import (
-    Payload,
-    Ragged,
-    ShardContent,
-    ShardReader,
-    open_shard,
-    writer_for,
-)
-from fastload.shards.entries import ShardEntry
+from fastload.shards._entries import ShardEntry
+from fastload.shards.container import Payload, Ragged, ShardContent, ShardReader
 from fastload.shards.schema import DTYPES, Column, Field, record_columns
+from fastload.shards.shard import open_shard, writer_for
 
 IDENTITY = bytes(range(16))
 

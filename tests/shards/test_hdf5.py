@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from fastload.errors import DamageError
-from fastload.shards import hdf5
+from fastload.shards import _hdf5
 from fastload.shards.container import Ragged
 from fastload.shards.schema import CRC32C, Column
 from tests.shards.conformance import EVERY_COLUMN, FEW_COLUMNS, ContainerConformance
@@ -90,22 +90,22 @@ def test_file_ends_where_hdf5_says(tmp_path):
 @pytest.mark.parametrize("columns", [FEW_COLUMNS, EVERY_COLUMN], ids=["few", "every"])
 def test_payload_is_never_copied(tmp_path, columns):
     rows = [dict(row, image=bytes(1000)) for row in random_rows(columns, 3)]
-    content = content_of(columns, rows, tmp_path / "payload", hdf5.Hdf5Writer.payload_offset)
+    content = content_of(columns, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)
     written = content.payload.path.stat().st_ino
-    hdf5.Hdf5Writer.write(tmp_path / "shard.h5", columns, content)
+    _hdf5.Hdf5Writer.write(tmp_path / "shard.h5", columns, content)
     assert (tmp_path / "shard.h5").stat().st_ino == written
 
 
 def test_interrupt_while_the_structure_is_made_is_never_lost(tmp_path):
     content = content_of(EVERY_COLUMN, random_rows(EVERY_COLUMN, 5), tmp_path / "payload", 0)
     began = time.perf_counter()
-    hdf5._structure(EVERY_COLUMN, content)
+    _hdf5._structure(EVERY_COLUMN, content)
     duration_s = time.perf_counter() - began
     chance = random.Random(3)
 
     def make_and_wait(timer):
         timer.start()
-        hdf5._structure(EVERY_COLUMN, content)
+        _hdf5._structure(EVERY_COLUMN, content)
         timer.join()
 
     for _ in range(60):

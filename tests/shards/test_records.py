@@ -19,10 +19,10 @@ from fastload.shards.checksum import (
     record_crc32c,
     shard_identity,
 )
-from fastload.shards.container import writer_for
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import CRC32C, DTYPES, Field, record_columns
+from fastload.shards.shard import writer_for
 from tests.shards.contents import IMAGE, content_of
 
 FIELDS = (

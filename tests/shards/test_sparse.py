@@ -5,7 +5,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.shards.sparse import SparseFile
+from fastload.shards._sparse import SparseFile
 
 PLACES = st.integers(0, 200_000) | st.sampled_from([65_535, 65_536, 65_537, 131_072])
 WRITES = st.lists(st.tuples(PLACES, st.binary(max_size=9), st.integers(1, 9000)), max_size=12)
@@ -38,7 +38,7 @@ def test_stretches_are_the_file_without_its_hole(writes, hole):
     whole = bytearray(file.read(file.size_bytes))
     rebuilt = bytearray(len(whole))
     position = 0
-    for offset, stretch in file.stretches(*hole):
+    for offset, stretch in file.written_ranges(*hole):
         assert offset >= position
         position = offset + len(stretch)
         assert position <= hole[0] or offset >= hole[1]

@@ -1,4 +1,4 @@
-"""One stored record, and what turns its bytes into values."""
+"""One stored record, and the conversion of its bytes into values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastload.errors import DamageError
-from fastload.shards.container import Bytes, ShardReader
+from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.schema import Field
 
 _SHAPE = struct.Struct("<3I")
@@ -23,7 +23,7 @@ ValueReaders = dict[str, Callable[[Any], Any]]  # from bytes or an array of them
 
 
 class Record:
-    """One stored record. Its parts are read when they are asked for.
+    """One stored record; its parts are read on access.
 
     Attributes:
         index: Its number in the dataset.
@@ -39,24 +39,24 @@ class Record:
 
     @property
     def key(self) -> str:
-        """Its path relative to the source it was packed from."""
+        """Its path relative to the source from which it was packed."""
         return os.fsdecode(bytes(self._shard.row("key", self._row)))
 
-    def stored(self, column: str) -> bytes | Bytes:
-        """The stored bytes of one column, read-only: for an image, the encoded bytes."""
+    def stored(self, column: str) -> bytes | ByteArray:
+        """Return the stored bytes of one column, read-only; for an image, the encoded bytes."""
         return self._shard.row(column, self._row)
 
     def image_shape(self, name: str = "image") -> tuple[int, int, int]:
-        """(height, width, channels) of an image field as stored; zeros where it cannot be read."""
+        """Return (height, width, channels) of an image field as stored; zeros for an unreadable image."""
         stored: Any = self._shard.row(f"{name}/shape", self._row)
         height, width, channels = _SHAPE.unpack(stored)
         return height, width, channels
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a field: a number, an array, a str, or bytes; of an image, its encoded bytes.
+        """Return the value of a field: a number, an array, a str, or bytes; for an image, its encoded bytes.
 
         Raises:
-            DamageError: What is stored is no such value: another program wrote it.
+            DamageError: The stored bytes are no such value: another program wrote them.
         """
         stored = self._shard.row(name, self._row)
         read = self._values[name]
@@ -70,14 +70,14 @@ class Record:
 
 
 def value_reader(field: Field) -> Callable[[Any], Any]:
-    """What turns a field's stored bytes into its value; made once, because it runs for every record."""
+    """Return the function that converts a field's stored bytes, to be called for every record."""
     if field.kind in ("image", "bytes"):
         return bytes
     if field.kind == "text":
         return lambda stored: bytes(stored).decode("utf-8", "surrogateescape")
     dtype = field.columns()[0].numpy_dtype
     if field.kind == "scalar":
-        # Six times as fast as by way of a NumPy array of one.
+        # Six times as fast as a NumPy array of one element.
         unpack = struct.Struct("<" + _STRUCT_CODES[field.dtype]).unpack
         return lambda stored: unpack(stored)[0]
     shape = field.shape if field.kind == "vector" else (-1, *field.shape)

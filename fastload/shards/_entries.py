@@ -1,4 +1,4 @@
-"""What a manifest lists: shards, and files that could not be packed as images, or were not to be."""
+"""Entries of a manifest: shards, and source files that were skipped or left out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastload.shards.given import Given
+from fastload.shards._json_values import JsonValue
 from fastload.shards.schema import Field
 
-# What a process can note something of each of.
+# A process keeps one byte for each record.
 MOST_RECORDS = 1 << 48
 # A record's checksum, and the shape and grid of its image.
 _LEAST_RECORD_BYTES = 32
@@ -29,10 +29,9 @@ class ShardEntry:
         records: The number of its records.
         size_bytes: The size of the file.
         crc32c: The CRC-32C of the whole file, eight hexadecimal digits.
-        columns: The CRC-32C of each scalar and vector field's whole column, so that all labels can be
-            had, and checked, without reading the images; it begins with the shard's identity.
-        identity: What tells the shard from every other, 32 hexadecimal digits: see
-            `fastload.shards.checksum`.
+        columns: The CRC-32C of each scalar and vector field's whole column, starting with the shard's
+            identity, so that all labels can be read and verified without the images.
+        identity: 32 hexadecimal digits; see `fastload.shards.checksum`.
     """
 
     file: str
@@ -43,17 +42,8 @@ class ShardEntry:
     identity: str
 
     @classmethod
-    def from_json(cls, entry: Given, container: str, fields: Sequence[Field]) -> ShardEntry:
-        """Reads an entry of a manifest.
-
-        Args:
-            entry: The entry.
-            container: The dataset's container.
-            fields: The dataset's fields.
-
-        Raises:
-            ValueError: A value cannot be; says which.
-        """
+    def from_json(cls, entry: JsonValue, container: str, fields: Sequence[Field]) -> ShardEntry:
+        """Read an entry; raise ValueError, naming the value, if one is impossible."""
         columns = entry["columns"]
         shard = cls(
             file=entry["file"].text(_SHARD_NAME),
@@ -67,40 +57,37 @@ class ShardEntry:
             raise ValueError(f"{entry.name}.file must end in {_SUFFIXES[container]}, got {shard.file!r}")
         if shard.records * _LEAST_RECORD_BYTES > shard.size_bytes:
             raise ValueError(
-                f"{entry.name} must have room for its {shard.records} records, got {shard.size_bytes} bytes"
+                f"{entry.name} must be large enough for its {shard.records} records, "
+                f"got {shard.size_bytes} bytes"
             )
-        checked = sorted(field.name for field in fields if field.kind in ("scalar", "vector"))
-        if sorted(shard.columns) != checked:
-            raise ValueError(f"{columns.name} must be of {checked}, got {sorted(shard.columns)}")
+        expected = sorted(field.name for field in fields if field.kind in ("scalar", "vector"))
+        if sorted(shard.columns) != expected:
+            raise ValueError(f"{columns.name} must list {expected}, got {sorted(shard.columns)}")
         return shard
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source file that could not be packed, and why."""
+    """A source file that could not be packed, and the reason."""
 
     key: str
     reason: str
 
     @classmethod
-    def from_json(cls, entry: Given) -> Skipped:
-        """Reads an entry of a manifest.
-
-        Raises:
-            ValueError: It is none.
-        """
+    def from_json(cls, entry: JsonValue) -> Skipped:
+        """Read an entry; raise ValueError if it is malformed."""
         return cls(entry["key"].text(), entry["reason"].text())
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file beside the records that was not taken for one, or all such files of a kind.
+    """A file beside the records that is not one of them, or all such files of a kind.
 
     Attributes:
-        key: Its path relative to the source; of a kind, a pattern such as `**/*.txt`.
+        key: Its path relative to the source; for a kind, a pattern such as `**/*.txt`.
         reason: Why it was left out.
-        files: How many files it stands for.
-        is_clutter: Whether nobody misses it: a hidden file, a system's, a README.
+        files: The number of files that the entry stands for.
+        is_clutter: Whether it needs no attention: a hidden file, a system's, a README.
     """
 
     key: str
@@ -109,12 +96,8 @@ class LeftOut:
     is_clutter: bool = False
 
     @classmethod
-    def from_json(cls, entry: Given) -> LeftOut:
-        """Reads an entry of a manifest.
-
-        Raises:
-            ValueError: It is none.
-        """
+    def from_json(cls, entry: JsonValue) -> LeftOut:
+        """Read an entry; raise ValueError if it is malformed."""
         return cls(
             entry["key"].text(),
             entry["reason"].text(),
@@ -124,5 +107,5 @@ class LeftOut:
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a file of this name is one that packing makes."""
+    """Return whether a file of this name is a shard."""
     return _SHARD_NAME.fullmatch(name) is not None

@@ -1,12 +1,13 @@
-"""Shards as LMDB files: one file each, read without locks.
+"""LMDB shards: one file each, read without locks.
 
-The keys: a fixed column is one value under its name, its array of all records; a ragged column has a
-value for every record, under `NAME/00000042`; `records` holds the number of records in decimal, and
-`shard-identity` what tells the shard from every other.
+A fixed column is one value under its name, the array of all records; a ragged column has a value for every
+record, under `NAME/00000042`; `records` holds the number of records in decimal, and `shard-identity` the
+shard's identity.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import threading
@@ -20,19 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import (
-    IDENTITY_NAME,
-    Bytes,
-    Ragged,
-    ShardContent,
-    opening,
-    require_identity,
-    write_error,
-)
-from fastload.shards.entries import ShardEntry
-from fastload.shards.files import Stamp
-from fastload.shards.readahead import fetch_ahead, is_resident
+from fastload.shards._entries import ShardEntry
+from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent
+from fastload.shards.files import Stamp, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
+from fastload.system.folders import free_bytes
 
 _COUNT_KEY = b"records"
 _IDENTITY_KEY = IDENTITY_NAME.encode()
@@ -40,20 +33,22 @@ _IDENTITY_KEY = IDENTITY_NAME.encode()
 _PAGE_BYTES = 4096
 _COMMIT_BYTES = 64 << 20
 
+# A disk with less free space than this, on which a write has just failed, is considered full.
+_FULL_BYTES = 1 << 20
+
 
 def _row_key(column: str, index: int) -> bytes:
     return b"%s/%08d" % (column.encode(), index)
 
 
 class LmdbWriter:
-    """Writes LMDB shards."""
+    """Writer of LMDB shards."""
 
     suffix: ClassVar[str] = ".lmdb"
     payload_offset: ClassVar[int] = 0
 
     @staticmethod
     def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        """Writes one shard; see `ShardWriter.write`."""
         draft = path.with_name(path.name + ".draft")
         draft.unlink(missing_ok=True)
         size = content.payload.size_bytes
@@ -62,12 +57,14 @@ class LmdbWriter:
             try:
                 _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
             except lmdb.Error as error:
-                raise write_error(draft, error) from error
+                # LMDB's error does not always tell that the disk is full.
+                number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
+                raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
         os.replace(draft, path)
 
 
 def _map_size(columns: Sequence[Column], content: ShardContent) -> int:
-    """An upper bound of the file's size: LMDB wants it beforehand, and keeps it in the file."""
+    """Return an upper bound of the file's size: LMDB needs it beforehand, and stores it in the file."""
     stored = content.payload.size_bytes
     stored += sum(array.nbytes for array in content.fixed.values())
     stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
@@ -77,8 +74,7 @@ def _map_size(columns: Sequence[Column], content: ShardContent) -> int:
 def _items(
     columns: Sequence[Column], content: ShardContent, payload: mmap.mmap | bytes
 ) -> Iterator[tuple[bytes, Any]]:
-    """Every key and value, in the order of the keys: LMDB appends sorted keys without searching."""
-    whole = memoryview(payload)
+    """Yield every key and value in the order of the keys: LMDB appends sorted keys without searching."""
     names = {_COUNT_KEY: None, _IDENTITY_KEY: None} | {column.name.encode(): column for column in columns}
     # A ragged column's keys are its name and "/", which sorts before any letter or digit in a longer
     # name but behind the name itself; "image/00000000" comes before "image/grid" as digits do.
@@ -92,22 +88,21 @@ def _items(
         elif not column.ragged:
             yield column.name.encode(), content.fixed[column.name].tobytes()
         elif column.name == content.payload.column:
-            begins = content.payload.offsets.tolist()
-            for index in range(content.count):
-                yield _row_key(column.name, index), whole[begins[index] : begins[index + 1]]
+            yield from _ragged_items(column.name, memoryview(payload), content.payload.offsets.tolist())
         else:
-            yield from _ragged_items(column, content.ragged[column.name])
+            ragged = content.ragged[column.name]
+            data = np.ascontiguousarray(ragged.data).reshape(-1).view(np.uint8).data
+            begins = (ragged.offsets * np.uint64(column.row_bytes)).tolist()
+            yield from _ragged_items(column.name, data, begins)
 
 
-def _ragged_items(column: Column, ragged: Ragged) -> Iterator[tuple[bytes, Any]]:
-    data = np.ascontiguousarray(ragged.data).reshape(-1).view(np.uint8).data
-    begins = (ragged.offsets * np.uint64(column.row_bytes)).tolist()
+def _ragged_items(name: str, data: memoryview, begins: list[int]) -> Iterator[tuple[bytes, memoryview]]:
     for index in range(len(begins) - 1):
-        yield _row_key(column.name, index), data[begins[index] : begins[index + 1]]
+        yield _row_key(name, index), data[begins[index] : begins[index + 1]]
 
 
 def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int) -> None:
-    """Appends sorted items to a new file, in transactions of bounded size."""
+    """Append sorted items to a new file, in transactions of bounded size."""
     with lmdb.open(
         str(path), map_size=map_size, subdir=False, lock=False, sync=False, metasync=False
     ) as environment:
@@ -121,37 +116,36 @@ def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int)
                 transaction = environment.begin(write=True)
                 pending = 0
         transaction.commit()
-        reach = _reach_bytes(environment)
-    if path.stat().st_size < reach:  # the last pages may be unused, and were then never written
-        os.truncate(path, reach)
+        extent = _extent_bytes(environment)
+    if path.stat().st_size < extent:  # the last pages may be unused, and were then never written
+        os.truncate(path, extent)
 
 
-def _reach_bytes(environment: lmdb.Environment) -> int:
-    """Return the size of all pages that a tree may have."""
+def _extent_bytes(environment: lmdb.Environment) -> int:
+    """Return the size of all pages that the tree may refer to."""
     return int((environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
 
 
 class _Environment:
-    """An open file and the one transaction that reads it; all readers of the file share it.
+    """An open file and its read transaction, shared by all readers of the file.
 
-    LMDB forbids to open a file twice in one process, and two datasets of one path are common.
+    LMDB forbids opening a file twice in one process, and two datasets of one path are common.
 
     Attributes:
-        identity: The identity of the shard, where it lies in the file: looking there is safe whatever has
-            become of the tree.
+        identity: A view of the shard's identity in the file, safe to read whatever becomes of the tree.
     """
 
     def __init__(self, path: str) -> None:
         self._lmdb = lmdb.open(path, subdir=False, readonly=True, lock=False, create=False, readahead=False)
         size = os.stat(path).st_size
-        if (reach := _reach_bytes(self._lmdb)) > size:  # to look for what is not there would end the process
+        if (extent := _extent_bytes(self._lmdb)) > size:  # accessing a missing page would kill the process
             self._lmdb.close()
-            raise ValueError(f"its pages must reach to {reach:,} bytes, it has {size:,}")
+            raise ValueError(f"its pages must extend to {extent:,} bytes, it has {size:,}")
         self._transaction = self._lmdb.begin(buffers=True)
         self.identity = self.get(_IDENTITY_KEY) or memoryview(b"")
 
     def get(self, key: bytes) -> memoryview | None:
-        """The value of a key, None where there is none; valid while the environment is open."""
+        """Return the value of a key, valid while the environment is open; None if there is none."""
         value: memoryview | None = self._transaction.get(key)
         return value
 
@@ -160,15 +154,15 @@ class _Environment:
         self._lmdb.close()
 
 
-# By device and inode, not by path: a dataset may be replaced while the old one is still being read.
+# Keyed by device and inode, not by path: a dataset may be replaced while the old one is still being read.
 _environments: weakref.WeakValueDictionary[tuple[int, int], _Environment] = weakref.WeakValueDictionary()
 _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
-_opening = threading.Lock()
+_open_lock = threading.Lock()
 
 
-def _environment(path: Path, stamp: Stamp) -> _Environment:
+def _shared_environment(path: Path, stamp: Stamp) -> _Environment:
     place = stamp.device, stamp.inode
-    with _opening:
+    with _open_lock:
         environment = _environments.get(place)
         if environment is None:
             environment = _environments[place] = _Environment(str(path))
@@ -176,19 +170,10 @@ def _environment(path: Path, stamp: Stamp) -> _Environment:
 
 
 class LmdbReader:
-    """Reads one LMDB shard.
+    """Reader of one LMDB shard.
 
-    The file is opened anew in each process: LMDB's environments must not cross a fork. Rows are
-    copies: what LMDB hands out itself ends with its environment, and would crash whoever kept it.
-
-    Args:
-        path: The shard.
-        columns: The columns that it must hold.
-        entry: What the manifest says of it.
-
-    Raises:
-        AccessError: This process may not read the file, or has too many files open.
-        DamageError: The file is missing, is no LMDB file, lacks a column or is another shard.
+    The file is reopened in each process: LMDB's environments must not cross a fork. Rows are copies: LMDB's
+    own buffers end with their environment, and using them later would crash the process.
     """
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
@@ -198,46 +183,47 @@ class LmdbReader:
         self._entry = entry
         self._environment: _Environment | None = None
         self._fixed: dict[str, NDArray[Any]] = {}
-        self._checksummed: list[tuple[Bytes | None, bytes]] = []
-        self._open()
+        self._checksummed: list[tuple[ByteArray | None, bytes]] = []
+        self._opened()
         _readers.add(self)
 
-    def _open(self) -> _Environment:
+    def _opened(self) -> _Environment:
+        """Return the environment, which is opened on the first call in a process."""
+        if self._environment is not None:
+            return self._environment
         with opening(self._path, self._entry, "an LMDB") as self.stamp:
-            environment = _environment(self._path, self.stamp)
-            # First of all: of a file that was written over while it is open here, the tree leads anywhere.
+            environment = _shared_environment(self._path, self.stamp)
+            # Checked before anything else: the tree of an overwritten file may point anywhere.
             require_identity(self._path, bytes(environment.identity), self._entry)
             if bytes(environment.get(_COUNT_KEY) or b"") != b"%d" % self.count:
-                raise ValueError(f"key {_COUNT_KEY.decode()} must say {self.count}")
+                raise ValueError(f"key {_COUNT_KEY.decode()} must hold {self.count}")
             for column in self._columns:
                 if not column.ragged:
-                    self._fixed[column.name] = self._mapped(environment, column)
-        self._environment = environment
+                    self._fixed[column.name] = self._view_of(environment, column)
         self._checksummed = [
             (self._bytes_of(column), column.name.encode() + b"/")
             for column in self._columns
             if column != CRC32C
         ]
+        self._environment = environment
         return environment
 
-    def identity(self) -> bytes:
-        """The identity that the file holds now."""
-        return bytes((self._environment or self._open()).identity)
-
-    def _bytes_of(self, column: Column) -> Bytes | None:
-        fixed = self._fixed.get(column.name)
-        return None if fixed is None else fixed.reshape(-1).view(np.uint8).reshape(self.count, -1)
-
-    def _mapped(self, environment: _Environment, column: Column) -> NDArray[Any]:
+    def _view_of(self, environment: _Environment, column: Column) -> NDArray[Any]:
         value = environment.get(column.name.encode())
         if value is None or len(value) != self.count * column.row_bytes:
             raise ValueError(f"key {column.name} must hold {self.count} rows")
         rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype).reshape(self.count, *column.shape)
         return rows
 
+    def _bytes_of(self, column: Column) -> ByteArray | None:
+        fixed = self._fixed.get(column.name)
+        return None if fixed is None else fixed.reshape(-1).view(np.uint8).reshape(self.count, -1)
+
+    def identity(self) -> bytes:
+        return bytes((self._environment or self._opened()).identity)
+
     def row(self, column: str, index: int) -> bytes:
-        """The stored bytes of one record in one column: a copy."""
-        environment = self._environment or self._open()
+        environment = self._environment or self._opened()
         fixed = self._fixed.get(column)
         if fixed is not None:
             return fixed[index].tobytes()  # type: ignore[no-any-return]
@@ -249,10 +235,9 @@ class LmdbReader:
             raise DamageError(f"{self._path}: key {column}/{index:08d} is missing")
         return bytes(value)
 
-    def rows(self, index: int) -> list[bytes | Bytes]:
-        """The stored bytes of one record in all columns that its checksum reads, in their order."""
-        # Written out, because it runs for every record: a call of row() a column takes 1.5 times as long.
-        environment = self._environment or self._open()
+    def rows(self, index: int) -> list[bytes | ByteArray]:
+        # Inlined, because it runs for every record: a call of row() for each column takes 1.5 times as long.
+        environment = self._environment or self._opened()
         number = b"%08d" % index
         try:
             return [
@@ -264,61 +249,43 @@ class LmdbReader:
                 f"{self._path}, record {index} of the shard: a value is missing ({error})"
             ) from error
 
+    def location(self, column: str, index: int) -> ByteArray:
+        environment = self._environment or self._opened()
+        return np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8)
+
     def fixed(self, column: str) -> NDArray[Any]:
-        """A whole fixed column: a copy."""
-        if self._environment is None:
-            self._open()
+        self._opened()
         rows: NDArray[Any] = self._fixed[column].copy()
         return rows
 
     def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Some records' rows of a fixed column, (indices, *row shape), a copy."""
-        if self._environment is None:
-            self._open()
+        self._opened()
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """Some records' stored bytes in a ragged column, where they have one size; None where sizes differ.
-
-        Returns:
-            (indices, size), a copy, and the rows in their order.
-        """
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         values = [self.row(column, index) for index in indices.tolist()]
         if len({len(value) for value in values}) != 1:
             return None
         stored = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), -1)
         return stored, np.arange(len(values))
 
-    def is_resident(self, column: str, index: int) -> bool:
-        """Whether one record's bytes of a ragged column can be read without waiting for the disk."""
-        return is_resident(self._stretch(column, index))
-
-    def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
-        """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
-        fetch_ahead(self._stretch(column, index) for index in indices.tolist())
-
-    def _stretch(self, column: str, index: int) -> Bytes:
-        """A row where it lies in the file, not to be kept."""
-        environment = self._environment or self._open()
-        return np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8)
-
-    def leave(self) -> None:
-        """Lets go of the file until the next read."""
+    def detach(self) -> None:
+        """Release the file until the next read."""
         self._fixed, self._checksummed = {}, []
         self._environment = None
 
 
-def _leave_all() -> None:
-    """In a forked child: closes what the parent had open, to be opened anew when it is read."""
-    global _opening
-    _opening = threading.Lock()  # another thread may have held it, and that thread is not here
+def _close_after_fork() -> None:
+    """Close the parent's open files in a forked child, which reopens them when it reads."""
+    global _open_lock
+    _open_lock = threading.Lock()  # may have been held by a thread that does not exist in the child
     for reader in list(_readers):
-        reader.leave()
+        reader.detach()
     for environment in list(_environments.values()):
         environment.close()
     _environments.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_all)
+    os.register_at_fork(after_in_child=_close_after_fork)

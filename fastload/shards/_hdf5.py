@@ -1,8 +1,8 @@
-"""Shards as HDF5 files: contiguous, uncompressed datasets that any HDF5 tool opens.
+"""HDF5 shards: contiguous, uncompressed datasets that any HDF5 tool opens.
 
-Reading asks h5py once where each dataset lies and maps the file; the HDF5 library, its lock and its
-caches stay out of the hot path. Writing never copies the payload: it was written where HDF5 will
-look for it, and the file's structure is put around it.
+Reading asks h5py once for the offset of each dataset and maps the file, so the HDF5 library, its lock and its
+caches stay out of the hot path. Writing never copies the payload: it was written where HDF5 will look for it,
+and the file's structure is put around it.
 """
 
 from __future__ import annotations
@@ -19,56 +19,48 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.shards._entries import ShardEntry
+from fastload.shards._sparse import SparseFile
 from fastload.shards.checksum import IDENTITY_BYTES
-from fastload.shards.container import (
-    IDENTITY_NAME,
-    Bytes,
-    Payload,
-    ShardContent,
-    opening,
-    require_identity,
-)
-from fastload.shards.entries import ShardEntry
-from fastload.shards.readahead import fetch_ahead, is_resident
+from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent
+from fastload.shards.files import opening, require_identity
 from fastload.shards.schema import CRC32C, Column
-from fastload.shards.sparse import SparseFile
 from fastload.system import signals
 
-# With datasets of 512 bytes and more on multiples of 4096, HDF5 (1.10 to 2.0, measured) puts the first
-# one that is created right behind its superblock and root group, at 4096. Where a release should place
-# it elsewhere, the payload is moved to that place: see _move_payload.
+# With datasets of 512 bytes and more aligned to 4096, HDF5 (1.10 to 2.0, measured) puts the first dataset
+# right behind its superblock and root group, at 4096. If a release places it elsewhere, the payload is moved
+# there: see _move_payload.
 _ALIGNMENT = 4096
 _ALIGNMENT_THRESHOLD = 512
 
 
 class Hdf5Writer:
-    """Writes HDF5 shards."""
+    """Writer of HDF5 shards."""
 
     suffix: ClassVar[str] = ".h5"
     payload_offset: ClassVar[int] = _ALIGNMENT
 
     @staticmethod
     def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        """Writes one shard; see `ShardWriter.write`."""
         payload = content.payload
         structure, begin = _structure(columns, content)
         if begin is not None and begin != _ALIGNMENT:
             _move_payload(payload, begin)
         begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
         with payload.path.open("r+b") as file:
-            for offset, stretch in structure.stretches(begin, end):
+            for offset, written in structure.written_ranges(begin, end):
                 file.seek(offset)
-                file.write(stretch)
+                file.write(written)
             file.truncate(structure.size_bytes)
         os.replace(payload.path, path)
 
 
 def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[SparseFile, int | None]:
-    """The file without the payload's bytes, for which a hole is left; and where that begins, if anywhere.
+    """Return the file with a hole in place of the payload, and the hole's offset, None for an empty payload.
 
-    Made in memory, because the HDF5 library crashes where a disk is full (1.14 and 2.0, on close). Signals
-    wait, because h5py lets go of its objects in callbacks in which Python loses an exception: one in ten
-    interrupts of a packing with small shards was without effect.
+    Made in memory, because the HDF5 library crashes when a disk is full (1.14 and 2.0, on close). Signals
+    wait, because h5py frees its objects in callbacks in which Python loses an exception: one in ten
+    interrupts of a packing with small shards had no effect.
     """
     structure = SparseFile()
     with signals.waiting(), _create(structure) as file:
@@ -86,9 +78,9 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[Sparse
 
 
 def _create(structure: SparseFile) -> h5py.File:
-    """Makes an empty file. Neither it nor what `_add` adds says when it was made: equal content, equal bytes.
+    """Create an empty file without creation times, so that equal content gives equal bytes.
 
-    That is why h5py's own ways are not gone: they make groups that do.
+    h5py's high-level functions are avoided here and below because their groups record times.
     """
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_obj_track_times(False)
@@ -97,7 +89,7 @@ def _create(structure: SparseFile) -> h5py.File:
     access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_V110)
     access.set_alignment(_ALIGNMENT_THRESHOLD, _ALIGNMENT)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    name = repr(structure).encode()  # must only be another one for every file that is open
+    name = repr(structure).encode()  # must only differ between the files that are open
     return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, creation, access))
 
 
@@ -107,7 +99,6 @@ def _add(file: h5py.File, name: str, array: NDArray[Any]) -> None:
 
 
 def _make_groups(file: h5py.File, name: str) -> None:
-    """Makes the groups that a dataset's name leads through."""
     creation = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     creation.set_obj_track_times(False)
     for parent in reversed(PurePosixPath(name).parents[:-1]):
@@ -116,7 +107,7 @@ def _make_groups(file: h5py.File, name: str) -> None:
 
 
 def _reserve(file: h5py.File, payload: Payload) -> int | None:
-    """Creates the payload's dataset without writing it; returns its place, None where it is empty."""
+    """Create the payload's dataset without writing it, and return its offset, None if it is empty."""
     name = f"{payload.column}/data"
     shape: tuple[int, ...] = (payload.size_bytes,)
     if payload.row_shape is not None:
@@ -134,7 +125,7 @@ def _reserve(file: h5py.File, payload: Payload) -> int | None:
 
 
 def _move_payload(payload: Payload, begin: int) -> None:
-    """Moves the payload within its file to where HDF5 wants it."""
+    """Move the payload within its file to where HDF5 expects it."""
     draft = payload.path.with_name(payload.path.name + ".moved")
     with payload.path.open("rb") as source, draft.open("wb") as target:
         source.seek(_ALIGNMENT)
@@ -144,46 +135,36 @@ def _move_payload(payload: Payload, begin: int) -> None:
 
 
 class Hdf5Reader:
-    """Reads one HDF5 shard through a mapping of the file.
-
-    Args:
-        path: The shard.
-        columns: The columns that it must hold.
-        entry: What the manifest says of it.
-
-    Raises:
-        AccessError: This process may not read the file, or has too many files open.
-        DamageError: The file is missing, is no HDF5 file, lacks a column or is another shard.
-    """
+    """Reader of one HDF5 shard: all arrays are read-only views of the mapped file."""
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
         self.count = entry.records
         self._fixed: dict[str, NDArray[Any]] = {}
-        self._fixed_bytes: dict[str, Bytes] = {}
-        self._ragged: dict[str, tuple[Bytes, memoryview, int]] = {}
+        self._fixed_bytes: dict[str, ByteArray] = {}
+        self._ragged: dict[str, tuple[ByteArray, memoryview, int]] = {}
         with opening(path, entry, "an HDF5") as self.stamp, h5py.File(path, "r", locking=False) as file:
             mapping = _map(path)
-            identity = _mapped(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
+            identity = _view_of(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
             _require_shape(IDENTITY_NAME, identity, (IDENTITY_BYTES,))
             self._identity = identity.data
             require_identity(path, self.identity(), entry)
             for column in columns:
                 self._add(file, mapping, column)
-        self._checksummed = [self._parts(column.name) for column in columns if column != CRC32C]
-
-    def identity(self) -> bytes:
-        """The identity that the file holds now."""
-        return bytes(self._identity)
+        self._checksummed: list[tuple[ByteArray, memoryview | None, int]] = [
+            self._ragged.get(column.name) or (self._fixed_bytes[column.name], None, 0)
+            for column in columns
+            if column != CRC32C
+        ]
 
     def _add(self, file: h5py.File, mapping: mmap.mmap, column: Column) -> None:
         if not column.ragged:
-            array = _mapped(file, mapping, column.name, column.numpy_dtype)
+            array = _view_of(file, mapping, column.name, column.numpy_dtype)
             _require_shape(column.name, array, (self.count, *column.shape))
             self._fixed[column.name] = array
             self._fixed_bytes[column.name] = array.reshape(-1).view(np.uint8).reshape(self.count, -1)
             return
-        data = _mapped(file, mapping, f"{column.name}/data", column.numpy_dtype)
-        offsets = _mapped(file, mapping, f"{column.name}/offsets", np.dtype("<u8"))
+        data = _view_of(file, mapping, f"{column.name}/data", column.numpy_dtype)
+        offsets = _view_of(file, mapping, f"{column.name}/offsets", np.dtype("<u8"))
         _require_shape(f"{column.name}/offsets", offsets, (self.count + 1,))
         is_pixels = column.dtype == "uint8" and data.ndim == 4 and len(data) == self.count
         if not is_pixels:
@@ -195,43 +176,35 @@ class Hdf5Reader:
             column.row_bytes,
         )
 
-    def row(self, column: str, index: int) -> Bytes:
-        """The stored bytes of one record in one column: a read-only view of the mapped file."""
+    def identity(self) -> bytes:
+        return bytes(self._identity)
+
+    def row(self, column: str, index: int) -> ByteArray:
         ragged = self._ragged.get(column)
         if ragged is None:
             return self._fixed_bytes[column][index]  # type: ignore[no-any-return]
         data, offsets, row_bytes = ragged
         return data[offsets[index] * row_bytes : offsets[index + 1] * row_bytes]
 
-    def rows(self, index: int) -> list[Bytes]:
-        """The stored bytes of one record in all columns that its checksum reads, in their order."""
-        # Written out, because it runs for every record: a call of row() a column takes twice as long.
+    def rows(self, index: int) -> list[ByteArray]:
+        # Inlined, because it runs for every record: a call of row() for each column takes twice as long.
         return [
             data[index] if offsets is None else data[offsets[index] * size : offsets[index + 1] * size]
             for data, offsets, size in self._checksummed
         ]
 
-    def _parts(self, column: str) -> tuple[Bytes, memoryview | None, int]:
-        ragged = self._ragged.get(column)
-        return ragged if ragged is not None else (self._fixed_bytes[column], None, 0)
+    def location(self, column: str, index: int) -> ByteArray:
+        return self.row(column, index)
 
     def fixed(self, column: str) -> NDArray[Any]:
-        """A whole fixed column: a read-only view of the mapped file."""
         return self._fixed[column]
 
     def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Some records' rows of a fixed column, (indices, *row shape), a copy."""
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """Some records' stored bytes in a ragged column, where they have one size; None where sizes differ.
-
-        It also is None where records before these have another size: then there is no one array to take from.
-
-        Returns:
-            Bytes of records, (any number, size), a view of the mapped file; and the indices.
-        """
+    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
+        """Return a view of the mapped file; None as well if an earlier record has another size."""
         data, offsets, row_bytes = self._ragged[column]
         bounds = np.frombuffer(offsets, np.uint64)
         size = int(bounds[1])
@@ -242,26 +215,22 @@ class Hdf5Reader:
             return None
         return data[: last * size * row_bytes].reshape(last, size * row_bytes), indices
 
-    def is_resident(self, column: str, index: int) -> bool:
-        """Whether one record's bytes of a ragged column can be read without waiting for the disk."""
-        return is_resident(self.row(column, index))
-
-    def prefetch(self, column: str, indices: NDArray[np.int64]) -> None:
-        """Has the system fetch some records' bytes of a ragged column from the disk, and does not wait."""
-        fetch_ahead(self.row(column, index) for index in indices.tolist())
-
 
 def _map(path: Path) -> mmap.mmap:
     options: dict[str, Any] = {"access": mmap.ACCESS_READ}
     if sys.version_info >= (3, 13):
-        options["trackfd"] = False  # one descriptor less for every shard that is open
+        options["trackfd"] = False  # saves a descriptor for every open shard
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, **options)
 
 
-def _mapped(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The dataset as a read-only view of the mapped file."""
-    _require_own(file, name)
+def _view_of(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a dataset as a read-only view of the mapped file; raise ValueError if it is not as specified."""
+    path = PurePosixPath(name)
+    for part in (*reversed(path.parents[:-1]), path):
+        # A link could lead to another file, which would be opened.
+        if not isinstance(file.get(str(part), getlink=True), h5py.HardLink):
+            raise ValueError(f"{name} must be in this file, {part} is a link")
     dataset = file[name]
     if not isinstance(dataset, h5py.Dataset):
         raise ValueError(f"{name} must be a dataset, it is a group or a type")
@@ -278,14 +247,6 @@ def _mapped(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]
         raise ValueError(f"dataset {name} has no storage in the file")
     array: NDArray[Any] = np.frombuffer(mapping, dtype, dataset.size, offset).reshape(dataset.shape)
     return array
-
-
-def _require_own(file: h5py.File, name: str) -> None:
-    """Refuses links, which lead to other places or files: what they name would be opened."""
-    path = PurePosixPath(name)
-    for part in (*reversed(path.parents[:-1]), path):
-        if not isinstance(file.get(str(part), getlink=True), h5py.HardLink):
-            raise ValueError(f"{name} must lie in this file, {part} is a link")
 
 
 def _require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
