@@ -34,9 +34,9 @@ from fastload.packing.result import PackedSplit, PackProgress, PackResult, requi
 from fastload.packing.staging import Staging, check_apart
 from fastload.packing.stopping import explained
 from fastload.packing.workers import WorkerPool
-from fastload.shards.container import writer_for
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
+from fastload.shards.shard import writer_for
 from fastload.sources import ColumnKind, Source, open_source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus

@@ -11,8 +11,8 @@ from fastload.images.encodings import encoding_named
 from fastload.packing import payload as payloads
 from fastload.packing.assemble import Assembler
 from fastload.packing.piece import PieceEncoder, Recipe
-from fastload.shards.container import writer_for
 from fastload.shards.schema import Field
+from fastload.shards.shard import writer_for
 from fastload.sources import DatasetSource
 
 
