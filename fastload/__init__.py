@@ -1,6 +1,7 @@
-"""fastload: a drop-in fast DataLoader for PyTorch, and the packed datasets that feed it.
+"""fastload: a drop-in fast DataLoader for PyTorch, and packed datasets that feed it.
 
-Importing fastload imports nothing else; torch, OpenCV and h5py come with the first name that needs them.
+Importing fastload imports nothing else; torch, OpenCV and h5py are imported with the first name that needs
+them.
 """
 
 from __future__ import annotations
@@ -38,28 +39,15 @@ __all__ = [
     "verify",
 ]
 
+# The modules of all names but the exceptions, which are in fastload.errors.
 _MODULES = {
-    "AccessError": "errors",
     "Cache": "datasets.cache.options",
-    "DamageError": "errors",
     "DataLoader": "loader.dataloader",
-    "DecodeError": "errors",
-    "DestinationError": "errors",
-    "FastloadError": "errors",
     "Field": "shards.schema",
     "FolderDataset": "datasets.folder",
-    "FormatError": "errors",
-    "LibraryMissingError": "errors",
-    "OptionError": "errors",
-    "PackError": "errors",
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
     "PackedDataset": "datasets.packed",
-    "RecordIndexError": "errors",
-    "SlowTransformWarning": "errors",
-    "SourceError": "errors",
-    "ToolMissingError": "errors",
-    "UnpicklableError": "errors",
     "pack": "packing.job",
     "unpack": "packing.unpack",
     "verify": "packing.verify",
@@ -95,11 +83,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fastload' has no attribute {name!r}")
     if name == "transforms":
         return importlib.import_module("fastload.transforms")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'fastload' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"fastload.{_MODULES[name]}"), name)
+    value = getattr(importlib.import_module(f"fastload.{_MODULES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

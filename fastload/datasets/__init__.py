@@ -1,6 +1,1 @@
-"""Map-style datasets of (image, target), decoded by OpenCV.
-
-images     what both share: transforms, whole batches
-packed     PackedDataset: the records of shards
-folder     FolderDataset: the files of a folder
-"""
+"""Map-style datasets of (image, target): packed records, or the files of a folder; and their caches."""

@@ -1,9 +1,9 @@
-"""A batch of pixels: pictures decoded as far as they are needed, transformed, written where the batch lies.
+"""Batches of images: decoded where needed, transformed, and written to the batch's final memory.
 
-    pictures ──region──▶ pixels ──resize, flip──▶ the batch's memory            (photos: one by one)
-    pictures ──gathered──▶ windows ──flip──▶ the batch's memory                 (tiny ones: all at once)
+    source ──region──▶ pixels ──resize, flip──▶ the batch's memory            (photos: one by one)
+    source ──gathered──▶ windows ──flip──▶ the batch's memory                 (thumbnails: all at once)
 
-Both ways give, to the bit, what `Pipeline.run` gives picture by picture.
+Both paths are bit-equal to `Pipeline.run`, image by image.
 """
 
 from __future__ import annotations
@@ -31,63 +31,51 @@ Pixels = NDArray[np.uint8]
 _CHANNELS = 3
 
 
-class Pictures(Protocol):
-    """The stored pictures that a batch is made of."""
+class BatchSource(Protocol):
+    """The stored images of a batch."""
 
     @property
     def sizes(self) -> Sizes:
-        """Heights and widths, in pixels: (pictures, 2)."""
+        """Heights and widths, in pixels: (images, 2)."""
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """A part of one picture, of which a resize to `size` is wanted.
+        """Return a region of one image, RGB, or reduced towards the `size` to which it will be resized.
 
-        Returns:
-            RGB, (box.height, box.width, 3), or reduced towards the size; possibly a view, and read-only.
+        The result may be a read-only view.
+
+        Raises:
+            SourceError: The file cannot be read.
+            DecodeError: The image cannot be decoded; names the record or file.
         """
 
     def gathered(self) -> Gathered | None:
-        """All, where that needs no decoding and they have one size."""
+        """Return all images if that needs no decoding and they have one size."""
 
 
 class BatchMemory(Protocol):
-    """Where a batch's tensors are made.
+    """Allocator of a batch's tensors."""
 
-    Attributes:
-        finishes_on_device: Whether the pipeline's tail will be done where the batch is moved to.
-    """
-
-    finishes_on_device: bool
+    finishes_on_device: bool  # whether the pipeline's tail runs on the device to which the batch is moved
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised, contiguous tensor on the CPU."""
+        """Return an uninitialised, contiguous tensor on the CPU."""
 
 
 def fill(
-    pictures: Pictures,
+    source: BatchSource,
     pipeline: Pipeline,
     draws: Draws,
     out: BatchMemory,
     memory_format: torch.memory_format,
 ) -> torch.Tensor | None:
-    """Makes a batch of images.
+    """Make a batch of images, (images, channels, height, width), in the memory of `out`.
 
-    Args:
-        pictures: What they are made of.
-        pipeline: What is done to them; not foreign.
-        draws: The numbers of each.
-        out: Where the batch is to lie.
-        memory_format: `torch.channels_last` or `torch.contiguous_format`.
-
-    Returns:
-        (pictures, channels, height, width); None where the images would not have one size.
-
-    Raises:
-        DecodeError: A picture cannot be decoded.
+    The pipeline must not be foreign. Returns None if the images would not have one size.
     """
-    drawn = pipeline.draw(draws, pictures.sizes)
+    drawn = pipeline.draw(draws, source.sizes)
     if drawn.size is None:
         return None
-    # Bytes are a quarter of what is to be copied to a device; what is no longer bytes is finished here.
+    # On a device only uint8 batches are finished: they are a quarter of the bytes to copy.
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(draws), *drawn.size, drawn.channels)
     is_last = memory_format == torch.channels_last
@@ -96,12 +84,10 @@ def fill(
     batch = batch.permute(0, 3, 1, 2) if is_last else batch
     if is_last and dtype == pipeline.dtype == torch.uint8:
         pixels: Pixels | None = batch.permute(0, 2, 3, 1).numpy()
-        made = _fill_pixels(pictures, drawn, shape, pixels)
+        made = _fill_pixels(source, drawn, shape, pixels)
     else:
         pixels = None
-        made = _fill_pixels(
-            pictures, drawn, shape, recycled(shape) if pipeline.dtype == torch.uint8 else None
-        )
+        made = _fill_pixels(source, drawn, shape, recycled(shape) if pipeline.dtype == torch.uint8 else None)
     if tail is not None:
         tail.into(made, batch)
     elif made is not pixels:
@@ -109,35 +95,31 @@ def fill(
     return batch
 
 
-def render(pictures: Pictures, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
-    """Makes one image of a batch: what `fill` makes of it, by itself.
-
-    Returns:
-        (channels, height, width), in channels-last memory.
-    """
+def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
+    """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     out = np.empty((*_view_size(view), _CHANNELS), np.uint8)
-    _render(pictures.region(position, view.box, view.size), view, drawn.geometry, out)
+    _render(source.region(position, view.box, view.size), view, drawn.geometry, out)
     image = drawn.applied(out, position)
     if pipeline.tail is not None:
         return pipeline.tail.of_image(image)
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
 
 
-def _fill_pixels(pictures: Pictures, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
-    """The images before the tail: in `out` where it is given and that takes no further copy."""
+def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
+    """Return the images before the tail, in `out` if it is given and no further copy is needed."""
     size = drawn.geometry.uniform_size
     if size is not None and drawn.works_on_batches:
-        gathered = pictures.gathered() if drawn.geometry.is_only_crop else None
+        gathered = source.gathered() if drawn.geometry.is_only_crop else None
         if gathered is not None:
             return _with_body(_cropped(gathered, drawn, size, out), drawn, out)
-        return _with_body(_rendered(pictures, drawn.geometry, size, None if drawn.body else out), drawn, out)
+        return _with_body(_rendered(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
     if not drawn.body:
         assert size is not None
-        return _rendered(pictures, drawn.geometry, size, out)
+        return _rendered(source, drawn.geometry, size, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
         rendered = recycled((*_view_size(view), _CHANNELS))
-        _render(pictures.region(position, view.box, view.size), view, drawn.geometry, rendered)
+        _render(source.region(position, view.box, view.size), view, drawn.geometry, rendered)
         image = drawn.applied(rendered, position)
         if images is None:
             images = recycled(shape, image.dtype)
@@ -149,7 +131,7 @@ def _fill_pixels(pictures: Pictures, drawn: Drawn, shape: tuple[int, ...], out: 
 def _cropped(
     gathered: Gathered, drawn: Drawn, size: tuple[int, int], out: Pixels | None
 ) -> Gathered | Pixels:
-    """Crops and flips what was gathered; where there is neither, nothing is copied yet."""
+    """Crop and flip gathered images; without either, nothing is copied yet."""
     geometry = drawn.geometry
     flips = geometry.flipped()
     if size != gathered.shape[1:3]:
@@ -166,7 +148,7 @@ def _cropped(
 
 
 def _with_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
-    """Applies the body to a whole batch; its last step that makes new images makes them in `out`."""
+    """Apply the body to a whole batch; its last step that makes new images makes them in `out`."""
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
         step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
@@ -185,15 +167,15 @@ def _taken(images: Pixels | Gathered) -> Pixels:
     return images.taken() if isinstance(images, Gathered) else images
 
 
-def _rendered(pictures: Pictures, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
+def _rendered(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
     images = recycled((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
     for position, view in enumerate(geometry.views()):
-        _render(pictures.region(position, view.box, view.size), view, geometry, images[position])
+        _render(source.region(position, view.box, view.size), view, geometry, images[position])
     return images
 
 
 def _render(pixels: Pixels, view: View, geometry: Geometry, out: Pixels) -> None:
-    """Resizes a region, takes the window out of it, and flips that."""
+    """Resize a region, crop the window, and flip it."""
     is_resized = view.size != pixels.shape[:2]
     if is_resized and geometry.resampling is not None:
         if view.size == out.shape[:2]:

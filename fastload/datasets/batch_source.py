@@ -1,4 +1,4 @@
-"""The stored pictures of a batch: those of packed records, and those of files in a folder."""
+"""Sources of a batch's images: records of a packed dataset, or files in a folder."""
 
 from __future__ import annotations
 
@@ -16,51 +16,27 @@ from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import read_header, states_its_size
 from fastload.images.jpeg import TileIndex
-from fastload.images.orientation import is_on_its_side, stored_box, upright
-from fastload.images.region import Box, cropped, reduction_for
+from fastload.images.orientation import stored_box, swaps_sides, upright
+from fastload.images.region import Box, crop, reduction_for
 from fastload.shards.records import Record, RecordReader
 from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
 
 Pixels = NDArray[np.uint8]
 
-# What a batch of files may hold in memory at once, in bytes: beyond that files are read a second time.
-_MOST_HELD_BYTES = 64 << 20
+# The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
+_MOST_BUFFERED_BYTES = 64 << 20
 
-# What a cache keeps of decoded pictures.
+# How a cache stores decoded images.
 _PIXELS = Raw()
 
 
-class _Reducing:
-    """Decides by how much pictures are shrunk while they are decoded.
-
-    Args:
-        reducing_gap: A JPEG is decoded at a half, a quarter or an eighth of its size where that leaves so
-            many times the size that is wanted, as PIL's parameter of that name; None: never.
-    """
-
-    def __init__(self, reducing_gap: float | None) -> None:
-        self._gap = reducing_gap
-
-    def _reduction(self, box: Box, size: tuple[int, int]) -> int:
-        return 1 if self._gap is None else reduction_for(box, size, self._gap)
-
-
-class RecordPictures(_Reducing):
-    """Pictures of a packed dataset.
-
-    Args:
-        records: Of the dataset, by the shards or through a cache.
-        encoding: Of its images in the shards.
-        positions: Which of them.
-        reducing_gap: See `_Reducing`.
-
-    Attributes:
-        sizes: Heights and widths, in pixels: (pictures, 2).
+class RecordImages:
+    """Images of a packed dataset's records, at `positions`, through the shards or a cache; see `BatchSource`.
 
     Raises:
-        DamageError: A record differs from its checksum, or a shard is missing or damaged.
-        DecodeError: A record was kept though unreadable.
+        DamageError: A record fails its checksum, or a shard is missing or damaged.
+        DecodeError: A record was kept although it is unreadable.
     """
 
     def __init__(
@@ -70,11 +46,11 @@ class RecordPictures(_Reducing):
         positions: NDArray[np.int64],
         reducing_gap: float | None = None,
     ) -> None:
-        super().__init__(reducing_gap)
         self._records = records
         self._encoding = encoding
         self._positions = positions
-        # First of all, because nothing may be made of a damaged record, not even room for its pixels.
+        self._reducing_gap = reducing_gap
+        # Before anything else: not even memory may be allocated from the numbers of a damaged record.
         records.check(positions)
         self._shapes = records.taken("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
@@ -82,20 +58,13 @@ class RecordPictures(_Reducing):
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """A part of one picture, of which a resize to `size` is wanted.
-
-        Raises:
-            DecodeError: It cannot be decoded; says which it is.
-        """
+        """See `BatchSource`."""
         record = self._records.read_checked(int(self._positions[position]))
         encoding = _PIXELS if _is_decoded(record) else self._encoding
+        reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
         try:
             return encoding.decode_box(
-                record.stored("image"),
-                record.image_shape(),
-                box,
-                _tiles_of(record, encoding),
-                self._reduction(box, size),
+                record.stored("image"), record.image_shape(), box, _tiles_of(record, encoding), reduction
             )
         except DecodeError as error:
             raise DecodeError(
@@ -103,18 +72,14 @@ class RecordPictures(_Reducing):
             ) from error
 
     def orientations(self) -> list[int]:
-        """The EXIF orientation of each, 1 where it says none.
-
-        Raises:
-            DecodeError: A file is truncated.
-        """
+        """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
         records = map(self._records.read_checked, self._positions.tolist())
-        return [_orientation(record) for record in records]
+        return [_orientation_of(record) for record in records]
 
     def gathered(self) -> Gathered | None:
-        """All, where they are stored as pixels of one shape."""
+        """See `BatchSource`."""
         is_pixels = isinstance(self._encoding, Raw) or (
             isinstance(self._records, KeptRecords) and self._records.holds_pixels
         )
@@ -132,7 +97,7 @@ def _is_decoded(record: Record | KeptRecord) -> bool:
     return isinstance(record, KeptRecord) and record.is_decoded
 
 
-def _orientation(record: Record | KeptRecord) -> int:
+def _orientation_of(record: Record | KeptRecord) -> int:
     if isinstance(record, KeptRecord) and record.is_decoded:
         return record.orientation
     return stated_orientation(bytes(record.stored("image")))
@@ -151,51 +116,36 @@ def _tiles_of(record: Record | KeptRecord, encoding: Encoding) -> TileIndex | No
 
 
 class FileHeaders:
-    """What the headers of files say, read once: by this process, or by one forked from it.
-
-    Args:
-        count: Of the files.
-    """
+    """Headers of a folder's files, each read once by this process or by one forked from it."""
 
     def __init__(self, count: int) -> None:
-        # Height, width and orientation of each; zeros until they are known. The kernel gives memory only to
-        # what is touched.
+        # Height, width and orientation of each file; zeros until they are known. The kernel allocates only
+        # pages that are written.
         memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
         self._values = np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
     def size(self, index: int) -> tuple[int, int] | None:
-        """(height, width) of a file's picture; None while it is not known."""
+        """Return (height, width) of a file's image, None while they are unknown."""
         height, width, orientation = self._values[index].tolist()
         return (height, width) if orientation else None
 
     def orientation(self, index: int) -> int:
-        """The EXIF orientation of a file's picture; 1 where none is known."""
+        """Return the EXIF orientation of a file's image; 1 while it is unknown."""
         return int(self._values[index, 2]) or 1
 
-    def note(self, index: int, size: tuple[int, int], orientation: int) -> None:
-        """Notes what a header says, its size as (height, width)."""
+    def store(self, index: int, size: tuple[int, int], orientation: int) -> None:
+        """Store (height, width) and orientation of a file's image."""
         self._values[index, :2] = size
-        # Last, because it says that the others are there.
+        # Written last, because it marks the others as known.
         self._values[index, 2] = orientation
 
 
-class FilePictures(_Reducing):
-    """Pictures in files.
-
-    Args:
-        source: The files.
-        root: Their folder.
-        positions: Which of them.
-        headers: What is known of all of the files.
-        reducing_gap: See `_Reducing`.
-        kept: The files through a cache; None without one.
-
-    Attributes:
-        sizes: Heights and widths, in pixels: (pictures, 2).
+class FileImages:
+    """Images in files of a folder, at `positions`, read directly or through a cache; see `BatchSource`.
 
     Raises:
         SourceError: A file cannot be read.
-        DecodeError: A file is no whole image.
+        DecodeError: A file is no complete image.
     """
 
     def __init__(
@@ -205,123 +155,109 @@ class FilePictures(_Reducing):
         positions: list[int],
         headers: FileHeaders,
         reducing_gap: float | None = None,
-        kept: KeptFiles | None = None,
+        cached: KeptFiles | None = None,
     ) -> None:
-        super().__init__(reducing_gap)
         self._headers = headers
-        self._kept = kept
+        self._cached = cached
         self._source = source
         self._root = root
         self._positions = positions
+        self._reducing_gap = reducing_gap
         self._files: dict[int, bytes] = {}
         self._decoded: dict[int, Pixels] = {}
-        self._room = _MOST_HELD_BYTES
+        self._free_bytes = _MOST_BUFFERED_BYTES
         self.sizes: NDArray[np.int64] = np.array(
-            [self._size(place) for place in range(len(positions))], np.int64
+            [self._size(position) for position in range(len(positions))], np.int64
         )
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """A part of one picture, of which a resize to `size` is wanted.
-
-        Raises:
-            SourceError: The file cannot be read.
-            DecodeError: It is no whole image.
-        """
+        """See `BatchSource`."""
         reduction = 1
+        index = self._positions[position]
         pixels = self._decoded.get(position)
-        if pixels is None and self._kept is not None:
-            pixels = self._kept.pixels(self._positions[position])
+        if pixels is None and self._cached is not None:
+            pixels = self._cached.pixels(index)
         try:
             if pixels is None:
                 data = self._files.get(position) or self._read(position)
-                reduction = self._reduction(box, size) if is_reducible(data) else 1
+                if self._reducing_gap is not None and is_reducible(data):
+                    reduction = reduction_for(box, size, self._reducing_gap)
                 pixels = decode(data, reduction)
-                if self._kept is not None and reduction == 1:
-                    index = self._positions[position]
-                    self._kept.keep_pixels(index, pixels, self._headers.orientation(index))
-            return cropped(pixels, tuple(self.sizes[position].tolist()), box, reduction)
+                if self._cached is not None and reduction == 1:
+                    self._cached.keep_pixels(index, pixels, self._headers.orientation(index))
+            return crop(pixels, tuple(self.sizes[position].tolist()), box, reduction)
         except DecodeError as error:
-            raise self._named(position, error) from error
+            raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
-        """The EXIF orientation of each, 1 where it says none."""
-        return [self._headers.orientation(position) for position in self._positions]
+        """Return the EXIF orientation of each image, 1 if it has none."""
+        return [self._headers.orientation(index) for index in self._positions]
 
     def gathered(self) -> Gathered | None:
-        """All, where their pixels are kept and they have one size."""
-        stacked = None if self._kept is None else self._kept.stacked(np.array(self._positions, np.int64))
+        """See `BatchSource`."""
+        stacked = None if self._cached is None else self._cached.stacked(np.array(self._positions, np.int64))
         return None if stacked is None else Gathered(*stacked)
 
     def _size(self, position: int) -> tuple[int, int]:
-        """The size of one picture; what had to be read or decoded for that is kept while there is room."""
-        known = self._headers.size(self._positions[position])
+        """Return the size of one image; data that had to be read or decoded is kept for `region`."""
+        index = self._positions[position]
+        known = self._headers.size(index)
         if known is not None:
             return known
-        index = self._positions[position]
-        kept = None if self._kept is None else self._kept.pixels(index)
-        if self._kept is not None and kept is not None:
-            size = kept.shape[0], kept.shape[1]
-            self._headers.note(index, size, self._kept.orientation(index))
-            self._decoded[position] = kept
+        cached = None if self._cached is None else self._cached.pixels(index)
+        if self._cached is not None and cached is not None:
+            size = cached.shape[0], cached.shape[1]
+            self._headers.store(index, size, self._cached.orientation(index))
+            self._decoded[position] = cached
             return size
         data = self._read(position)
         try:
             if states_its_size(data):
                 header = read_header(data)
-                self._keep(self._files, position, data, len(data))
-                self._headers.note(index, (header.height, header.width), header.orientation)
+                self._buffer(self._files, position, data, len(data))
+                self._headers.store(index, (header.height, header.width), header.orientation)
                 return header.height, header.width
             pixels = decode(data)
-            if self._kept is not None:
-                self._kept.keep_pixels(index, pixels, 1)
+            if self._cached is not None:
+                self._cached.keep_pixels(index, pixels, 1)
         except DecodeError as error:
-            raise self._named(position, error) from error
-        self._keep(self._decoded, position, pixels, pixels.nbytes)
+            raise self._with_path(position, error) from error
+        self._buffer(self._decoded, position, pixels, pixels.nbytes)
         return pixels.shape[0], pixels.shape[1]
 
-    def _keep(self, held: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
-        if size_bytes <= self._room:
-            held[position] = value
-            self._room -= size_bytes
+    def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
+        if size_bytes <= self._free_bytes:
+            buffer[position] = value
+            self._free_bytes -= size_bytes
 
     def _read(self, position: int) -> bytes:
-        files = self._source.files if self._kept is None else self._kept
+        files = self._source.files if self._cached is None else self._cached
         return files.read(self._positions[position])
 
-    def _named(self, position: int, error: DecodeError) -> DecodeError:
+    def _with_path(self, position: int, error: DecodeError) -> DecodeError:
         key = self._source.key(self._positions[position])
         return DecodeError(f"{os.path.join(self._root, key)}: {error}")
 
 
-class UprightPictures:
-    """Pictures turned as their EXIF orientations say.
+class UprightImages:
+    """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
 
-    Args:
-        pictures: As they are stored.
-
-    Attributes:
-        sizes: Heights and widths after turning, in pixels: (pictures, 2).
-
-    Raises:
-        DecodeError: A file is truncated.
-    """
-
-    def __init__(self, pictures: RecordPictures | FilePictures) -> None:
-        self._pictures = pictures
-        self._orientations = pictures.orientations()
-        is_turned = np.array([is_on_its_side(orientation) for orientation in self._orientations])
-        self.sizes = np.where(is_turned[:, None], pictures.sizes[:, ::-1], pictures.sizes)
+    def __init__(self, images: RecordImages | FileImages) -> None:
+        self._images = images
+        self._orientations = images.orientations()
+        is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])
+        self.sizes = np.where(is_turned[:, None], images.sizes[:, ::-1], images.sizes)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """A part of one picture: see `RecordPictures` and `FilePictures`."""
+        """See `BatchSource`."""
         orientation = self._orientations[position]
-        height, width = self._pictures.sizes[position].tolist()
+        height, width = self._images.sizes[position].tolist()
         box = stored_box(box, (height, width), orientation)
-        size = (size[1], size[0]) if is_on_its_side(orientation) else size
-        return upright(self._pictures.region(position, box, size), orientation)
+        size = (size[1], size[0]) if swaps_sides(orientation) else size
+        return upright(self._images.region(position, box, size), orientation)
 
     def gathered(self) -> Gathered | None:
-        """All, where none is to be turned: see `RecordPictures`."""
+        """See `BatchSource`; None as well if any image must be turned."""
         return (
-            None if any(orientation != 1 for orientation in self._orientations) else self._pictures.gathered()
+            None if any(orientation != 1 for orientation in self._orientations) else self._images.gathered()
         )

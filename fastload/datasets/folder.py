@@ -12,7 +12,7 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import FileHeaders, FilePictures
+from fastload.datasets.batch_source import FileHeaders, FileImages
 from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import Form
 from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
@@ -23,18 +23,18 @@ from fastload.errors import DecodeError, SourceError
 from fastload.images.header import read_header
 from fastload.sources.folder import list_folder
 
-# How many pictures tell how large the pixels of all are, and how much more is set aside: memory that is not
-# written to is not taken.
+# The number of images from which the size of all pixels is estimated, and the reserve on top: memory that is
+# never written costs nothing.
 _SAMPLED = 32
 _PIXELS_RESERVE = 1.25
 
 
 class FolderDataset(ImageDataset):
-    """The samples of a folder of images, with no packing: ImageFolder, decoded by OpenCV.
+    """The samples of a folder of images, without packing: like ImageFolder, decoded by OpenCV.
 
-    Classes, files and their order are those of torchvision's ImageFolder, which goes by the names of
-    files: what packing takes by its content beside these, such as `.gif`, is not among them. A folder
-    without class folders gives its images the label -1. Samples are those of `PackedDataset`.
+    Classes, files and their order are those of torchvision's ImageFolder, which selects files by their
+    suffix; others that packing recognises by content, such as `.gif`, are not included. Images of a folder
+    without class folders have the label -1. Samples are those of `PackedDataset`.
 
     Args:
         path: The folder.
@@ -46,7 +46,7 @@ class FolderDataset(ImageDataset):
         cache: As for `PackedDataset`.
 
     Attributes:
-        root: The folder, as it was given.
+        root: The folder, as passed.
         source: The listing of its files.
 
     Raises:
@@ -83,7 +83,7 @@ class FolderDataset(ImageDataset):
 
     @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of all files, as ImageFolder has them; `imgs` is the same."""
+        """(path, label) of all files, as in ImageFolder; `imgs` is the same."""
         files = self.source.files
         return [(files.path(index), label) for index, label in enumerate(self.targets)]
 
@@ -105,10 +105,10 @@ class FolderDataset(ImageDataset):
         self._headers = FileHeaders(len(self.source))
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Tells the system that some files will be read soon, so that it fetches them from the disk now.
+        """Ask the system to read some files from disk now, without waiting, because they are needed soon.
 
         Args:
-            indices: Of the files; all in range.
+            indices: The files; all in range.
         """
         self.fill_cache()
         kept = self._kept_files
@@ -116,8 +116,8 @@ class FolderDataset(ImageDataset):
             indices if kept is None else kept.missing(np.asarray(indices, np.int64)).tolist()
         )
 
-    def _stored_pictures(self, positions: NDArray[np.int64]) -> FilePictures:
-        return FilePictures(
+    def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
+        return FileImages(
             self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._kept_files
         )
 
@@ -150,7 +150,7 @@ class FolderDataset(ImageDataset):
         try:
             height, width, _ = read_header(self.source.files.read(index)).shape
         except (SourceError, DecodeError):
-            return 0  # training will say so
+            return 0  # training will raise the error
         return height * width * 3
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:

@@ -1,8 +1,8 @@
-"""What PackedDataset and FolderDataset share: indices, transforms, samples and whole batches.
+"""Common base of PackedDataset and FolderDataset: indices, transforms, samples and whole batches.
 
-Both work in torch's DataLoader and in ours, with every way of starting workers, and may stand where a
-torchvision ImageFolder stood. Ours asks them for whole batches: of each image only the part that the
-transform's crop needs is decoded, and written to where the batch is to lie.
+Both work in torch's DataLoader and in fastload's, with every start method of workers, and can replace a
+torchvision ImageFolder. fastload's DataLoader asks for whole batches: only the region of each image that the
+transform's crop needs is decoded, and written to the batch's final memory.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets.batch import BatchMemory, Pictures, fill, render
-from fastload.datasets.batch_source import FilePictures, RecordPictures, UprightPictures
+from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
+from fastload.datasets.batch_source import FileImages, RecordImages, UprightImages
 from fastload.datasets.caching import CachedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
@@ -31,10 +31,10 @@ Transform = Callable[[Any], Any]
 
 
 class ImageDataset(CachedDataset):
-    """What both datasets share: indices, transforms, classes.
+    """Base of datasets of (image, target).
 
     Attributes:
-        classes: The names of the classes; a label counts into them.
+        classes: The names of the classes; a label is an index of this list.
         transform: Applied to every image, None for a tensor of the pixels. May be set at any time.
         target_transform: Applied to every target.
     """
@@ -64,41 +64,41 @@ class ImageDataset(CachedDataset):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
+        """The label of each class name."""
         return {name: label for label, name in enumerate(self.classes)}
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        """One sample, (image, target).
+        """Return one sample, (image, target).
 
         Args:
             index: An int, a NumPy integer or a tensor of one; negative ones count from the end.
 
         Raises:
             RecordIndexError: There is no such sample.
-            DamageError: The record differs from its checksum.
+            DamageError: The record fails its checksum.
             DecodeError: Its image cannot be decoded.
         """
         return self._samples(self._positions([operator.index(index)]))[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
-        """Several samples: what torch's DataLoader asks for a batch."""
+        """Return several samples; called by torch's DataLoader for a batch."""
         return self._samples(self._positions(indices))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        """Makes a batch of samples where it is to lie: what fastload's DataLoader asks for.
+        """Make a batch of samples in its final memory; called by fastload's DataLoader.
 
         Args:
             indices: As for `dataset[index]`.
-            out: Makes the tensors.
+            out: The allocator of the tensors.
 
         Returns:
-            What torch's `default_collate` makes of the samples: [images, targets], images (batch, 3, height,
-            width). NotImplemented where they have to be made one by one: their sizes differ, the
-            transform holds other libraries' callables, or `on_error` has to stand in.
+            The result of torch's `default_collate` for the samples: [images, targets], images (batch, 3,
+            height, width). NotImplemented if samples must be made one by one: their sizes differ, the
+            transform holds other libraries' callables, or `on_error` must replace a sample.
 
         Raises:
             RecordIndexError: There is no such sample.
-            DamageError: A record differs from its checksum.
+            DamageError: A record fails its checksum.
             DecodeError: An image cannot be decoded.
         """
         pipeline = self._pipeline()
@@ -106,8 +106,8 @@ class ImageDataset(CachedDataset):
             return NotImplemented
         positions = self._positions(indices)
         try:
-            pictures = self._pictures(positions)
-            images = fill(pictures, pipeline, draws_for(positions), out, self.memory_format)
+            source = self._source_of(positions)
+            images = fill(source, pipeline, draws_for(positions), out, self.memory_format)
             targets = None if images is None else self._batch_of_targets(positions, out)
         except (DamageError, DecodeError):
             if self._substitutes_samples:
@@ -117,63 +117,63 @@ class ImageDataset(CachedDataset):
 
     @property
     def counts_draws(self) -> bool:
-        """Whether a batch calls nobody else's code, so that all it draws is counted by seed and index."""
+        """Whether a batch calls only fastload's code, whose random draws depend only on seed and index."""
         is_own = self.target_transform is None and not self._substitutes_samples
         return is_own and not self._pipeline().is_foreign
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """What `fetch_into` left to be done on a device: ToDtype and Normalize at the transform's end.
+        """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
 
         Args:
-            images: (batch, 3, height, width); if they are not uint8, nothing was left.
+            images: (batch, 3, height, width); if they are not uint8, nothing is left to do.
         """
         tail = self._pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
 
     @abstractmethod
     def __len__(self) -> int:
-        """The number of samples."""
+        """Return the number of samples."""
 
     #: Whether a sample that cannot be made is replaced by another.
     _substitutes_samples = False
 
     @abstractmethod
-    def _stored_pictures(self, positions: NDArray[np.int64]) -> RecordPictures | FilePictures:
-        """The stored pictures of some samples."""
+    def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages | FileImages:
+        """Return the stored images of some samples."""
 
     @abstractmethod
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
-        """The targets of some samples, before `target_transform`."""
+        """Return the targets of some samples, before `target_transform`."""
 
     @abstractmethod
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
-        """The same as one array, where targets are integers that int64 holds."""
+        """Return the targets as one array if they are integers within the range of int64."""
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
-        """The samples at indices that lie in range."""
+        """Return the samples at valid positions."""
         if not len(positions):
             return []
         pipeline, draws = self._pipeline(), draws_for(positions)
         if pipeline.is_foreign:
-            singles = (self._pictures(position) for position in positions[:, None])
-            images = (pipeline.run(_whole(single), draws.image(i)) for i, single in enumerate(singles))
+            singles = (self._source_of(position) for position in positions[:, None])
+            images = (pipeline.run(_whole_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
-            pictures = self._pictures(positions)
-            drawn = pipeline.draw(draws, pictures.sizes)
+            source = self._source_of(positions)
+            drawn = pipeline.draw(draws, source.sizes)
             views = enumerate(drawn.geometry.views())
-            images = (render(pictures, pipeline, drawn, view, i) for i, view in views)
-        # Sample by sample, an image before its target: the order in which an ImageFolder's transforms draw.
+            images = (render(source, pipeline, drawn, view, i) for i, view in views)
+        # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
         return list(zip(images, map(self._target_transformed, self._targets(positions)), strict=True))
 
-    def _pictures(self, positions: NDArray[np.int64]) -> Pictures:
+    def _source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         self.fill_cache()
-        stored = self._stored_pictures(positions)
-        return UprightPictures(stored) if self.apply_orientation else stored
+        stored = self._stored_images(positions)
+        return UprightImages(stored) if self.apply_orientation else stored
 
     def _batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
-            # As a tuple, which torch makes of the samples' targets and hands out where they are text.
+            # As a tuple, like torch's own collation, which returns it as it is for text.
             targets: Any = tuple(map(self._target_transformed, self._targets(positions)))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
@@ -190,9 +190,9 @@ class ImageDataset(CachedDataset):
         return self._compiled[1]
 
     def _positions(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
-        """Indices counted from the first sample."""
+        """Return indices counted from the first sample."""
         positions = np.asarray(indices)
-        # NumPy would take floats and booleans for indices too.
+        # NumPy would accept floats and booleans as indices too.
         if positions.dtype.kind not in "iu" or positions.ndim != 1:
             positions = np.array([operator.index(index) for index in indices])
         length = len(self)
@@ -208,8 +208,8 @@ class ImageDataset(CachedDataset):
         return {**state, "_compiled": None}
 
 
-def _whole(pictures: Pictures) -> NDArray[np.uint8]:
-    """All pixels of a single picture, the caller's to write to."""
-    height, width = pictures.sizes[0].tolist()
-    pixels = pictures.region(0, Box(0, 0, height, width), (height, width))
+def _whole_image(source: BatchSource) -> NDArray[np.uint8]:
+    """Return all pixels of a single image, writable."""
+    height, width = source.sizes[0].tolist()
+    pixels = source.region(0, Box(0, 0, height, width), (height, width))
     return pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()

@@ -14,7 +14,7 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import RecordPictures
+from fastload.datasets.batch_source import RecordImages
 from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import Form
 from fastload.datasets.cache.opening import Opening
@@ -27,15 +27,15 @@ from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
 from fastload.transforms.draws import current_seed
 
-# How many shapes tell how large the pixels of all are, and how much more is set aside: memory that is not
-# written to is not taken.
+# The number of shapes from which the size of all pixels is estimated, and the reserve on top: memory that is
+# never written costs nothing.
 _SAMPLED = 64
 _PIXELS_RESERVE = 1.25
 
-# Encodings whose bytes are no file that others could open.
+# Encodings whose bytes are no file that another program could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
 
-# Paths in a source's folder; what is longer on average costs a part of the last images their place.
+# A path in a source's folder; if keys are longer on average, the last images do not fit into the cache.
 _KEY_BYTES = 64
 
 
@@ -43,39 +43,40 @@ class PackedDataset(ImageDataset):
     """The samples of a packed dataset.
 
     A sample is (image, target). The image is RGB: a uint8 tensor (3, height, width), in channels-last
-    memory, or what the transform makes of it. Transforms of `fastload.transforms` are done while decoding,
-    or for a whole batch at once; any other callable is given an array (height, width, 3), uint8, or a PIL
-    image if it is one of torchvision's. The target is the label, an int (-1 where the
-    source had none); where records have further fields, a dict of all fields but the image: numbers, arrays,
-    str and bytes. A further image, such as a mask, is given as its file's bytes; where it is stored as pixels
-    (`raw`, `yuv420`), as a tensor like that of the image.
+    memory, or the result of the transform. Transforms of `fastload.transforms` are applied while decoding, or
+    to a whole batch at once; any other callable gets an array (height, width, 3), uint8, or a PIL image if it
+    is one of torchvision's. The target is the label, an int (-1 without a label in the source); if records
+    have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. A further
+    image, such as a mask, is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a
+    tensor like that of the image.
 
-    Opening reads the manifest alone. Records are read through a mapping of the shards' files, which
+    Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
 
     Args:
         path: The packed dataset.
         transform: Applied to every image.
         target_transform: Applied to every target.
-        verify: When a record is checked against its CRC-32C: `once`, at its first reading by this process or
-            by one forked from it; `always`; or `never`. A check costs 2 µs and 5 µs more for 100 KB
-            (measured), against 1 ms for decoding such a photo.
+        verify: When a record is checked against its CRC-32C: `once`, when this process or one forked from it
+            first reads it; `always`; or `never`. A check costs 2 µs, and 5 µs more for 100 KB (measured),
+            against 1 ms for decoding such a photo.
         on_error: What to do with a record that is damaged or cannot be decoded: `"raise"`, or a
-            function of (index, error) that returns the sample to use in its place.
-        memory_format: Of the batches that fastload's DataLoader makes: `torch.channels_last`, in which images
-            are decoded and convolutions are fastest; or `torch.contiguous_format`.
-        reducing_gap: None: JPEGs are decoded at full size. A number of at least 1: at a half, a quarter or an
-            eighth of each side wherever what is left has at least so many times the size that the transform
-            resizes to; as PIL's parameter of this name. Faster for large photos, and not the same pixels:
-            with a gap of 2, levels differ by 1 of 255 on average, and at edges by up to 16.
-        apply_orientation: Whether images are turned as the EXIF orientation of their JPEG or PNG says. False,
-            as torchvision's ImageFolder. (`yuv420` and `raw` keep none.)
-        cache: Where the dataset's bytes should live: `"auto"`, `"ram"`, `"tmpfs"`, `"page"`, `"device"` or a
-            `fastload.Cache`; None: where they are. See docs/cache.md.
+            function of (index, error) that returns a sample to use instead.
+        memory_format: The format of batches that fastload's DataLoader makes: `torch.channels_last`, in which
+            images are decoded and convolutions are fastest; or `torch.contiguous_format`.
+        reducing_gap: With None, JPEGs are decoded at full size. With a number of at least 1, they are decoded
+            at a half, a quarter or an eighth of each side if the result is still at least that many times as
+            large as the size to which the transform resizes; like PIL's parameter of this name. This is
+            faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
+            average, and at edges by up to 16.
+        apply_orientation: Whether images are turned by the EXIF orientation of their JPEG or PNG. The default
+            is that of torchvision's ImageFolder. (`yuv420` and `raw` store none.)
+        cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"` or a
+            `fastload.Cache`; None for no cache. See docs/cache.md.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
-        OptionError: A parameter has none of the values above.
+        OptionError: A parameter has an invalid value.
 
     Example:
         >>> dataset = fastload.PackedDataset("photos.fl")  # doctest: +SKIP
@@ -121,13 +122,13 @@ class PackedDataset(ImageDataset):
 
     @functools.cached_property
     def targets(self) -> list[Any]:
-        """The labels of all records; empty where records have none.
+        """The labels of all records; empty if records have none.
 
-        Checked shard by shard, unless `verify` is `never`. Labels that are text, bytes or rows of any number
-        are read record by record.
+        Verified shard by shard, unless `verify` is `never`. Labels that are text, bytes or ragged are read
+        record by record.
 
         Raises:
-            DamageError: A shard is missing, or its labels differ from what their checksum says.
+            DamageError: A shard is missing, or its labels fail their checksum.
         """
         kinds = [field.kind for field in self._target_fields if field.name == "label"]
         if not kinds:
@@ -137,22 +138,22 @@ class PackedDataset(ImageDataset):
         return [self._value("label", self._records.read(index)) for index in range(len(self))]
 
     def read(self, index: SupportsIndex) -> Record:
-        """One record as it is stored, checked, not decoded: its key, encoded image and fields.
+        """Return one record as it is stored, verified but not decoded: its key, encoded image and fields.
 
         Args:
             index: As for `dataset[index]`.
 
         Raises:
             RecordIndexError: There is no such record.
-            DamageError: The record differs from its checksum.
+            DamageError: The record fails its checksum.
         """
         return self._records.read(int(self._positions([operator.index(index)])[0]))
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Tells the system that some records will be read soon, so that it fetches them from the disk now.
+        """Ask the system to read some records from disk now, without waiting, because they are needed soon.
 
         Args:
-            indices: Of the records; all in range.
+            indices: The records; all in range.
         """
         self.fill_cache()
         positions = np.asarray(indices, np.int64)
@@ -175,14 +176,14 @@ class PackedDataset(ImageDataset):
                 samples.append(self._on_error(int(position), error))
         return samples
 
-    def _stored_pictures(self, positions: NDArray[np.int64]) -> RecordPictures:
+    def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         if (seed := current_seed()) is not None:
             self._records.begin_epoch(seed)
-        return RecordPictures(self._stored, self._encoding, positions, self.reducing_gap)
+        return RecordImages(self._stored, self._encoding, positions, self.reducing_gap)
 
     @property
     def _stored(self) -> RecordReader | KeptRecords:
-        """The records: of the shards, or through the cache."""
+        """The records, from the shards or through the cache."""
         kept = self._kept
         assert kept is None or isinstance(kept, KeptRecords)
         return self._records if kept is None else kept
@@ -201,11 +202,11 @@ class PackedDataset(ImageDataset):
             sample = np.unique(np.linspace(0, count - 1, _SAMPLED).astype(np.int64))
             sides = records.taken("image/shape", sample)[:, :2].astype(np.float64)
             decoded_bytes = float(np.mean(sides.prod(axis=1))) * 3 * count * _PIXELS_RESERVE
-        # Beside images: as much as the shards hold, where that is more than keys.
+        # Besides images: the shards' size is an upper bound if records hold more than keys and numbers.
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
         digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
         return Extent(
-            # What was kept unchecked is for those who do not want it checked.
+            # A cache of unverified records is shared only with datasets that do not verify either.
             identity=f"packed {os.path.realpath(records.folder)} {digest} {records.verify == 'never'}",
             samples=count,
             stored_bytes=manifest.size_bytes,
@@ -217,7 +218,7 @@ class PackedDataset(ImageDataset):
         )
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
-        # Checked when their pictures were made, just before.
+        # Verified just before, when the source of their images was made.
         records = map(self._stored.read_checked, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
@@ -225,7 +226,7 @@ class PackedDataset(ImageDataset):
         return [{name: self._value(name, record) for name in names} for record in records]
 
     def _value(self, name: str, record: Record | KeptRecord) -> Any:
-        """A field's value, which is the caller's own to keep and to write to."""
+        """Return a field's value, which the caller may keep and write to."""
         if (encoding := self._pixel_encodings.get(name)) is not None:
             pixels = encoding.decode(record.stored(name), record.image_shape(name))
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
@@ -237,5 +238,5 @@ class PackedDataset(ImageDataset):
 
 
 def _is_counted(field: Field) -> bool:
-    """Whether all values of a field are integers that int64 holds: what torch makes of them."""
+    """Return whether all values of a field are integers within the range of int64, torch's type for them."""
     return field.kind == "scalar" and field.dtype != "bool" and np.can_cast(field.dtype, np.int64)

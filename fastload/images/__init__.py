@@ -1,1 +1,1 @@
-"""Images as bytes and as pixels: headers, decoding, tiles of JPEG, planes, sizes and encodings."""
+"""Images as bytes and as pixels: headers, decoding, JPEG tiles, resizing and encodings."""

@@ -1,12 +1,12 @@
-"""How an image is stored: five encodings, each a small frozen dataclass of one protocol.
+"""Encodings of stored images: five small frozen dataclasses of one protocol.
 
     keep     the file's own bytes, whatever its format
-    tiled    a JPEG's own pixels, cut into tiles without loss; other files as `keep` does
-    jpeg     JPEG cut into tiles: small
+    tiled    a JPEG's own pixels, in losslessly made tiles; other files like `keep`
+    jpeg     JPEG in tiles: small
     yuv420   NV12 planes, 1.5 bytes a pixel: fast
     raw      RGB, 3 bytes a pixel: fastest
 
-Equal sources and parameters give equal bytes: a packed dataset can be compared by its checksums.
+Equal sources and parameters give equal bytes, so packed datasets can be compared by their checksums.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError
-from fastload.images.checking import check_file
+from fastload.images._encoder_input import ImageSource, load_pixels, require_pixels
+from fastload.images._nv12 import nv12_box_to_rgb, nv12_to_rgb, rgb_to_nv12
+from fastload.images._validation import validate_file
 from fastload.images.decode import decode, encode, is_reducible
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, cropped, decode_region
+from fastload.images.region import Box, crop, decode_region
 from fastload.images.resize import SizeLimit
-from fastload.images.sources import Source, checked_pixels, load
-from fastload.images.yuv import nv12_box_to_rgb, nv12_to_rgb, rgb_to_nv12
 
-Bytes: TypeAlias = "bytes | NDArray[np.uint8]"  # stored bytes, or a flat view of mapped memory
+StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"  # as stored, or a flat view of mapped memory
 Shape: TypeAlias = "tuple[int, int, int]"
 
 _NO_GRID = (0, 0, 0, 0)
@@ -38,74 +38,47 @@ _NO_GRID = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredImage:
-    """What an encoding makes of one image, ready to be written.
+    """One encoded image, ready to be written; grid and tile lengths as in `TileIndex`, or empty."""
 
-    Attributes:
-        data: The stored bytes; an array is flat.
-        shape: (height, width, channels) of what is stored, before any orientation is applied.
-        grid: As in `TileIndex`; zeros where there are no tiles.
-        tiles: The tiles' lengths as in `TileIndex`; empty where there are none.
-    """
-
-    data: Bytes
-    shape: Shape
+    data: StoredBytes
+    shape: Shape  # (height, width, channels), before any orientation is applied
     grid: tuple[int, int, int, int] = _NO_GRID
     tiles: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
 class Encoding(Protocol):
-    """A way to store images. Instances are frozen, and equal where their parameters are."""
+    """A way to store images. Instances are frozen, and equal if their parameters are."""
 
     @property
     def name(self) -> str:
-        """What the manifest and the command line call it."""
+        """The name in the manifest and on the command line."""
 
     def parameters(self) -> dict[str, int | str]:
-        """What `encoding_named` needs, besides the name, to make an equal one."""
+        """Return the parameters with which `encoding_named` makes an equal encoding."""
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
-        """Turns one image into what is stored.
-
-        Args:
-            source: An encoded file, or uint8 pixels: RGB (height, width, 3), grey (height, width).
-            limit: How large the stored image may be; None for any size.
-            workdir: An existing folder for temporary files, left as it was.
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+        """Encode one image, shrunk to the limit; `workdir` is an existing folder for temporary files.
 
         Raises:
             DecodeError: The file is truncated, damaged or no image.
-            OptionError: The encoding cannot store the image, or cannot obey the limit.
+            OptionError: The encoding cannot store the image, or cannot apply the limit.
             SourceError: The pixels have another shape or type.
         """
 
-    def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
-        """Turns stored bytes back into pixels.
-
-        Args:
-            data: As stored.
-            shape: As stored; zeros for a record that was kept though its file is no readable image.
-
-        Returns:
-            RGB, uint8, (height, width, 3); of `raw`, a view of the data.
+    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
+        """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
 
         Raises:
-            DecodeError: The record is no readable image.
+            DecodeError: The record is no readable image, which a shape of zeros states.
         """
 
     def decode_box(
-        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
-        """Turns a part of what is stored back into pixels: to the bit those of `decode`.
+        """Decode a region of a stored image, bit-equal to `decode` and cropping; possibly a view.
 
-        Args:
-            data: As stored.
-            shape: As stored.
-            box: The part, within the image.
-            index: The tiles of a JPEG; without them all of it is decoded.
-            reduction: By how much a JPEG may be shrunk meanwhile, each side; others are not.
-
-        Returns:
-            RGB, uint8, (box.height, box.width, 3), or that reduced; it may be a view, of `raw` one of the
-            data.
+        Without `index`, the tiles of a JPEG, the whole image is decoded. `reduction` is the factor by which
+        decoding shrinks each side of a JPEG; other formats ignore it.
 
         Raises:
             DecodeError: The record is no readable image, or not the one that the shape describes.
@@ -115,70 +88,63 @@ class Encoding(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Parametrised:
     def parameters(self) -> dict[str, int | str]:
-        """See `Encoding`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _FileEncoding(_Parametrised):
-    """What encodings share whose records are image files."""
+    """Base of encodings whose records are image files."""
 
-    def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
-        """See `Encoding`."""
+    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         _require_image(shape)
         return decode(data)
 
     def decode_box(
-        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
-        """See `Encoding`."""
         _require_image(shape)
         reduction = reduction if is_reducible(data) else 1
         if index is not None:
             return decode_region(data, shape[:2], index, box, reduction)
-        return cropped(decode(data, reduction), shape[:2], box, reduction)
+        return crop(decode(data, reduction), shape[:2], box, reduction)
 
 
 @dataclass(frozen=True, slots=True)
 class Keep(_FileEncoding):
-    """Stores files byte for byte, and pixels as PNG, which loses nothing."""
+    """Store files byte for byte, and pixels losslessly as PNG."""
 
     name: ClassVar[str] = "keep"
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
-        """See `Encoding`; no limit can be obeyed."""
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+        """See `Encoding`; no limit is supported."""
         _refuse(limit, self.name)
         if isinstance(source, bytes):
-            return StoredImage(source, check_file(source).header.shape)
+            return StoredImage(source, validate_file(source).header.shape)
         return _as_png(source)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiled(_FileEncoding):
-    """Stores JPEG files cut into tiles, every pixel as it was; any other file as `Keep` does.
+    """Store JPEG files losslessly in tiles, any other file like `Keep`.
 
-    A JPEG of which no equal tiled file can be made is kept too. See `tile_losslessly` for what is
-    dropped besides pixels.
+    A JPEG from which no equal tiled file can be made is kept too. See `tile_losslessly` for the metadata that
+    is dropped.
     """
 
     name: ClassVar[str] = "tiled"
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
-        """See `Encoding`; no limit can be obeyed.
-
-        Raises:
-            ToolMissingError: There is no jpegtran that makes tiles.
-        """
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+        """See `Encoding`; no limit is supported, and jpegtran is required (ToolMissingError)."""
         _refuse(limit, self.name)
         if not isinstance(source, bytes):
             return _as_png(source)
-        header = check_file(source).header
+        header = validate_file(source).header
         tiled = tile_losslessly(source, workdir) if header.format == "jpeg" else None
         if tiled is None:
             if header.format == "jpeg":
-                decode(source)  # not tiled because odd, or because nobody can read it?
+                decode(source)  # raises if it was not tiled because nothing can decode it
             return StoredImage(source, header.shape)
-        return _indexed(tiled, header.shape)
+        return _with_tile_index(tiled, header.shape)
 
 
 # Name: (OpenCV's constant, width of an MCU in pixels).
@@ -191,14 +157,11 @@ _SUBSAMPLINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Jpeg(_FileEncoding):
-    """Encodes anew as JPEG cut into tiles; grey stays grey, the EXIF orientation is kept.
+    """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept.
 
     Attributes:
         quality: 1 to 100, libjpeg's scale.
         subsampling: Of colour: `420` (half of each side), `422` (half of the width), `444`.
-
-    Raises:
-        OptionError: A parameter is none of these.
     """
 
     name: ClassVar[str] = "jpeg"
@@ -213,44 +176,44 @@ class Jpeg(_FileEncoding):
                 f"subsampling must be one of {', '.join(_SUBSAMPLINGS)}, got {self.subsampling!r}"
             )
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`."""
-        picture = load(source, limit)
-        height, width = picture.rgb.shape[:2]
+        image = load_pixels(source, limit)
+        height, width = image.rgb.shape[:2]
         factors, mcu_width = _SUBSAMPLINGS[self.subsampling]
         sampling = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors]
-        if picture.is_grey:
+        if image.is_grey:
             mcu_width, sampling = 8, []
-        # Not IMWRITE_JPEG_OPTIMIZE: codes made for the picture take 0.9 ms more, of 2.2 in all, and
-        # the file is 5 % smaller.
+        # Not IMWRITE_JPEG_OPTIMIZE: Huffman tables made for the image take 0.9 ms more, of 2.2 in all, and
+        # the file is only 5 % smaller.
         options = [
             *(cv2.IMWRITE_JPEG_QUALITY, self.quality),
             *(cv2.IMWRITE_JPEG_RST_INTERVAL, choose_interval(width, mcu_width)),
             *sampling,
         ]
-        pixels = picture.rgb[:, :, 0].copy() if picture.is_grey else picture.rgb
-        data = with_orientation(encode(pixels, ".jpg", options), picture.orientation)
-        return _indexed(data, (height, width, 1 if picture.is_grey else 3))
+        pixels = image.rgb[:, :, 0].copy() if image.is_grey else image.rgb
+        data = with_orientation(encode(pixels, ".jpg", options), image.orientation)
+        return _with_tile_index(data, (height, width, 1 if image.is_grey else 3))
 
 
 @dataclass(frozen=True, slots=True)
 class Yuv420(_Parametrised):
-    """Stores NV12 planes: colour at half of each side, otherwise exact within rounding."""
+    """Store NV12 planes: colour at half of each side, otherwise exact within rounding."""
 
     name: ClassVar[str] = "yuv420"
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = load(source, limit).rgb
+        rgb = load_pixels(source, limit).rgb
         return StoredImage(rgb_to_nv12(rgb), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
+    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """See `Encoding`."""
         _require_image(shape)
         return nv12_to_rgb(data, shape[0], shape[1])
 
     def decode_box(
-        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         """See `Encoding`."""
         _require_image(shape)
@@ -259,16 +222,16 @@ class Yuv420(_Parametrised):
 
 @dataclass(frozen=True, slots=True)
 class Raw(_Parametrised):
-    """Stores RGB pixels."""
+    """Store RGB pixels."""
 
     name: ClassVar[str] = "raw"
 
-    def encode(self, source: Source, limit: SizeLimit | None, workdir: Path) -> StoredImage:
+    def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = load(source, limit).rgb
+        rgb = load_pixels(source, limit).rgb
         return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: Bytes, shape: Shape) -> NDArray[np.uint8]:
+    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """See `Encoding`."""
         _require_image(shape)
         height, width, channels = shape
@@ -280,10 +243,10 @@ class Raw(_Parametrised):
         return np.frombuffer(data, np.uint8).reshape(height, width, channels)
 
     def decode_box(
-        self, data: Bytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         """See `Encoding`."""
-        return cropped(self.decode(data, shape), shape[:2], box)
+        return crop(self.decode(data, shape), shape[:2], box)
 
 
 _ENCODINGS: dict[str, Callable[..., Encoding]] = {
@@ -292,7 +255,7 @@ _ENCODINGS: dict[str, Callable[..., Encoding]] = {
 
 
 def encoding_named(name: str, **parameters: int | str) -> Encoding:
-    """Makes the encoding of this name: `encoding_named("jpeg", quality=95)`.
+    """Return the encoding of this name, as in `encoding_named("jpeg", quality=95)`.
 
     Raises:
         OptionError: There is no such encoding, or it has no such parameter.
@@ -309,12 +272,12 @@ def encoding_named(name: str, **parameters: int | str) -> Encoding:
 
 
 def _as_png(source: NDArray[np.uint8]) -> StoredImage:
-    pixels = checked_pixels(source)
+    pixels = require_pixels(source)
     channels = 1 if pixels.ndim == 2 else 3
     return StoredImage(encode(pixels, ".png"), (pixels.shape[0], pixels.shape[1], channels))
 
 
-def _indexed(data: bytes, shape: Shape) -> StoredImage:
+def _with_tile_index(data: bytes, shape: Shape) -> StoredImage:
     index = index_tiles(data)
     if index is None:
         return StoredImage(data, shape)
@@ -324,7 +287,7 @@ def _indexed(data: bytes, shape: Shape) -> StoredImage:
 def _refuse(limit: SizeLimit | None, name: str) -> None:
     if limit is not None:
         raise OptionError(
-            f"the {name} encoding stores every pixel as it is and cannot obey {limit}: choose "
+            f"the {name} encoding stores every pixel as it is and cannot apply {limit}: choose "
             "jpeg, yuv420 or raw, or drop the limit"
         )
 
@@ -332,6 +295,6 @@ def _refuse(limit: SizeLimit | None, name: str) -> None:
 def _require_image(shape: Shape) -> None:
     if not any(shape):
         raise DecodeError(
-            "a record must be a readable image to be decoded, got one that was kept though "
+            "a record must be a readable image to be decoded, got one that was kept although it is "
             "unreadable: skip it, or pack again without it"
         )

@@ -1,4 +1,4 @@
-"""Image formats, told by the first bytes of a file, and whether OpenCV reads them."""
+"""Image formats, recognised by the first bytes of a file, and OpenCV's support for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 HEAD_BYTES = 512
-"""How much of a file tells its format; OpenCV itself looks at no more, for AVIF."""
+"""How much of a file is needed to recognise its format; OpenCV itself reads no more, for AVIF."""
 
 _RAW = "camera raw"
 _SIGNATURES = {
@@ -45,18 +45,18 @@ _SIGNATURES = {
     b"#?RGBE": "Radiance HDR",
     b"\x76\x2f\x31\x01": "OpenEXR",
 }
-# What OpenCV would cut to 8 bits, or to white.
+# OpenCV would reduce these to 8 bits, or clip them to white.
 _FLOATING = {"PFM", "Radiance HDR", "OpenEXR"}
 
-# The sizes of BMP's headers, from OS/2's to Windows 98's: "BM" alone begins many a text.
+# The sizes of BMP's headers, from OS/2's to Windows 98's: "BM" alone also begins texts.
 _BMP_HEADERS = {12, 16, 40, 52, 56, 64, 108, 124}
 _PNM = re.compile(rb"P[1-6]\s+(#[^\n]*\n\s*)*[0-9]+\s+(#[^\n]*\n\s*)*[0-9]+\s")
 
-# ISO/IEC 23008-12 (HEIF): brands of files with pictures in HEVC; the first two leave the coding open.
+# ISO/IEC 23008-12 (HEIF): brands of files with images in HEVC; the first two leave the coding open.
 _HEIF_BRANDS = {b"mif1", b"msf1", b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
 _AVIF_BRANDS = {b"avif", b"avis"}
 
-# Most are TIFFs by their content, of which OpenCV would give the thumbnail.
+# Most are TIFFs by their content, from which OpenCV would read the thumbnail.
 _RAW_SUFFIXES = frozenset(
     [
         ".3fr",
@@ -85,18 +85,18 @@ _RAW_SUFFIXES = frozenset(
     ]
 )
 
-# Asking OpenCV takes 0.3 ms. One refusal may be that of a damaged file, so many are not.
+# Trying OpenCV takes 0.3 ms. A single refusal may be due to a damaged file.
 _MOST_REFUSALS = 16
 _readable: set[str] = set()
 _refusals: Counter[str] = Counter()
 
 
 def format_of(head: bytes, suffix: str = "") -> str | None:
-    """Return the name of the image format of a file, or None where it is no image.
+    """Return the name of the image format of a file, or None if it is no image.
 
     Args:
         head: The file's first `HEAD_BYTES` bytes, or all of them.
-        suffix: What the file's name ends in, such as `.nef`: camera raws cannot be told from TIFFs otherwise.
+        suffix: The file's suffix, such as `.nef`: camera raws cannot be distinguished from TIFFs otherwise.
     """
     found = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), None)
     if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
@@ -117,7 +117,7 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
 
 
 def _iso_format(head: bytes) -> str | None:
-    """The format of a file of ISO's media container, by the brands that it states."""
+    """Return the format of a file in ISO's media container, by its brands."""
     end = min(struct.unpack_from(">I", head)[0], len(head))
     brands = {head[8:12], *(head[at : at + 4] for at in range(16, end - 3, 4))}
     if brands & _AVIF_BRANDS:
@@ -128,14 +128,14 @@ def _iso_format(head: bytes) -> str | None:
 
 
 def unreadable_reason(format: str, head: bytes) -> str | None:
-    """Return why images of a format cannot be read here, or None where this build of OpenCV reads them.
+    """Return why images of a format cannot be read, or None if this build of OpenCV reads them.
 
     Args:
-        format: As `format_of` names it.
+        format: A name returned by `format_of`.
         head: The first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
-        return f"{format}, of which OpenCV reads previews alone"
+        return f"{format}, of which OpenCV reads only previews"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
     if format not in _readable and _refusals[format] < _MOST_REFUSALS:
@@ -147,8 +147,8 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
 
 
 def _is_read(head: bytes) -> bool:
-    """Ask OpenCV, which looks at the beginning of a file alone."""
-    from fastload.images.opencv import cv2  # only here: the loader, which lists folders too, runs without it
+    """Return whether OpenCV has a reader, which it decides by the beginning of a file."""
+    from fastload.images.opencv import cv2  # listing a folder must work without OpenCV
 
     with tempfile.TemporaryDirectory(prefix="fastload-") as folder:
         file = Path(folder, "head")

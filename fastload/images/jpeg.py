@@ -1,9 +1,9 @@
-"""The structure of a JPEG file, and the grid of tiles that its restart markers can make.
+"""Structure of a JPEG file, and the grid of tiles that restart markers can form.
 
-A baseline JPEG codes its picture as a row-major run of MCUs, blocks of 8 or 16 pixels a side. Every
-`restart interval` of MCUs the coder can forget its state and write one of eight markers, RST0 to
-RST7 in turn (ITU-T T.81, F.1.2.3). Where the interval divides the MCUs of a row, the pieces between
-markers form a grid of tiles, each decodable by itself, in what is still a plain JPEG:
+A baseline JPEG codes its image as a row-major sequence of MCUs, blocks of 8 or 16 pixels a side. After every
+`restart interval` of MCUs the coder can reset its state and write one of eight markers, RST0 to RST7 in turn
+(ITU-T T.81, F.1.2.3). If the interval divides the MCUs of a row, the pieces between markers form a grid of
+tiles, each decodable by itself, in what is still a plain JPEG:
 
     SOI  tables  SOF (height, width)  DRI (interval)  SOS | tile RST0 tile RST1 tile ... | EOI
                  ^ sof_offset                             ^ scan_offset
@@ -20,25 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images.exif import EXIF_PREFIX, orientation_segment, read_orientation
+from fastload.images._exif import EXIF_PREFIX, orientation_segment, read_orientation
+from fastload.images._jpeg_tables import are_tables_standard
 from fastload.images.limits import is_within_limits
-from fastload.images.tables import are_tables_ordinary
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
+# Application segments and comments, which decoders ignore.
+METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})
 
 _DHT, _RST0, _EOI, _SOS, _DQT, _DRI, _APP1 = 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xE1
 # Start-of-frame markers; the gaps are Huffman tables, an extension and arithmetic conditioning.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# SOF0, and SOF1, which adds to it only more tables and 16-bit quantisers: libjpeg writes it for
-# 8-bit images of very low quality.
+# SOF0, and SOF1, which only adds more tables and 16-bit quantizers: libjpeg writes it for 8-bit images of
+# very low quality.
 _BASELINE = frozenset({0xC0, 0xC1})
 _PROGRESSIVE = 0xC2
-# Applications' segments and comments, which no decoder minds.
-_REMARKS = frozenset({*range(0xE0, 0xF0), 0xFE})
-# What has no body: a stuffed zero, TEM, restarts, and the ends of a picture.
+# Markers without a body: a stuffed zero, TEM, restarts, SOI and EOI.
 _BODILESS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
-_ENDS = frozenset({0xD8, 0xD9})  # SOI and EOI, which before a picture end it
+_ENDS = frozenset({0xD8, 0xD9})  # SOI and EOI, which end the file if they come before the image
 
 _UINT16 = struct.Struct(">H")
 _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
@@ -46,56 +46,42 @@ _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
 
 @dataclass(frozen=True, slots=True)
 class JpegLayout:
-    """Where the parts of a JPEG file lie, and how its picture is cut into MCUs.
+    """Offsets of a JPEG file's parts, and the division of its image into MCUs; heights and widths in pixels.
 
-    Attributes:
-        sof_offset: Where the start-of-frame marker begins; the height follows 5 bytes later.
-        scan_offset: The first byte of entropy-coded data.
-        height: In pixels.
-        width: In pixels.
-        components: 1 grey, 3 colour, 4 CMYK.
-        bit_depth: 8, or 12.
-        mcu_height: Of one MCU, in pixels.
-        mcu_width: Of one MCU, in pixels.
-        restart_interval: In MCUs, 0 without restart markers.
-        orientation: The EXIF orientation, 1 to 8; 1 where the file says none.
-        is_baseline: Whether it is coded sequentially, by Huffman codes, with 8 bits.
-        is_ordinary: Whether every decoder reads what the header describes; if not, only decoding
-            tells whether it can be read at all.
+    A file is standard if every decoder supports what its header describes; if not, only decoding tells
+    whether it can be read.
     """
 
-    sof_offset: int
-    scan_offset: int
+    sof_offset: int  # of the start-of-frame marker; the height follows 5 bytes later
+    scan_offset: int  # of the first byte of entropy-coded data
     height: int
     width: int
-    components: int
+    components: int  # 1 grey, 3 colour, 4 CMYK
     bit_depth: int
     mcu_height: int
     mcu_width: int
-    restart_interval: int
-    orientation: int
-    is_baseline: bool
-    is_ordinary: bool
+    restart_interval: int  # in MCUs, 0 without restart markers
+    orientation: int  # EXIF's, 1 to 8; 1 if the file has none
+    is_baseline: bool  # coded sequentially, with Huffman codes and 8 bits
+    is_standard: bool
 
     @property
     def mcus_per_row(self) -> int:
-        """How many MCUs lie side by side."""
+        """The number of MCUs side by side."""
         return -(-self.width // self.mcu_width)
 
     @property
     def mcu_rows(self) -> int:
-        """How many rows of MCUs there are."""
+        """The number of rows of MCUs."""
         return -(-self.height // self.mcu_height)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileIndex:
-    """Where each tile of a JPEG begins and ends: enough to decode any of them without the others.
+    """Offsets and sizes of a JPEG's tiles, row-major, enough to decode any of them without the others.
 
-    Attributes:
-        grid: (sof_offset, scan_offset, tile height, tile width), the last two in pixels.
-        lengths: The bytes of each tile without its marker, row-major, uint16: tile i begins at
-            `scan_offset + sum(lengths[:i]) + 2 * i`.
+    `grid` is (sof_offset, scan_offset, tile height, tile width), the last two in pixels; `lengths` holds the
+    bytes of each tile without its marker: tile i begins at `scan_offset + sum(lengths[:i]) + 2 * i`.
     """
 
     grid: tuple[int, int, int, int]
@@ -110,9 +96,7 @@ class _Segment(NamedTuple):
 
 
 def parse_jpeg(data: bytes) -> JpegLayout:
-    """Reads the markers up to the first scan; nothing is decoded.
-
-    Like libjpeg, it passes over stray bytes between segments.
+    """Read the markers up to the first scan; like libjpeg, skip stray bytes between segments.
 
     Raises:
         DecodeError: The bytes are no JPEG, or end before the first scan.
@@ -121,49 +105,46 @@ def parse_jpeg(data: bytes) -> JpegLayout:
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
     frame: _Segment | None = None
     interval, orientation = 0, 1
-    quantisers: list[bytes] = []
+    quantizers: list[bytes] = []
     codes: list[bytes] = []
-    is_familiar = data[2:3] == b"\xff"  # OpenCV knows a JPEG by three bytes
+    is_standard = data[2:3] == b"\xff"  # OpenCV recognises a JPEG by three bytes
     try:
         for segment in _segments(data):
             marker, _, start, end = segment
             if marker == _DQT:
-                quantisers.append(data[start:end])
+                quantizers.append(data[start:end])
             elif marker == _DHT:
                 codes.append(data[start:end])
             elif marker in _FRAMES:
-                is_familiar &= frame is None
+                is_standard &= frame is None
                 frame = segment
             elif marker == _DRI:
-                is_familiar &= end - start == _UINT16.size
+                is_standard &= end - start == _UINT16.size
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
             elif marker == _SOS and frame is not None and end <= len(data):
-                is_ordinary = is_familiar and are_tables_ordinary(
-                    quantisers,
-                    codes,
-                    data[frame.start + 5 : frame.end],
-                    data[start:end],
-                    frame.marker == _PROGRESSIVE,
+                components, is_progressive = data[frame.start + 5 : frame.end], frame.marker == _PROGRESSIVE
+                is_standard = is_standard and are_tables_standard(
+                    quantizers, codes, components, data[start:end], is_progressive
                 )
-                return _layout(data, frame, end, interval, orientation, is_ordinary)
-            elif marker not in _REMARKS:
-                is_familiar = False
+                return _layout(data, frame, end, interval, orientation, is_standard)
+            elif marker not in METADATA:
+                is_standard = False
     except (struct.error, IndexError):
-        pass  # a segment that says more bytes than there are
+        pass  # a segment whose length exceeds the file
     raise DecodeError(
-        f"a JPEG must describe its picture and then begin it, got {len(data):,} bytes that do not: "
+        f"a JPEG must describe its image and then begin it, got {len(data):,} bytes that do not: "
         "the file is truncated or damaged"
     )
 
 
 def _segments(data: bytes) -> Iterator[_Segment]:
-    """Walks the marker segments up to and with the first start of scan, past stray bytes."""
+    """Yield the marker segments up to the first start of scan, inclusive, skipping stray bytes."""
     offset, marker = len(SOI), 0
     while marker != _SOS and (offset := data.find(b"\xff", offset)) >= 0:
         marker = data[offset + 1]
-        if marker == 0xFF:  # padding: the last of several FF bytes is the marker's
+        if marker == 0xFF:  # padding: the last of several FF bytes belongs to the marker
             offset += 1
         elif marker in _BODILESS:
             if marker in _ENDS:
@@ -176,12 +157,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
 
 
 def _layout(
-    data: bytes,
-    frame: _Segment,
-    scan_offset: int,
-    interval: int,
-    orientation: int,
-    is_ordinary: bool,
+    data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int, is_standard: bool
 ) -> JpegLayout:
     bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
@@ -191,12 +167,12 @@ def _layout(
     if height == 0 or width == 0 or sampling_y == 0 or sampling_x == 0:
         raise DecodeError(
             f"a JPEG must have a size, got height {height}, width {width}, sampling factors "
-            f"{factors.hex()}: the file is damaged, or says its height after its picture"
+            f"{factors.hex()}: the file is damaged, or states its height after its image"
         )
-    # The MCU of a picture of one component is one block, whatever its factors (T.81, A.2.2).
+    # The MCU of an image of one component is one block, whatever its factors (T.81, A.2.2).
     is_grey = components == 1
     is_baseline = frame.marker in _BASELINE and bit_depth == 8
-    is_coded_commonly = is_baseline or (frame.marker == _PROGRESSIVE and bit_depth == 8)
+    is_supported = is_baseline or (frame.marker == _PROGRESSIVE and bit_depth == 8)
     return JpegLayout(
         sof_offset=frame.offset,
         scan_offset=scan_offset,
@@ -209,23 +185,16 @@ def _layout(
         restart_interval=interval,
         orientation=orientation,
         is_baseline=is_baseline,
-        is_ordinary=is_ordinary and is_coded_commonly and is_within_limits("jpeg", height, width),
+        is_standard=is_standard and is_supported and is_within_limits("jpeg", height, width),
     )
 
 
 def choose_interval(width: int, mcu_width: int) -> int:
-    """Chooses the restart interval that makes good tiles.
+    """Return the restart interval, in MCUs, that gives good tiles for an image width, in pixels.
 
-    The divisor of the MCUs in a row nearest 4 among 2 to 8, else the whole row: on 1000 photos the
-    files grow by 1.2 % and random crops decode 1.6 times as fast as whole images. Between 3 and 5
-    it is 5, which writes fewer markers.
-
-    Args:
-        width: Of the picture, in pixels.
-        mcu_width: Of one MCU, in pixels.
-
-    Returns:
-        The interval in MCUs.
+    It is the divisor of the MCUs in a row nearest 4 among 2 to 8, else the whole row: on 1000 photos the
+    files grow by 1.2 % and random crops decode 1.6 times as fast as whole images. Between 3 and 5 it is 5,
+    which writes fewer markers.
     """
     mcus_per_row = -(-width // mcu_width)
     divisors = [count for count in range(2, 9) if mcus_per_row % count == 0]
@@ -233,12 +202,11 @@ def choose_interval(width: int, mcu_width: int) -> int:
 
 
 def index_tiles(data: bytes) -> TileIndex | None:
-    """Finds the tiles of a JPEG.
+    """Return the tiles of a JPEG, or None if it has no grid of tiles.
 
-    Returns:
-        None where the file has no grid of tiles: no restart markers, an interval that straddles
-        rows, markers missing, padded or out of turn, a progressive, arithmetic, 12-bit or
-        many-scan coding, or a tile of 64 KiB and more, whose length the index cannot hold.
+    A file has none with no restart markers, an interval that straddles rows, markers missing, padded or out
+    of turn, a progressive, arithmetic, 12-bit or many-scan coding, or a tile of 64 KiB or more, whose length
+    the index cannot hold.
 
     Raises:
         DecodeError: The bytes are no JPEG, or end before the first scan.
@@ -259,11 +227,11 @@ def index_tiles(data: bytes) -> TileIndex | None:
 
 
 def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
-    """The bytes between restart markers up to EOI; empty where any other marker comes between."""
+    """Return the bytes between restart markers up to EOI; empty if any other marker comes between."""
     scan = np.frombuffer(data, np.uint8)[scan_offset:]
     escapes = np.flatnonzero(scan[:-1] == 0xFF)
     codes = scan[escapes + 1]
-    is_marker = codes != 0  # an FF of the picture itself is followed by a stuffed zero
+    is_marker = codes != 0  # an FF of the image itself is followed by a stuffed zero
     offsets, codes = escapes[is_marker], codes[is_marker]
     restarts = _RST0 + np.arange(codes.size) % 8
     out_of_turn = np.flatnonzero(codes != restarts)
@@ -274,14 +242,9 @@ def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
 
 
 def with_orientation(data: bytes, orientation: int) -> bytes:
-    """Puts an EXIF orientation into a JPEG that has none; the picture's own bytes stay.
+    """Insert an EXIF orientation into a JPEG without EXIF; 1, upright, leaves the file as it is.
 
-    It goes where readers look first: right after SOI, or after the JFIF segment, which its own
-    standard wants there.
-
-    Args:
-        data: A JPEG file without EXIF.
-        orientation: 1 to 8; for 1, which is upright, the file is returned as it is.
+    Readers look first right after SOI, or after the JFIF segment, which must come first.
     """
     if orientation == 1:
         return data

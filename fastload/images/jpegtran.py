@@ -1,4 +1,4 @@
-"""Tiles without loss: jpegtran rewrites a JPEG's entropy coding, and no coefficient changes."""
+"""Lossless tiling with jpegtran: it rewrites a JPEG's entropy coding, and no coefficient changes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,14 @@ import numpy as np
 
 from fastload.errors import DecodeError, ToolMissingError
 from fastload.images.decode import decode, encode
-from fastload.images.jpeg import (
-    choose_interval,
-    index_tiles,
-    parse_jpeg,
-    with_orientation,
-)
+from fastload.images.jpeg import choose_interval, index_tiles, parse_jpeg, with_orientation
 
 
 @functools.cache
 def find_jpegtran() -> str | None:
-    """Finds a jpegtran on the PATH that makes tiles; looked for once per process.
+    """Return the path of a jpegtran on the PATH that makes tiles, or None; cached for the process.
 
-    It is tried, not asked for its name: MozJPEG's, for one, writes progressive files, which have
-    no tiles.
-
-    Returns:
-        Its path; None where there is none.
+    It is tried out, because MozJPEG's, for one, writes progressive files, which have no tiles.
     """
     path = shutil.which("jpegtran")
     if path is None:
@@ -38,11 +29,7 @@ def find_jpegtran() -> str | None:
 
 
 def require_jpegtran() -> str:
-    """Finds a jpegtran as `find_jpegtran` does.
-
-    Raises:
-        ToolMissingError: There is none.
-    """
+    """Return the result of `find_jpegtran`; raise ToolMissingError if there is none."""
     path = find_jpegtran()
     if path is None:
         raise ToolMissingError(
@@ -54,37 +41,36 @@ def require_jpegtran() -> str:
 
 
 def tile_losslessly(data: bytes, workdir: Path) -> bytes | None:
-    """Rewrites a JPEG with restart markers that make a grid of tiles.
+    """Rewrite a JPEG with restart markers that form a grid of tiles.
 
-    The pixels stay those of the source, to the bit: both files are decoded and compared. Besides
-    pixels only the EXIF orientation is kept; ICC profiles, thumbnails, comments and whatever
-    follows the end of the picture are dropped. Progressive files become baseline.
+    The pixels stay bit-equal: both files are decoded and compared. Besides pixels only the EXIF orientation
+    is kept; ICC profiles, thumbnails, comments and bytes after the end of the image are dropped. Progressive
+    files become baseline.
 
     Args:
         data: A JPEG file.
-        workdir: An existing folder for a temporary file, which has no name there and leaves
-            nothing behind.
+        workdir: An existing folder for an unnamed temporary file.
 
     Returns:
-        None where no equal file can be made, so that the source is to be kept: it is damaged, or
-        coded in a way that jpegtran or OpenCV does not read.
+        The new file; None if no equal one can be made: the source is damaged, or its coding is not supported
+        by jpegtran or OpenCV.
 
     Raises:
-        DecodeError: The bytes are no JPEG, or end before the picture.
+        DecodeError: The bytes are no JPEG, or end before the image.
         ToolMissingError: See `require_jpegtran`.
     """
     jpegtran = require_jpegtran()
     layout = parse_jpeg(data)
     interval = choose_interval(layout.width, layout.mcu_width)
     tiled = _rewrite(jpegtran, data, interval, workdir)
-    if tiled is None or not _is_same_picture(data, tiled):
+    if tiled is None or not _is_same_image(data, tiled):
         return None
     return with_orientation(tiled, layout.orientation)
 
 
 def _rewrite(jpegtran: str, data: bytes, interval: int, workdir: Path | None = None) -> bytes | None:
-    """The file with a restart marker every so many MCUs; None where jpegtran as much as warns."""
-    # A file in and a pipe out: 4.0 ms a photo against 4.2 by two pipes, which have to be polled.
+    """Return the file with a restart marker every `interval` MCUs; None if jpegtran even warns."""
+    # A file as input and a pipe as output: 4.0 ms a photo against 4.2 with two pipes, which must be polled.
     with tempfile.TemporaryFile(dir=workdir, buffering=0) as source:
         source.write(data)
         source.seek(0)
@@ -97,8 +83,8 @@ def _rewrite(jpegtran: str, data: bytes, interval: int, workdir: Path | None = N
     return finished.stdout if finished.returncode == 0 else None
 
 
-def _is_same_picture(data: bytes, tiled: bytes) -> bool:
-    """Whether both decode to the same pixels, and both are grey or both in colour."""
+def _is_same_image(data: bytes, tiled: bytes) -> bool:
+    """Return whether both decode to the same pixels, and both are grey or both in colour."""
     try:
         has_same_pixels = np.array_equal(decode(data), decode(tiled))
     except DecodeError:

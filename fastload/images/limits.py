@@ -1,14 +1,14 @@
-"""The sizes beyond which no decoder reads an image."""
+"""Image sizes beyond which no decoder reads a file."""
 
 from __future__ import annotations
 
-MOST_PIXELS = 1 << 30  # of OpenCV (CV_IO_MAX_IMAGE_PIXELS)
+MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
 MOST_BYTES = (1 << 31) - 1  # of a file in memory: OpenCV counts them with an int
 
-# The longest side in pixels: of libjpeg (JPEG_MAX_DIMENSION), of libpng (PNG_USER_WIDTH_MAX).
+# The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.
 LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 
 def is_within_limits(image_format: str, height: int, width: int) -> bool:
-    """Whether decoders read a JPEG or PNG of this size."""
+    """Return whether decoders read a JPEG or PNG of this size."""
     return max(height, width) <= LARGEST_SIDES[image_format] and height * width <= MOST_PIXELS

@@ -1,4 +1,4 @@
-"""OpenCV, for all that uses it: where it cannot be imported, each use says how to mend that."""
+"""OpenCV, with a clear error on first use if it cannot be imported."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fastload.errors import LibraryMissingError
 __all__ = ["cv2", "require_opencv"]
 
 
-class _Missing:
-    """Stands for OpenCV: what needs none of it can be imported all the same, the DataLoader first of all."""
+class _MissingOpenCV:
+    """Stand-in for OpenCV, so that modules that do not use it, the DataLoader above all, can be imported."""
 
     def __init__(self, cause: ImportError) -> None:
         self._cause = cause
@@ -19,9 +19,9 @@ class _Missing:
         if name.startswith("__"):
             raise AttributeError(name)
         if name.isupper():
-            return 0  # a constant, which modules look up as they are imported, is of no use by itself
+            return 0  # constants are looked up when modules are imported, and used only in calls
         raise LibraryMissingError(
-            f"OpenCV is needed here and cannot be imported ({self._cause}); these two commands mend it: "
+            f"OpenCV is needed here and cannot be imported ({self._cause}); these two commands fix it: "
             "pip uninstall -y opencv-python, then pip install opencv-python-headless"
         ) from self._cause
 
@@ -29,13 +29,9 @@ class _Missing:
 try:
     import cv2
 except ImportError as error:
-    cv2 = _Missing(error)  # type: ignore[assignment]
+    cv2 = _MissingOpenCV(error)  # type: ignore[assignment]
 
 
 def require_opencv() -> None:
-    """Checks that OpenCV is there, before work is begun that would fail image by image.
-
-    Raises:
-        LibraryMissingError: It cannot be imported.
-    """
+    """Raise LibraryMissingError unless OpenCV can be imported, before work that would fail on each image."""
     cv2.imdecode  # noqa: B018 - found, or the error

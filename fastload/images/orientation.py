@@ -1,7 +1,7 @@
-"""Turning pictures as their EXIF orientation says, whole or in part.
+"""EXIF orientation, applied to whole images or to regions.
 
-The eight orientations are flips and quarter turns (EXIF 2.32, section 4.6.4, tag 274). A part of the upright
-picture is a part of the stored one, which is what is decoded.
+The eight orientations are flips and quarter turns (EXIF 2.32, section 4.6.4, tag 274). A region of the
+upright image corresponds to a region of the stored one, so only that needs decoding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _TURNS: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
     8: lambda pixels: pixels[:, ::-1].swapaxes(0, 1),
 }
 
-# Which sides of the stored picture are counted from their far end, after height and width have changed places
-# where they do: (rows, columns).
+# Which axes of the stored image are reversed, (rows, columns), after height and width were swapped.
 _IS_REVERSED = {
     1: (False, False),
     2: (False, True),
@@ -39,33 +38,19 @@ _IS_REVERSED = {
 }
 
 
-def is_on_its_side(orientation: int) -> bool:
-    """Whether height and width change places."""
+def swaps_sides(orientation: int) -> bool:
+    """Return whether turning upright swaps height and width."""
     return orientation >= 5
 
 
 def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Turns stored pixels upright.
-
-    Args:
-        pixels: (height, width, channels).
-        orientation: 1 to 8.
-
-    Returns:
-        Contiguous; for orientation 1 the pixels themselves.
-    """
+    """Turn stored pixels, (height, width, channels), upright: a contiguous copy, or for 1 the same array."""
     return pixels if orientation == 1 else np.ascontiguousarray(_TURNS[orientation](pixels))
 
 
 def stored_box(box: Box, stored_size: tuple[int, int], orientation: int) -> Box:
-    """The part of a stored picture that is a part of the upright one.
-
-    Args:
-        box: The part of the upright picture.
-        stored_size: (height, width) of the stored one.
-        orientation: 1 to 8.
-    """
-    if is_on_its_side(orientation):
+    """Return the region of a stored image, of (height, width), that is `box` in the upright one."""
+    if swaps_sides(orientation):
         box = Box(box.left, box.top, box.width, box.height)
     rows_reversed, columns_reversed = _IS_REVERSED[orientation]
     top = stored_size[0] - box.top - box.height if rows_reversed else box.top

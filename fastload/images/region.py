@@ -1,8 +1,7 @@
-"""Decoding a part of a JPEG: only the tiles that a region touches.
+"""Decoding a region of a JPEG: only the tiles that the region touches.
 
-The tiles are cut out with their markers, put behind the file's own header, and that, a plain JPEG of the
-region's size, is decoded by OpenCV like any other. What a decoder reads of a file's other tiles is nothing:
-they cost neither time nor memory.
+The tiles are copied with their markers behind the file's own header, which makes a plain JPEG of the region's
+size, decoded by OpenCV like any other. Tiles outside the region cost neither time nor memory.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from fastload.images.decode import decode
 from fastload.images.jpeg import TileIndex
 
 _RST0, _EOI = 0xD0, 0xD9
-_FRAME_HEIGHT = 5  # where a start-of-frame segment says its height and width, from its marker on
+_FRAME_HEIGHT = 5  # offset of height and width in a start-of-frame segment, from its marker
 
-# A decoder that interpolates chroma looks at the neighbouring sample, which lies in the neighbouring
-# tile where a region ends with one.
+# A decoder that interpolates chroma reads the neighbouring sample, which is in the next tile if the region
+# ends at a tile's edge.
 _MARGIN = 1
 
 
@@ -33,19 +32,11 @@ class Box(NamedTuple):
     width: int
 
 
-def cropped(
-    pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1
-) -> NDArray[np.uint8]:
-    """A region of a decoded image, a view of it.
+def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1) -> NDArray[np.uint8]:
+    """Return a region of a decoded image as a view.
 
-    Args:
-        pixels: (height, width, channels).
-        size: The (height, width) that they must have, before they are reduced.
-        box: The region, in pixels of that size.
-        reduction: By how much each side was shrunk while decoding.
-
-    Raises:
-        DecodeError: They have another size.
+    The image must have `size`, (height, width), divided by the `reduction` with which it was decoded;
+    otherwise DecodeError is raised. `box` is in pixels before that reduction.
     """
     if pixels.shape[:2] != (-(-size[0] // reduction), -(-size[1] // reduction)):
         raise DecodeError(
@@ -53,14 +44,14 @@ def cropped(
             f"{pixels.shape[0]}x{pixels.shape[1]} (at 1/{reduction} of each side): it is damaged"
         )
     if reduction > 1:
-        box = reduced(box, reduction)
+        box = reduce_box(box, reduction)
     return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
 
 
-def reduced(box: Box, reduction: int) -> Box:
-    """The region in an image whose sides have been shrunk: its edges move by up to half a pixel of that."""
+def reduce_box(box: Box, reduction: int) -> Box:
+    """Return the region in a reduced image: its edges move by up to half a pixel of that."""
     top, left, bottom, right = (
-        # Halves go up, from wherever one counts; Python's round() takes them to the even number.
+        # Halves are rounded up, wherever the region is; Python's round() rounds them to the even number.
         (2 * edge + reduction) // (2 * reduction)
         for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
@@ -69,19 +60,13 @@ def reduced(box: Box, reduction: int) -> Box:
 
 
 def reduction_for(box: Box, size: tuple[int, int], gap: float) -> int:
-    """By how much a region can be shrunk while decoding and still have `gap` times the sides that are wanted.
-
-    Args:
-        box: The region.
-        size: The (height, width) wanted of it.
-        gap: At least 1.
-    """
+    """Return the largest reduction that leaves a region at least `gap` times the wanted (height, width)."""
     ratio = min(box.height / size[0], box.width / size[1]) / gap
     return max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= ratio)
 
 
 class _Span(NamedTuple):
-    """Tiles from `first` up to `stop` along one side, and the pixels that they cover."""
+    """Tiles `first` to `stop` (exclusive) along one side, and the pixels that they cover."""
 
     first: int
     stop: int
@@ -90,23 +75,11 @@ class _Span(NamedTuple):
 
 
 def decode_region(
-    data: bytes | NDArray[np.uint8],
-    size: tuple[int, int],
-    index: TileIndex,
-    box: Box,
-    reduction: int = 1,
+    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box, reduction: int = 1
 ) -> NDArray[np.uint8]:
-    """Decodes a region of a JPEG that is a grid of tiles; to the bit what decoding all and cropping gives.
+    """Decode a region of a tiled JPEG of (height, width), bit-equal to decoding the whole image and cropping.
 
-    Args:
-        data: The JPEG.
-        size: Its (height, width), in pixels.
-        index: Its tiles.
-        box: The region, within the image.
-        reduction: By how much each side is shrunk meanwhile: see `reduced`.
-
-    Returns:
-        RGB, uint8, (box.height, box.width, 3), or the size of the reduced box; a view of what was decoded.
+    Returns RGB, uint8, of the size of the box, or of `reduce_box`; a view of the decoded tiles.
 
     Raises:
         DecodeError: The bytes are damaged, or are not those that the index describes.
@@ -126,10 +99,10 @@ def decode_region(
     if (rows.stop - rows.first) * (columns.stop - columns.first) == lengths.size:
         pixels = decode(data, reduction)
     else:
-        jpeg = _cut(np.frombuffer(data, np.uint8), index, lengths, rows, columns)
+        jpeg = _extract(np.frombuffer(data, np.uint8), index, lengths, rows, columns)
         pixels = decode(jpeg, reduction)
     inner = Box(box.top - rows.start, box.left - columns.start, box.height, box.width)
-    return cropped(pixels, (rows.length, columns.length), inner, reduction)
+    return crop(pixels, (rows.length, columns.length), inner, reduction)
 
 
 def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Span:
@@ -138,14 +111,10 @@ def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Spa
     return _Span(first, stop, first * tile, min(size, stop * tile) - first * tile)
 
 
-def _cut(
-    data: NDArray[np.uint8],
-    index: TileIndex,
-    lengths: NDArray[np.uint16],
-    rows: _Span,
-    columns: _Span,
+def _extract(
+    data: NDArray[np.uint8], index: TileIndex, lengths: NDArray[np.uint16], rows: _Span, columns: _Span
 ) -> NDArray[np.uint8]:
-    """The JPEG of some rows and columns of tiles."""
+    """Return a JPEG of some rows and columns of tiles."""
     sof_offset, scan_offset, _, _ = index.grid
     # Each tile is followed by a marker of two bytes, the last one by the end of the image. (In int64: NumPy 1
     # would add them up in the index's 16 bits.)
@@ -158,7 +127,7 @@ def _cut(
     jpeg = np.concatenate(pieces)
     markers = np.cumsum(sizes[rows.first : rows.stop, columns.first : columns.stop]) + (scan_offset - 1)
     if markers[-1] != jpeg.size - 1:
-        raise DecodeError("the tiles must lie within the record, got an index that says otherwise")
+        raise DecodeError("the tiles must lie within the record, but the index says otherwise: it is damaged")
     jpeg[markers] = _RST0 + np.arange(markers.size) % 8
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT

@@ -1,4 +1,4 @@
-"""Image sizes: which one a limit asks for, and resampling to it."""
+"""Resampling of images, and limits of their size."""
 
 from __future__ import annotations
 
@@ -19,16 +19,11 @@ _MAX_SIDE = 65_500  # the largest that libjpeg writes
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """How large images may be. Exactly one of the three is given.
+    """A limit of image size; exactly one of the three is set, otherwise OptionError is raised.
 
-    Attributes:
-        max_side: Larger images shrink, keeping their proportions, until their longer side is this.
-        shorter_side: Larger images shrink, keeping their proportions, until their shorter side is
-            this; with torchvision's `Resize(shorter_side)`'s rounding.
-        size: (height, width) that every image gets, whatever its proportions.
-
-    Raises:
-        OptionError: None or several are given, or one is no positive number of pixels.
+    Larger images shrink, keeping their proportions, until their longer side is `max_side` or their shorter
+    side is `shorter_side` (rounded as by torchvision's `Resize`). `size` is the (height, width) of every
+    image, whatever its proportions.
     """
 
     max_side: int | None = None
@@ -47,11 +42,7 @@ class SizeLimit:
                 raise OptionError(f"a size limit must be at most {_MAX_SIDE} pixels, got {side}")
 
     def target(self, height: int, width: int) -> tuple[int, int] | None:
-        """The size that an image of this size must get.
-
-        Returns:
-            (height, width); None where the image is to be left alone.
-        """
+        """Return the (height, width) to which an image of this size must be resized; None for no change."""
         longer, shorter = max(height, width), min(height, width)
         for limit, side in ((self.max_side, longer), (self.shorter_side, shorter)):
             if limit is not None and side > limit:
@@ -62,16 +53,13 @@ class SizeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How pixels are made of other pixels.
+    """A method of resampling; raises OptionError for an unknown filter.
 
     Attributes:
         filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
-        antialias: Whether every source pixel counts when shrinking; of bilinear and bicubic only. With it
-            results are torchvision's, by PyTorch's kernels; without, source pixels are left out, and bilinear
-            is OpenCV's, which is faster.
-
-    Raises:
-        OptionError: There is no such filter.
+        antialias: Whether every source pixel counts when shrinking, with bilinear and bicubic. If so, results
+            equal torchvision's, by PyTorch's kernels; if not, some source pixels are ignored, and bilinear is
+            OpenCV's, which is faster.
     """
 
     filter: str = "bilinear"
@@ -82,7 +70,7 @@ class Resampling:
             raise OptionError(f"interpolation must be one of {', '.join(_FILTERS)}, got {self.filter!r}")
 
 
-_TRANSPOSED_CHANNELS = 4  # what OpenCV transposes of any type
+_TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
 
 _FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
@@ -92,25 +80,16 @@ _ANTIALIASED = Resampling()
 def resize(
     image: NDArray[Any], height: int, width: int, resampling: Resampling = _ANTIALIASED
 ) -> NDArray[Any]:
-    """Resamples an image; see `resize_into`.
-
-    Returns:
-        (height, width, channels), contiguous.
-    """
+    """Return a resampled image, (height, width, channels), contiguous; see `resize_into`."""
     out = np.empty((height, width, image.shape[2]), image.dtype)
     resize_into(image, out, resampling)
     return out
 
 
 def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling = _ANTIALIASED) -> None:
-    """Resamples an image into a given array.
+    """Resample an image, (height, width, channels), uint8 or float32, into a contiguous array of its type.
 
-    With antialiasing it is PyTorch's uint8 kernel, in 80 us for 260x262 to 224x224, where PIL takes 480.
-
-    Args:
-        image: uint8 or float32, (height, width, channels).
-        out: Of the same type, contiguous, (height, width, channels).
-        resampling: How.
+    With antialiasing, PyTorch's uint8 kernel takes 80 us for 260x262 to 224x224, where PIL takes 480.
     """
     if image.shape == out.shape:
         np.copyto(out, image)
@@ -128,22 +107,22 @@ def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling =
 
 
 def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None:
-    """Takes the rows and columns that PyTorch takes; `middle` is where in a pixel its place is measured.
+    """Select the rows and columns that PyTorch selects; `middle` is the reference point within a pixel.
 
-    OpenCV's resize takes others where two are equally near.
+    OpenCV's resize selects others if two are equally near.
     """
     rows, columns = (_nearest(*sides, middle) for sides in zip(image.shape[:2], out.shape[:2], strict=True))
     taken = image.take(rows, axis=0)
     if image.shape[2] > _TRANSPOSED_CHANNELS:
         np.take(taken, columns, axis=1, out=out)
         return
-    # Columns are taken as rows, ten times as fast: 40 us for 224x224, OpenCV's resize takes 50.
+    # Columns are selected as rows, ten times as fast: 40 us for 224x224, OpenCV's resize takes 50.
     turned = cv2.transpose(taken).take(columns, axis=0)
     cv2.transpose(turned, dst=out[:, :, 0] if out.shape[2] == 1 else out)
 
 
 def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:
-    """Which rows or columns of an image are taken; in PyTorch's single precision."""
+    """Return the rows or columns of an image that are selected; in PyTorch's single precision."""
     places = (np.arange(new_side, dtype=np.float32) + np.float32(middle)) * np.float32(side / new_side)
     nearest: NDArray[np.int64] = np.minimum(places.astype(np.int64), side - 1)
     return nearest
@@ -158,14 +137,14 @@ def _resize_by_torch(image: NDArray[Any], out: NDArray[Any], resampling: Resampl
         kernel = aten._upsample_bilinear2d_aa
     else:
         kernel = aten._upsample_bicubic2d_aa if resampling.antialias else aten.upsample_bicubic2d
-    # The kernel would copy what is not contiguous as well, and slower.
+    # The kernel would copy a non-contiguous image as well, and slower.
     source = _channels_last(np.require(image, requirements=("C", "W")))
     kernel.out(source, out.shape[:2], False, None, None, out=_channels_last(out))
 
 
 def _channels_last(pixels: NDArray[Any]) -> torch.Tensor:
-    # `tensor[None]` would give the batch a stride of 0, which torch takes for NCHW: the result
-    # would come out planar, and 170 us later. These strides leave no doubt.
+    # `tensor[None]` would give the batch a stride of 0, which torch interprets as NCHW: the result would be
+    # planar, and take 170 us longer. These strides are unambiguous.
     import torch
 
     height, width, channels = pixels.shape

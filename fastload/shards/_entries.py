@@ -22,24 +22,18 @@ _IDENTITY = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """One shard as the manifest lists it.
+    """One shard as the manifest lists it; checksums and identity in hexadecimal digits.
 
-    Attributes:
-        file: Its name in the dataset's folder.
-        records: The number of its records.
-        size_bytes: The size of the file.
-        crc32c: The CRC-32C of the whole file, eight hexadecimal digits.
-        columns: The CRC-32C of each scalar and vector field's whole column, starting with the shard's
-            identity, so that all labels can be read and verified without the images.
-        identity: 32 hexadecimal digits; see `fastload.shards.checksum`.
+    `columns` holds the CRC-32C of each scalar and vector field's whole column, starting with the shard's
+    identity, so that all labels can be read and verified without the images.
     """
 
     file: str
     records: int
     size_bytes: int
-    crc32c: str
+    crc32c: str  # of the whole file
     columns: Mapping[str, str]
-    identity: str
+    identity: str  # see `fastload.shards.checksum`
 
     @classmethod
     def from_json(cls, entry: JsonValue, container: str, fields: Sequence[Field]) -> ShardEntry:
@@ -81,29 +75,18 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file beside the records that is not one of them, or all such files of a kind.
+    """A file beside the records that is not one of them, or all such files of a kind."""
 
-    Attributes:
-        key: Its path relative to the source; for a kind, a pattern such as `**/*.txt`.
-        reason: Why it was left out.
-        files: The number of files that the entry stands for.
-        is_clutter: Whether it needs no attention: a hidden file, a system's, a README.
-    """
-
-    key: str
+    key: str  # its path relative to the source; for a kind, a pattern such as `**/*.txt`
     reason: str
-    files: int = 1
-    is_clutter: bool = False
+    files: int = 1  # that the entry stands for
+    is_clutter: bool = False  # needs no attention: a hidden file, a system's, a README
 
     @classmethod
     def from_json(cls, entry: JsonValue) -> LeftOut:
         """Read an entry; raise ValueError if it is malformed."""
-        return cls(
-            entry["key"].text(),
-            entry["reason"].text(),
-            entry["files"].count(1),
-            entry["is_clutter"].flag(),
-        )
+        key, reason = entry["key"].text(), entry["reason"].text()
+        return cls(key, reason, entry["files"].count(1), entry["is_clutter"].flag())
 
 
 def is_shard_name(name: str) -> bool:

@@ -16,15 +16,10 @@ _MOST = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A parsed value and its place; every method raises ValueError if the value has another type.
-
-    Attributes:
-        value: The result of `json.loads`.
-        name: Its place, such as `shards[3].records`; empty for the whole document.
-    """
+    """A parsed value and its place; every method raises ValueError if the value has another type."""
 
     value: Any
-    name: str = ""
+    name: str = ""  # its place, such as `shards[3].records`; empty for the whole document
 
     @classmethod
     def parsed(cls, data: bytes) -> JsonValue:

@@ -34,19 +34,12 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The ragged byte column that stays in a file of its own until the shard is finished.
-
-    Attributes:
-        column: The column's name.
-        path: The file; its bytes start at the writer's `payload_offset`.
-        offsets: The start of each record, n + 1 values, relative to the first byte of the payload.
-        row_shape: (height, width, channels) if every record holds exactly such an array of pixels.
-    """
+    """The ragged byte column that stays in a file of its own until the shard is finished."""
 
     column: str
-    path: Path
-    offsets: NDArray[np.uint64]
-    row_shape: tuple[int, ...] | None = None
+    path: Path  # the bytes start at the writer's `payload_offset`
+    offsets: NDArray[np.uint64]  # of each record, n + 1 values, relative to the first byte of the payload
+    row_shape: tuple[int, ...] | None = None  # (height, width, channels) if every record holds such pixels
 
     @property
     def size_bytes(self) -> int:
@@ -56,20 +49,12 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class ShardContent:
-    """All columns of one shard.
+    """All columns of one shard, by name."""
 
-    Attributes:
-        count: The number of records.
-        identity: See `fastload.shards.checksum`.
-        fixed: Arrays of shape (count, *row shape), by column name.
-        ragged: Ragged columns by name, without the payload.
-        payload: The column that is already in a file.
-    """
-
-    count: int
-    identity: bytes
-    fixed: dict[str, NDArray[Any]]
-    ragged: dict[str, Ragged]
+    count: int  # of records
+    identity: bytes  # see `fastload.shards.checksum`
+    fixed: dict[str, NDArray[Any]]  # (count, *row shape)
+    ragged: dict[str, Ragged]  # without the payload
     payload: Payload
 
 
@@ -85,15 +70,10 @@ class ShardWriter(Protocol):
 
 
 class ShardReader(Protocol):
-    """Reader of one shard; the file is closed with the reader and the last array that it returned.
+    """Reader of one shard; the file is closed with the reader and the last array that it returned."""
 
-    Attributes:
-        count: The number of records.
-        stamp: The file that was opened.
-    """
-
-    count: int
-    stamp: Stamp
+    count: int  # of records
+    stamp: Stamp  # of the file that was opened
 
     def identity(self) -> bytes:
         """Return the identity that the file holds now, which changes if the open file is overwritten."""

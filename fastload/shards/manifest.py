@@ -40,29 +40,17 @@ _DAMAGED = "the file was damaged after packing: restore it from a copy, or pack 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a packed dataset whose size does not depend on the number of records.
+    """Everything about a packed dataset whose size does not depend on the number of records."""
 
-    Attributes:
-        container: `hdf5` or `lmdb`.
-        fields: The fields of every record; the first one is the image.
-        classes: The names of the classes, by label.
-        shards: The shards in order; records are numbered through all of them.
-        made: How it was made: the versions of fastload and of the libraries, source and options.
-        image_shape: (height, width, channels) if every stored image has it, otherwise None.
-        skipped: The source's records that were left out because they cannot be read.
-        kept: Keys of files that were stored although they cannot be read as images.
-        left_out: The source's files that are no records.
-    """
-
-    container: str
-    fields: tuple[Field, ...]
-    classes: tuple[str, ...]
-    shards: tuple[ShardEntry, ...]
-    made: Mapping[str, Any]
-    image_shape: tuple[int, int, int] | None = None
-    skipped: tuple[Skipped, ...] = ()
-    kept: tuple[Skipped, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    container: str  # `hdf5` or `lmdb`
+    fields: tuple[Field, ...]  # of every record; the first one is the image
+    classes: tuple[str, ...]  # names, by label
+    shards: tuple[ShardEntry, ...]  # records are numbered through all of them, in this order
+    made: Mapping[str, Any]  # the versions of fastload and of the libraries, source and options
+    image_shape: tuple[int, int, int] | None = None  # (height, width, channels) if all stored images share it
+    skipped: tuple[Skipped, ...] = ()  # records that were left out because they cannot be read
+    kept: tuple[Skipped, ...] = ()  # files that were stored although they cannot be read as images
+    left_out: tuple[LeftOut, ...] = ()  # files of the source that are no records
 
     @property
     def records(self) -> int:

@@ -40,19 +40,12 @@ _RESERVED = frozenset({"key", "crc32c", "records"})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One array of a shard.
+    """One array of a shard."""
 
-    Attributes:
-        name: `label`, `image`, `image/shape`: a plain path, readable in h5dump.
-        dtype: The NumPy name of the element type; stored little-endian.
-        shape: The shape of one row, `()` for a number.
-        ragged: Whether a record has any number of rows instead of exactly one.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...] = ()
-    ragged: bool = False
+    name: str  # `label`, `image`, `image/shape`: a plain path, readable in h5dump
+    dtype: str  # NumPy's name of the element type; stored little-endian
+    shape: tuple[int, ...] = ()  # of one row
+    ragged: bool = False  # whether a record has any number of rows instead of exactly one
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fastload.errors import DecodeError
-from fastload.images.checking import check_file
+from fastload.images._validation import validate_file
 from fastload.images.decode import decode
 from fastload.images.encodings import Jpeg, Keep
 from fastload.images.jpeg import parse_jpeg
@@ -55,7 +55,7 @@ UNREADABLE_PNGS = {
         "at most 1,073,741,824",
     ),
     "an overlong side": (png(header(1_000_001, 1, 8, 0), IDAT), "1,000,000 a side"),
-    "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), "cannot come of"),
+    "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), "cannot come from"),
     "a bit depth that does not exist": (png(header(16, 16, 4, 2), IDAT), "bit depth 4"),
     "another compression": (png(header(16, 16, 8, 2, 1, 0, 0), IDAT), "compression"),
     "no palette": (png(header(16, 16, 8, 3), GREY), "palette"),
@@ -104,7 +104,7 @@ def test_an_odd_png_that_decodes_is_taken(kind, tmp_path):
         data = png(header(1, 1, 8, 0, 0, 0, 1), chunk(b"IDAT", rows))
     elif kind == "animated":
         data = file_of(PIXELS, "PNG", save_all=True, append_images=[Image.fromarray(PIXELS[::-1])])
-    assert check_file(data).header.format == "png"
+    assert validate_file(data).header.format == "png"
     np.testing.assert_array_equal(decode(data), pil_rgb(data))
 
 
@@ -139,7 +139,7 @@ def test_what_is_taken_of_changed_pngs_decodes(seed):
     source = rng.choice([file_of(PIXELS, "PNG"), file_of(PIXELS, "PNG", "P"), file_of(PIXELS, "PNG", "LA")])
     data = mutated_png(source, rng)
     try:
-        check_file(data)
+        validate_file(data)
     except DecodeError:
         return
     decode(data)
@@ -166,7 +166,7 @@ def test_what_is_taken_of_changed_jpegs_decodes(options):
         data = bytearray(whole)
         data[place] = rng.choice([0x00, 0xC4, 0xD8, 0xD9, 0xDB, 0xDD, rng.randrange(256)])
         try:
-            check_file(bytes(data))
+            validate_file(bytes(data))
         except DecodeError:
             continue
         try:
@@ -178,17 +178,17 @@ def test_what_is_taken_of_changed_jpegs_decodes(options):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpeg_with_an_end_and_nearly_nothing_before_it_is_refused(progressive):
     data = bytearray(file_of(np.zeros((64, 64), np.uint8), optimize=True, progressive=progressive))
-    check_file(bytes(data))
+    validate_file(bytes(data))
     layout = parse_jpeg(bytes(data))
     struct.pack_into(">HH", data, layout.sof_offset + 5, 16_000, 16_000)
     with pytest.raises(DecodeError, match="bytes of codes at least"):
-        check_file(bytes(data))
+        validate_file(bytes(data))
 
 
 def test_a_jpeg_of_one_colour_has_bytes_enough():
     for mode in ("L", "RGB", "CMYK"):
         for progressive in (False, True):
-            check_file(
+            validate_file(
                 file_of(np.zeros((640, 640, 3), np.uint8), mode=mode, optimize=True, progressive=progressive)
             )
 
@@ -197,7 +197,7 @@ def test_a_jpeg_too_large_for_decoders_is_refused():
     data = bytearray(file_of(photo(24, 24)))
     struct.pack_into(">HH", data, parse_jpeg(bytes(data)).sof_offset + 5, 40_000, 40_000)
     with pytest.raises(DecodeError, match="at most 1,073,741,824 pixels"):
-        check_file(bytes(data))
+        validate_file(bytes(data))
 
 
 SHADES = photo(40, 50)
@@ -279,10 +279,10 @@ import sys
 sys.modules["PIL"] = None  # as if it were not installed
 from pathlib import Path
 from fastload.errors import DecodeError
-from fastload.images.checking import check_file
-check_file(Path("alpha.tiff").read_bytes())
+from fastload.images._validation import validate_file
+validate_file(Path("alpha.tiff").read_bytes())
 try:
-    check_file(Path("runs.bmp").read_bytes())
+    validate_file(Path("runs.bmp").read_bytes())
 except DecodeError as error:
     print(error)
 """
@@ -293,9 +293,9 @@ except DecodeError as error:
 def test_comparing_leaves_pillow_as_it_was():
     before = Image.MAX_IMAGE_PIXELS
     for kind in ("webp", "tiff"):
-        check_file(ALIKE[kind]())
+        validate_file(ALIKE[kind]())
     with pytest.raises(DecodeError):
-        check_file(MISREAD["tiff with alpha"][0]())
+        validate_file(MISREAD["tiff with alpha"][0]())
     assert before == Image.MAX_IMAGE_PIXELS
 
 

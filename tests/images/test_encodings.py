@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from fastload.errors import DecodeError, OptionError, SourceError
+from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.decode import decode
 from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_named
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
 from fastload.images.resize import SizeLimit, resize
-from fastload.images.yuv import nv12_size, nv12_to_rgb, rgb_to_nv12
 from tests.images.pictures import ODD_SIZES, TOLERANCES, exif, file_of, photo
 
 FILES = {
@@ -153,7 +153,7 @@ class EncodingSuite:
             self.stored(bytes(damaged))
 
     def test_a_record_kept_though_unreadable_does_not_decode(self):
-        with pytest.raises(DecodeError, match="kept though unreadable"):
+        with pytest.raises(DecodeError, match="kept although it is unreadable"):
             self.encoding.decode(b"whatever", (0, 0, 0))
 
     def test_name_and_parameters_make_an_equal_encoding(self):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastload.errors import DecodeError
+from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
-from fastload.images.exif import orientation_segment, read_orientation
 from fastload.images.header import ImageHeader, read_header
 from fastload.images.jpeg import parse_jpeg
 from tests.images.pictures import ODD_SIZES, exif, file_of, photo, sizes
@@ -176,7 +176,7 @@ def test_a_jpeg_with_one_bit_of_its_header_changed_is_accepted_only_if_it_decode
 def test_an_odd_jpeg_that_decodes_is_accepted():
     data = file_of(photo(24, 24))
     abbreviated = data[: data.index(b"\xff\xc4")] + data[data.index(b"\xff\xda") :]  # as in Motion JPEG
-    assert not parse_jpeg(abbreviated).is_ordinary
+    assert not parse_jpeg(abbreviated).is_standard
     np.testing.assert_array_equal(decode(abbreviated), decode(data))
     assert read_header(abbreviated).shape == (24, 24, 3)
 
@@ -185,7 +185,7 @@ def test_an_odd_jpeg_that_decodes_is_accepted():
     "options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}, {"subsampling": 0}]
 )
 def test_usual_jpegs_are_ordinary(options):
-    assert parse_jpeg(file_of(photo(24, 24), **options)).is_ordinary
+    assert parse_jpeg(file_of(photo(24, 24), **options)).is_standard
 
 
 def test_a_float_tiff_is_refused_with_its_type():

@@ -14,7 +14,7 @@ from fastload.errors import DecodeError
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
 from fastload.images.jpeg import TileIndex
-from fastload.images.region import Box, cropped, decode_region
+from fastload.images.region import Box, crop, decode_region
 
 SIDES = st.integers(1, 150)
 
@@ -76,14 +76,14 @@ def test_a_reduced_region_is_that_of_the_reduced_whole(draw, height, width, subs
     data, index = stored(picture(height, width, 3), subsampling, 90)
     top, left = draw.draw(st.integers(0, height - 1)), draw.draw(st.integers(0, width - 1))
     box = Box(top, left, draw.draw(st.integers(1, height - top)), draw.draw(st.integers(1, width - left)))
-    expected = cropped(decode(data, reduction), (height, width), box, reduction)
+    expected = crop(decode(data, reduction), (height, width), box, reduction)
     region = decode_region(data, (height, width), index, box, reduction)
     np.testing.assert_array_equal(region, expected)
 
 
 def test_half_a_pixel_goes_the_same_way_wherever_one_counts_from():
     data, index = stored(picture(41, 1, 3), "422", 90)
-    expected = cropped(decode(data, 8), (41, 1), Box(36, 0, 1, 1), 8)
+    expected = crop(decode(data, 8), (41, 1), Box(36, 0, 1, 1), 8)
     np.testing.assert_array_equal(decode_region(data, (41, 1), index, Box(36, 0, 1, 1), 8), expected)
 
 

@@ -1,11 +1,11 @@
-"""The structure of a PNG file, read without decoding it.
+"""Structure of a PNG file, checked without decoding it.
 
-A PNG is a signature and a row of chunks, each with its length, its kind and a checksum:
+A PNG is a signature and a sequence of chunks, each with its length, its kind and a checksum:
 
-    IHDR (size)  PLTE (palette)  IDAT IDAT ... (rows, one zlib stream)  IEND     and remarks among them
+    IHDR (size)  PLTE (palette)  IDAT IDAT ... (rows, one zlib stream)  IEND     and metadata between them
 
-Decoders refuse a file whose chunks are other than that, so such a *doubt* is told; whether the file can be
-read all the same, only decoding it tells. (PNG 1.2, sections 3 to 5.)
+Decoders refuse most files with other chunks. Such an *anomaly* is reported; only decoding tells whether the
+file can be read nevertheless. (PNG 1.2, sections 3 to 5.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.errors import DecodeError
+from fastload.images._exif import read_orientation
 from fastload.images.decode import PNG_SIGNATURE
-from fastload.images.exif import read_orientation
 from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS, is_within_limits
 
 _CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
@@ -32,29 +32,18 @@ _BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: 
 _BACKGROUND_BYTES = {0: 2, 2: 6, 3: 1, 4: 2, 6: 6}  # of a bKGD chunk, which OpenCV 5.0 refuses otherwise
 _PALETTE = 3
 _STRUCTURE = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # decoders read more of these than of other remarks
+_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # ancillary chunks that decoders interpret nevertheless
 
-# How much of the rows is decompressed to see whether they are there: all of a small image, 0.3 ms of a large
-# one, for which all of it would take ten times as long as everything else that `keep` does.
+# How much of the rows is decompressed to see whether they exist: all of a small image, 0.3 ms of a large one,
+# where all of it would take ten times as long as the rest of the `keep` encoding.
 _INFLATED_BYTES = 64 << 10
-_MOST_INFLATION = 1032  # of deflate: 258 bytes from 2 bits
+_MOST_INFLATION = 1032  # deflate's limit: 258 bytes from 2 bits
 _LAST_FILTER = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PngLayout:
-    """What a PNG says of its picture.
-
-    Attributes:
-        height: In pixels.
-        width: In pixels.
-        channels: 1 grey, 2 grey and alpha, 3 colour (a palette too), 4 colour and alpha.
-        bit_depth: Bits of a channel; of a palette, bits of its index.
-        has_palette: Whether a pixel is an index.
-        orientation: The EXIF orientation, 1 to 8; 1 where the file says none.
-        rows: The bodies of the IDAT chunks: all rows, compressed.
-        doubt: Why only decoding tells whether the file can be read; empty where every decoder reads it.
-    """
+    """Properties and compressed rows of a PNG; see also `ImageHeader`."""
 
     height: int
     width: int
@@ -62,17 +51,15 @@ class PngLayout:
     bit_depth: int
     has_palette: bool
     orientation: int
-    rows: tuple[memoryview, ...]
-    doubt: str
+    rows: tuple[memoryview, ...]  # the bodies of the IDAT chunks
+    anomaly: str  # why only decoding tells whether the file can be read; empty if every decoder reads it
 
 
 def parse_png(data: bytes) -> PngLayout:
-    """Reads all chunks, with their checksums; nothing is decompressed.
-
-    What follows the IEND chunk is ignored, as decoders do.
+    """Read all chunks up to IEND and verify their checksums, without decompression.
 
     Raises:
-        DecodeError: A chunk is cut off or differs from its checksum, or the first is no header.
+        DecodeError: A chunk is truncated or fails its checksum, or there is no valid header.
     """
     chunks = list(_chunks(data))
     orientation = next((read_orientation(bytes(body)) for kind, body in chunks if kind == b"eXIf"), 1)
@@ -92,29 +79,29 @@ def parse_png(data: bytes) -> PngLayout:
         colour_type == _PALETTE,
         orientation,
         tuple(body for kind, body in chunks if kind == b"IDAT"),
-        _doubt_of_header(height, width, bit_depth, colour_type, methods)
-        or _doubt_of_chunks(chunks, _BACKGROUND_BYTES[colour_type])
-        or _doubt_of_palette(chunks, colour_type == _PALETTE),
+        _header_anomaly(height, width, bit_depth, colour_type, methods)
+        or _chunk_anomaly(chunks, _BACKGROUND_BYTES[colour_type])
+        or _palette_anomaly(chunks, colour_type == _PALETTE),
     )
 
 
-def doubt_of_rows(layout: PngLayout) -> str:
-    """Why the rows may not be there; empty where they are, as far as they are looked at: 64 KiB of them."""
+def row_anomaly(layout: PngLayout) -> str:
+    """Return why rows may be missing or damaged, judged by their first 64 KiB; empty if they are fine."""
     bits = layout.bit_depth * (1 if layout.has_palette else layout.channels)
     row_bytes = 1 + (layout.width * bits + 7) // 8  # each row begins with the number of its filter
     wanted = row_bytes * layout.height
     stored = sum(map(len, layout.rows))
     if wanted > _MOST_INFLATION * stored:
-        return f"{layout.height}x{layout.width} pixels cannot come of {stored} compressed bytes"
+        return f"{layout.height}x{layout.width} pixels cannot come from {stored} compressed bytes"
     inflater, rows = zlib.decompressobj(), b""
-    begun = min(wanted, _INFLATED_BYTES)
+    checked = min(wanted, _INFLATED_BYTES)
     try:
-        rows = inflater.decompress(_beginning(layout.rows, 2 * begun), begun)
+        rows = inflater.decompress(_first_bytes(layout.rows, 2 * checked), checked)
         if len(rows) == wanted:
             inflater.decompress(inflater.unconsumed_tail, 1)  # the checksum
     except zlib.error as error:
-        return f"its rows must be a zlib stream, which says: {error}"
-    if len(rows) < begun or (len(rows) == wanted and not inflater.eof):
+        return f"its rows must be a zlib stream, got: {error}"
+    if len(rows) < checked or (len(rows) == wanted and not inflater.eof):
         return f"its rows must be {wanted} bytes and a checksum, got fewer or more"
     if np.frombuffer(rows, np.uint8)[::row_bytes].max() > _LAST_FILTER:
         return "a row must begin with the number of its filter, 0 to 4"
@@ -122,7 +109,7 @@ def doubt_of_rows(layout: PngLayout) -> str:
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """The kind and the body of every chunk up to and with IEND."""
+    """Yield the kind and the body of every chunk up to IEND, inclusive."""
     view, offset, kind = memoryview(data), len(PNG_SIGNATURE), b""
     while kind != b"IEND":
         try:
@@ -143,7 +130,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
         offset += 12 + length
 
 
-def _doubt_of_header(height: int, width: int, bit_depth: int, colour_type: int, methods: list[int]) -> str:
+def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, methods: list[int]) -> str:
     if not (height and width):
         return f"its size must not be zero, got height {height}, width {width}"
     if not is_within_limits("png", height, width):
@@ -153,11 +140,11 @@ def _doubt_of_header(height: int, width: int, bit_depth: int, colour_type: int, 
         )
     if bit_depth not in _BIT_DEPTHS[colour_type]:
         return f"bit depth {bit_depth} does not go with colour type {colour_type}"
-    # Interlaced rows are counted in another way; they are rare enough to be decoded.
+    # Interlaced files have a different number of rows; they are rare enough to be decoded.
     return f"compression, filters and interlacing are {methods}, not 0" if any(methods) else ""
 
 
-def _doubt_of_chunks(chunks: list[tuple[bytes, memoryview]], background_bytes: int) -> str:
+def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], background_bytes: int) -> str:
     kinds = [kind for kind, _ in chunks]
     if kinds[0] != b"IHDR" or kinds.count(b"IHDR") > 1:
         return f"it must begin with its one header, got the chunks {kinds[0]!r}, {kinds[1]!r} …"
@@ -167,17 +154,17 @@ def _doubt_of_chunks(chunks: list[tuple[bytes, memoryview]], background_bytes: i
     first = kinds.index(b"IDAT")
     if kinds[first : first + count].count(b"IDAT") < count:
         return "its IDAT chunks must follow each other"
-    odd = [kind for kind in kinds if kind not in _STRUCTURE and not _is_remark(kind)]
+    odd = [kind for kind in kinds if kind not in _STRUCTURE and not _is_metadata(kind)]
     odd += [kind for kind, body in chunks if kind == b"bKGD" and len(body) != background_bytes]
     return f"it has chunks that only decoding can judge: {odd[0]!r}" if odd else ""
 
 
-def _is_remark(kind: bytes) -> bool:
-    """Whether decoders pass over a chunk that they do not know: its name begins with a small letter."""
+def _is_metadata(kind: bytes) -> bool:
+    """Return whether decoders skip a chunk of unknown kind: its name begins with a lower-case letter."""
     return kind not in _ANIMATION and kind.isalpha() and kind[:1].islower()
 
 
-def _doubt_of_palette(chunks: list[tuple[bytes, memoryview]], has_palette: bool) -> str:
+def _palette_anomaly(chunks: list[tuple[bytes, memoryview]], has_palette: bool) -> str:
     kinds = [kind for kind, _ in chunks]
     if not has_palette and b"PLTE" not in kinds:
         return ""
@@ -190,8 +177,8 @@ def _doubt_of_palette(chunks: list[tuple[bytes, memoryview]], has_palette: bool)
     return ""
 
 
-def _beginning(bodies: tuple[memoryview, ...], size: int) -> bytes:
-    """The first bytes of chunks that are one stream; of the last one all."""
+def _first_bytes(bodies: tuple[memoryview, ...], size: int) -> bytes:
+    """Join chunk bodies until they have at least `size` bytes."""
     parts: list[memoryview] = []
     for body in bodies:
         if size <= 0:

@@ -1,7 +1,7 @@
-"""The one EXIF entry that matters to pixels: the orientation.
+"""The orientation entry of EXIF, the only one that matters to pixels.
 
-EXIF is a TIFF file without pictures: a byte order, then directories of 12-byte entries
-(EXIF 2.32, section 4.6.2). JPEG carries it in an APP1 segment, PNG in an eXIf chunk.
+EXIF is a TIFF file without pixels: a byte order, then directories of 12-byte entries (EXIF 2.32, section
+4.6.2). JPEG stores it in an APP1 segment, PNG in an eXIf chunk.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ _SHORT = 3
 
 
 def read_orientation(tiff: bytes) -> int:
-    """Finds the orientation in an EXIF block.
+    """Return the orientation (1 to 8) in an EXIF block that starts with its byte order.
 
-    Args:
-        tiff: The block from its byte order on, without the `Exif` prefix that JPEG adds.
-
-    Returns:
-        1 to 8; 1, which is upright, where the block holds none or is malformed, as viewers do.
+    Like viewers, returns 1, upright, if the block has no orientation or is malformed.
     """
     order = _BYTE_ORDERS.get(tiff[:2])
     if order is None:
@@ -41,7 +37,7 @@ def read_orientation(tiff: bytes) -> int:
 
 
 def orientation_segment(orientation: int) -> bytes:
-    """Makes the smallest JPEG APP1 segment that says the orientation: 36 bytes."""
+    """Return the smallest JPEG APP1 segment that holds the orientation: 36 bytes."""
     header = struct.pack(">2sHI", b"MM", 42, 8)
     directory = struct.pack(">HHHIHHI", 1, _ORIENTATION_TAG, _SHORT, 1, orientation, 0, 0)
     body = EXIF_PREFIX + header + directory

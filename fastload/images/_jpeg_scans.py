@@ -1,7 +1,7 @@
-"""What follows the header of a JPEG: its scans, seen without decoding them.
+"""Checks of a JPEG's scans, without decoding them.
 
-A baseline file has one scan, and whatever it holds decodes to something. A progressive file has many, with
-tables of codes between them; where one of those is damaged, nothing decodes (ITU-T T.81, G.1.1.1; libjpeg's
+A baseline file has one scan, and any content of it decodes to something. A progressive file has many, with
+Huffman tables between them; if one of those is damaged, nothing decodes (ITU-T T.81, G.1.1.1; libjpeg's
 jdphuff.c).
 """
 
@@ -10,24 +10,19 @@ from __future__ import annotations
 import re
 import struct
 
-from fastload.images.jpeg import JpegLayout
-from fastload.images.tables import MOST_POINT_TRANSFORM, code_tables, quantiser_tables
+from fastload.images._jpeg_tables import MOST_POINT_TRANSFORM, huffman_tables, quantization_tables
+from fastload.images.jpeg import METADATA, JpegLayout
 
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # neither a stuffed zero nor a restart
 _SOF2, _DHT, _EOI, _SOS, _DQT, _DRI = 0xC2, 0xC4, 0xD9, 0xDA, 0xDB, 0xDD
-_REMARKS = frozenset({*range(0xE0, 0xF0), 0xFE})  # applications' segments and comments
 _UINT16 = struct.Struct(">H")
 _LAST_COEFFICIENT = 63
 
 
-def are_scans_ordinary(data: bytes, layout: JpegLayout) -> bool:
-    """Whether every decoder can begin each scan of a progressive JPEG and comes to its end.
+def are_scans_standard(data: bytes, layout: JpegLayout) -> bool:
+    """Return whether every decoder can read each scan of a progressive JPEG with a standard header.
 
-    It takes 45 us a photo, for which decoding takes 3 ms.
-
-    Args:
-        data: The file.
-        layout: Its header, an ordinary one.
+    Takes 45 us a photo, which takes 3 ms to decode.
     """
     names = data[layout.sof_offset + 10 :][: 3 * layout.components : 3]
     tables: set[int] = set()
@@ -39,23 +34,23 @@ def are_scans_ordinary(data: bytes, layout: JpegLayout) -> bool:
         offset = found.end() + _UINT16.unpack_from(data, found.end())[0]
         body = data[start:offset]
         if marker == _DHT:
-            tables |= code_tables([body])
-        is_ordinary = (
-            marker in _REMARKS
+            tables |= huffman_tables([body])
+        is_standard = (
+            marker in METADATA
             or (marker == _SOF2 and found.start() == layout.sof_offset)
-            or (marker == _DHT and bool(code_tables([body])))
-            or (marker == _DQT and bool(quantiser_tables((body,))))
+            or (marker == _DHT and bool(huffman_tables([body])))
+            or (marker == _DQT and bool(quantization_tables((body,))))
             or (marker == _DRI and len(body) == _UINT16.size)
-            or (marker == _SOS and _is_scan_ordinary(body, names, tables))
+            or (marker == _SOS and _is_scan_standard(body, names, tables))
         )
-        if not is_ordinary:
+        if not is_standard:
             return False
         scans += marker == _SOS
     return False
 
 
-def _is_scan_ordinary(scan: bytes, names: bytes, tables: set[int]) -> bool:
-    """Whether a progressive scan's parameters are possible, and its tables there."""
+def _is_scan_standard(scan: bytes, names: bytes, tables: set[int]) -> bool:
+    """Return whether a progressive scan has valid parameters, and its Huffman tables exist."""
     if len(scan) < 6 or len(scan) != 4 + 2 * scan[0]:
         return False
     components, codes = scan[1:-3:2], scan[2:-3:2]
@@ -71,9 +66,9 @@ def _is_scan_ordinary(scan: bytes, names: bytes, tables: set[int]) -> bool:
 
 
 def fewest_bytes(data: bytes, layout: JpegLayout) -> int:
-    """How many bytes of codes an ordinary JPEG of this size has at least.
+    """Return the least bytes of entropy-coded data that a standard JPEG of this size has.
 
-    A block has a code for its mean, of a bit or more; in a baseline file also one for the end of its details.
+    A block has a code for its mean, of a bit or more, and in a baseline file also an end-of-block code.
     """
     factors = data[layout.sof_offset + 11 :][: 3 * layout.components : 3]
     blocks = 1 if layout.components == 1 else sum((factor >> 4) * (factor & 15) for factor in factors)

@@ -1,7 +1,7 @@
 """NV12 planes: a full plane of luma, then a quarter-size plane of interleaved chroma pairs.
 
-1.5 bytes a pixel, and back to RGB in 80 us a photo, where JPEG takes 500 to 900. Colours are BT.601
-in studio range, the only one that OpenCV's inverse knows.
+An image takes 1.5 bytes a pixel, and converts back to RGB in 80 us a photo, where JPEG takes 500 to 900.
+Colours are BT.601 in studio range, the only one that OpenCV's inverse supports.
 """
 
 from __future__ import annotations
@@ -20,22 +20,16 @@ _CHROMA = np.array([[-37.797, -74.203, 112.0, 128 * 255], [112.0, -93.786, -18.2
 
 
 def nv12_size(height: int, width: int) -> int:
-    """The bytes that an image of this size takes: odd sides count as the next even ones."""
+    """Return the bytes that an image of this size takes: odd sides are padded to the next even ones."""
     padded_height, padded_width = _padded(height, width)
     return padded_height * padded_width * 3 // 2
 
 
 def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Converts an image to planes; an odd last row or column is doubled first.
+    """Convert an RGB image, (height, width, 3), to flat planes; an odd last row or column is repeated.
 
-    Chroma is that of the mean of four pixels. OpenCV's own conversion takes one pixel in four: on
-    photos its squared error after the way back is twice as large (20.5 against 10.7).
-
-    Args:
-        rgb: (height, width, 3), uint8.
-
-    Returns:
-        Flat, uint8, of `nv12_size(height, width)` bytes.
+    Chroma is that of the mean of four pixels. OpenCV's own conversion takes one pixel of four: on photos, its
+    squared error after the conversion back is twice as large (20.5 against 10.7).
     """
     height, width = rgb.shape[:2]
     padded_height, padded_width = _padded(height, width)
@@ -48,19 +42,7 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def nv12_to_rgb(data: bytes | NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Converts planes back to an image.
-
-    Args:
-        data: What `rgb_to_nv12` returned.
-        height: Of the image, in pixels, before padding.
-        width: Of the image, in pixels, before padding.
-
-    Returns:
-        RGB, uint8, (height, width, 3), contiguous.
-
-    Raises:
-        DecodeError: The planes are not those of an image of this size.
-    """
+    """Convert planes to a contiguous RGB image of a size before padding; see `nv12_box_to_rgb`."""
     return _uint8(np.ascontiguousarray(nv12_box_to_rgb(data, height, width, 0, 0, height, width)))
 
 
@@ -73,22 +55,10 @@ def nv12_box_to_rgb(
     box_height: int,
     box_width: int,
 ) -> NDArray[np.uint8]:
-    """Converts a part of an image: to the bit those pixels of the whole.
-
-    Args:
-        data: What `rgb_to_nv12` returned.
-        height: Of the image, in pixels, before padding.
-        width: Of the image, in pixels, before padding.
-        top: Where the part begins, in pixels.
-        left: Where the part begins, in pixels.
-        box_height: Of the part, in pixels.
-        box_width: Of the part, in pixels.
-
-    Returns:
-        RGB, uint8, (box_height, box_width, 3), a view of what was converted.
+    """Convert a region of an image to RGB, (box_height, box_width, 3), bit-equal to converting all of it.
 
     Raises:
-        DecodeError: The planes are not those of an image of this size.
+        DecodeError: The planes are not those of an image of this height and width.
     """
     if len(data) != nv12_size(height, width):
         raise DecodeError(
@@ -100,7 +70,7 @@ def nv12_box_to_rgb(
     split = padded_height * padded_width
     luma = planes[:split].reshape(padded_height, padded_width)
     chroma = planes[split:].reshape(padded_height // 2, padded_width // 2, 2)
-    # Four pixels share a pair of chroma, so a part begins and ends with a pair.
+    # Four pixels share a pair of chroma values, so the region is extended to whole pairs.
     first_row, first_column = top // 2, left // 2
     end_row, end_column = (top + box_height + 1) // 2, (left + box_width + 1) // 2
     rgb = cv2.cvtColorTwoPlane(
@@ -117,5 +87,5 @@ def _padded(height: int, width: int) -> tuple[int, int]:
 
 
 def _uint8(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """States the type that OpenCV's annotations leave open; nothing is copied."""
+    """Declare the type that OpenCV's annotations leave open; nothing is copied."""
     return image
