@@ -56,6 +56,16 @@ def test_module_says_its_purpose(module):
 
 
 @pytest.mark.parametrize("module", MODULES, ids=named)
+def test_underscored_modules_are_imported_only_within_their_package(module):
+    package = ".".join(("fastload", *module.relative_to(ROOT).parent.parts))
+    for node in ast.walk(parsed(module)):
+        imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        owner, underscore, _ = imported.partition("._")
+        if underscore and owner.startswith("fastload."):
+            assert package == owner or package.startswith(f"{owner}."), f"imports {imported}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=named)
 def test_only_the_command_line_prints(module):
     if module.is_relative_to(ROOT / "cli"):
         return
