@@ -26,12 +26,7 @@ class EncoderInput:
 
 
 def load_pixels(source: ImageSource, limit: SizeLimit | None) -> EncoderInput:
-    """Decode a file or convert an array, and shrink it to the limit.
-
-    Raises:
-        DecodeError: `validate_file` refuses the file.
-        SourceError: `require_pixels` refuses the array.
-    """
+    """Validate and decode a file, or convert an array, and shrink it to the limit."""
     if isinstance(source, bytes):
         parsed = validate_file(source)
         rgb = decode(source) if parsed.rgb is None else parsed.rgb

@@ -55,11 +55,7 @@ def nv12_box_to_rgb(
     box_height: int,
     box_width: int,
 ) -> NDArray[np.uint8]:
-    """Convert a region of an image to RGB, (box_height, box_width, 3), bit-equal to converting all of it.
-
-    Raises:
-        DecodeError: The planes are not those of an image of this height and width.
-    """
+    """Convert a region of an image to RGB, (box_height, box_width, 3), bit-equal to converting all of it."""
     if len(data) != nv12_size(height, width):
         raise DecodeError(
             f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "

@@ -56,11 +56,7 @@ class PngLayout:
 
 
 def parse_png(data: bytes) -> PngLayout:
-    """Read all chunks up to IEND and verify their checksums, without decompression.
-
-    Raises:
-        DecodeError: A chunk is truncated or fails its checksum, or there is no valid header.
-    """
+    """Read all chunks up to IEND and verify their checksums, without decompression; may raise DecodeError."""
     chunks = list(_chunks(data))
     orientation = next((read_orientation(bytes(body)) for kind, body in chunks if kind == b"eXIf"), 1)
     header = next((bytes(body) for kind, body in chunks if kind == b"IHDR"), b"")

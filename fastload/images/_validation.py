@@ -34,12 +34,7 @@ _RUN_LENGTHS = (1, 2)  # BI_RLE8, BI_RLE4
 
 
 def validate_file(data: bytes) -> ParsedFile:
-    """Read a file's header, and check that its image can be read without error.
-
-    Raises:
-        DecodeError: The file is empty, truncated, damaged, too large for decoders, or no image; or it is of a
-            kind that OpenCV misreads.
-    """
+    """Read a file's header; raise DecodeError if its image cannot be read, or OpenCV would misread it."""
     _require_no_run_lengths(data)
     parsed = parse_file(data)
     if isinstance(parsed.layout, PngLayout):

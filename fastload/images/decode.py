@@ -38,9 +38,7 @@ def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.ui
     TIFF comes upright: OpenCV and PIL both turn it while they read.)
 
     A JPEG is shrunk by a `reduction` of 1, 2, 4 or 8 of each side, rounded up.
-
-    Raises:
-        DecodeError: The bytes are not an image that OpenCV reads, or a JPEG without its end.
+    Raises DecodeError if OpenCV cannot read the bytes, or for a JPEG without an end marker.
     """
     if not len(data):
         raise DecodeError("an image must have bytes, got none: the file is empty")
@@ -92,10 +90,8 @@ def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> NDArray[Any]:
 def encode(image: NDArray[np.uint8], suffix: str, options: Sequence[int] = ()) -> bytes:
     """Encode uint8 pixels, RGB (height, width, 3) or grey (height, width), as a file such as `.jpg`.
 
-    The options are OpenCV's IMWRITE constants, each followed by its value.
-
-    Raises:
-        OptionError: The format cannot hold the image: JPEG is limited to 65500 pixels a side.
+    The options are OpenCV's IMWRITE constants, each followed by its value. Raises OptionError if the format
+    cannot hold the image: JPEG is limited to 65500 pixels a side.
     """
     bgr = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     try:

@@ -59,17 +59,14 @@ class Encoding(Protocol):
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """Encode one image, shrunk to the limit; `workdir` is an existing folder for temporary files.
 
-        Raises:
-            DecodeError: The file is truncated, damaged or no image.
-            OptionError: The encoding cannot store the image, or cannot apply the limit.
-            SourceError: The pixels have another shape or type.
+        Raises DecodeError for an unreadable file, SourceError for pixels of another shape or type, and
+        OptionError if the encoding cannot store the image or apply the limit.
         """
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
 
-        Raises:
-            DecodeError: The record is no readable image, which a shape of zeros states.
+        Raises DecodeError if the record is no readable image, which a shape of zeros states.
         """
 
     def decode_box(
@@ -78,10 +75,7 @@ class Encoding(Protocol):
         """Decode a region of a stored image, bit-equal to `decode` and cropping; possibly a view.
 
         Without `index`, the tiles of a JPEG, the whole image is decoded. `reduction` is the factor by which
-        decoding shrinks each side of a JPEG; other formats ignore it.
-
-        Raises:
-            DecodeError: The record is no readable image, or not the one that the shape describes.
+        decoding shrinks each side of a JPEG; other formats ignore it. Raises DecodeError like `decode`.
         """
 
 
@@ -255,11 +249,7 @@ _ENCODINGS: dict[str, Callable[..., Encoding]] = {
 
 
 def encoding_named(name: str, **parameters: int | str) -> Encoding:
-    """Return the encoding of this name, as in `encoding_named("jpeg", quality=95)`.
-
-    Raises:
-        OptionError: There is no such encoding, or it has no such parameter.
-    """
+    """Return an encoding, as in `encoding_named("jpeg", quality=95)`; raise OptionError if it is unknown."""
     if name not in _ENCODINGS:
         raise OptionError(f"an encoding must be one of {', '.join(_ENCODINGS)}, got {name!r}")
     known = _ENCODINGS[name]().parameters()

@@ -57,33 +57,10 @@ _HEIF_BRANDS = {b"mif1", b"msf1", b"heic", b"heix", b"hevc", b"hevx", b"heim", b
 _AVIF_BRANDS = {b"avif", b"avis"}
 
 # Most are TIFFs by their content, from which OpenCV would read the thumbnail.
-_RAW_SUFFIXES = frozenset(
-    [
-        ".3fr",
-        ".arw",
-        ".cr2",
-        ".cr3",
-        ".crw",
-        ".dcr",
-        ".dng",
-        ".erf",
-        ".kdc",
-        ".mef",
-        ".mos",
-        ".mrw",
-        ".nef",
-        ".nrw",
-        ".orf",
-        ".pef",
-        ".raf",
-        ".rw2",
-        ".rwl",
-        ".sr2",
-        ".srf",
-        ".srw",
-        ".x3f",
-    ]
-)
+_RAW_SUFFIXES = frozenset({
+    ".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".kdc", ".mef", ".mos", ".mrw",
+    ".nef", ".nrw", ".orf", ".pef", ".raf", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f",
+})  # fmt: skip
 
 # Trying OpenCV takes 0.3 ms. A single refusal may be due to a damaged file.
 _MOST_REFUSALS = 16
@@ -94,9 +71,8 @@ _refusals: Counter[str] = Counter()
 def format_of(head: bytes, suffix: str = "") -> str | None:
     """Return the name of the image format of a file, or None if it is no image.
 
-    Args:
-        head: The file's first `HEAD_BYTES` bytes, or all of them.
-        suffix: The file's suffix, such as `.nef`: camera raws cannot be distinguished from TIFFs otherwise.
+    `head` is the file's first `HEAD_BYTES` bytes; without a suffix, such as `.nef`, camera raws cannot be
+    distinguished from TIFFs.
     """
     found = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), None)
     if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
@@ -130,9 +106,7 @@ def _iso_format(head: bytes) -> str | None:
 def unreadable_reason(format: str, head: bytes) -> str | None:
     """Return why images of a format cannot be read, or None if this build of OpenCV reads them.
 
-    Args:
-        format: A name returned by `format_of`.
-        head: The first `HEAD_BYTES` bytes of a file of the format.
+    `format` is a result of `format_of`, `head` the first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
         return f"{format}, of which OpenCV reads only previews"

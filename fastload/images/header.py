@@ -55,10 +55,8 @@ def states_its_size(data: bytes) -> bool:
 def read_header(data: bytes) -> ImageHeader:
     """Read the header of an image file; bytes after the image are ignored, as decoders do.
 
-    Other formats than JPEG and PNG are decoded, and so is a JPEG or PNG with an unusual structure.
-
-    Raises:
-        DecodeError: The bytes are empty, truncated, or no readable image.
+    Other formats than JPEG and PNG are decoded, and so is a JPEG or PNG with an unusual structure. Raises
+    DecodeError if the bytes are empty, truncated, or no readable image.
     """
     return parse_file(data).header
 

@@ -98,8 +98,7 @@ class _Segment(NamedTuple):
 def parse_jpeg(data: bytes) -> JpegLayout:
     """Read the markers up to the first scan; like libjpeg, skip stray bytes between segments.
 
-    Raises:
-        DecodeError: The bytes are no JPEG, or end before the first scan.
+    Raises DecodeError if the bytes are no JPEG, or end before the first scan.
     """
     if not data.startswith(SOI):
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
@@ -207,9 +206,6 @@ def index_tiles(data: bytes) -> TileIndex | None:
     A file has none with no restart markers, an interval that straddles rows, markers missing, padded or out
     of turn, a progressive, arithmetic, 12-bit or many-scan coding, or a tile of 64 KiB or more, whose length
     the index cannot hold.
-
-    Raises:
-        DecodeError: The bytes are no JPEG, or end before the first scan.
     """
     layout = parse_jpeg(data)
     interval = layout.restart_interval

@@ -47,17 +47,8 @@ def tile_losslessly(data: bytes, workdir: Path) -> bytes | None:
     is kept; ICC profiles, thumbnails, comments and bytes after the end of the image are dropped. Progressive
     files become baseline.
 
-    Args:
-        data: A JPEG file.
-        workdir: An existing folder for an unnamed temporary file.
-
-    Returns:
-        The new file; None if no equal one can be made: the source is damaged, or its coding is not supported
-        by jpegtran or OpenCV.
-
-    Raises:
-        DecodeError: The bytes are no JPEG, or end before the image.
-        ToolMissingError: See `require_jpegtran`.
+    `workdir` is an existing folder for an unnamed temporary file. Returns None if no equal file can be made:
+    the source is damaged, or its coding is not supported by jpegtran or OpenCV.
     """
     jpegtran = require_jpegtran()
     layout = parse_jpeg(data)

@@ -287,5 +287,5 @@ def _close_after_fork() -> None:
     _environments.clear()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_close_after_fork)

@@ -12,7 +12,6 @@ from fastload.errors import AccessError
 from fastload.shards.container import ShardReader
 from fastload.shards.files import TOO_MANY_OPEN
 
-# Where the limit of descriptors is unknown (Windows): well below its 512.
 _FALLBACK_OPEN_SHARDS = 256
 # The kernel allows 65,530 mappings.
 _MOST_OPEN_SHARDS = 32_000
@@ -21,7 +20,7 @@ _MOST_OPEN_SHARDS = 32_000
 class ShardOwner(Protocol):
     """Owner of open shards, which it drops on request."""
 
-    def let_go(self, number: int) -> None:
+    def close_shard(self, number: int) -> None:
         """Drop a shard if it is open."""
 
 
@@ -37,8 +36,8 @@ def max_open_shards(container: str) -> int:
         return _MOST_OPEN_SHARDS
     try:
         import resource
-    except ImportError:
-        return _FALLBACK_OPEN_SHARDS  # Windows
+    except ImportError:  # Windows, whose limit of 512 is not known to Python
+        return _FALLBACK_OPEN_SHARDS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(soft // 2, 1) if soft != resource.RLIM_INFINITY else _MOST_OPEN_SHARDS
 
@@ -46,11 +45,7 @@ def max_open_shards(container: str) -> int:
 def open_within_limit(
     owner: ShardOwner, number: int, container: str, open_shard: Callable[[], ShardReader]
 ) -> ShardReader:
-    """Open a shard, and close the oldest ones as long as there are too many.
-
-    Raises:
-        AccessError: Too many files are open, and none of them is a shard that could be closed.
-    """
+    """Open a shard, closing the oldest ones while there are too many."""
     shards = _open[_takes_descriptor(container)]
     while len(shards) >= max_open_shards(container):
         _close_oldest(shards)
@@ -79,5 +74,5 @@ def _close_oldest(shards: _OpenShards) -> bool:
     except IndexError:
         return False
     if (owner := reference()) is not None:
-        owner.let_go(number)
+        owner.close_shard(number)
     return True

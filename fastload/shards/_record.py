@@ -23,11 +23,7 @@ ValueReaders = dict[str, Callable[[Any], Any]]  # from bytes or an array of them
 
 
 class Record:
-    """One stored record; its parts are read on access.
-
-    Attributes:
-        index: Its number in the dataset.
-    """
+    """One stored record, with its number in the dataset; its parts are read on access."""
 
     __slots__ = ("_row", "_shard", "_values", "index")
 

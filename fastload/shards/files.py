@@ -29,11 +29,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of a file without opening it.
-
-    Raises:
-        OSError: There is no such file, or it is no regular file: opening a pipe would block forever.
-    """
+    """Return the stamp of a file; raise OSError unless it is a regular file: opening a pipe would block."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -41,11 +37,9 @@ def stamp_of(path: Path) -> Stamp:
 
 
 def require_shard(path: Path, size_bytes: int) -> Stamp:
-    """Check that a shard can be opened and has its full size: reading a truncated mapping kills the process.
+    """Raise AccessError unless this process can open a shard, DamageError unless it has its full size.
 
-    Raises:
-        AccessError: This process may not read it, or has too many files open.
-        DamageError: It is missing, no regular file, or of another size.
+    Reading a mapping of a truncated file would kill the process.
     """
     try:
         stamp = stamp_of(path)
@@ -63,12 +57,7 @@ def require_shard(path: Path, size_bytes: int) -> Stamp:
 
 @contextlib.contextmanager
 def opening(path: Path, entry: ShardEntry, kind: str) -> Iterator[Stamp]:
-    """Yield the stamp of a shard while the block opens it, and convert the block's errors.
-
-    Raises:
-        AccessError: This process may not read the file, or has too many files open.
-        DamageError: The file is not the one in the manifest, or no container of this kind.
-    """
+    """Yield the stamp of a shard that the block opens; convert any error to AccessError or DamageError."""
     stamp = require_shard(path, entry.size_bytes)
     try:
         yield stamp

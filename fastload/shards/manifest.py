@@ -95,11 +95,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Read what `to_bytes` wrote; `where` is the file's name, for messages.
-
-        Raises:
-            FormatError: It is no manifest, is damaged, or was written by a newer release.
-        """
+        """Read what `to_bytes` wrote; raise FormatError, naming the file `where`, for anything else."""
         content = _parse(data, where)
         _check_version(content.value.get("version"), where)
         _check_digest(data, where)
@@ -113,11 +109,7 @@ class Manifest:
 
 
 def _manifest_of(content: JsonValue) -> Manifest:
-    """Convert and check every value; a right digest does not rule out that the file was made up.
-
-    Raises:
-        ValueError: A value is impossible; names it.
-    """
+    """Convert every value; raise ValueError, naming it, if one is impossible despite a right digest."""
     container = content["container"].text(_CONTAINER)
     fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
     names = [field.name for field in fields]
@@ -191,12 +183,7 @@ def _digest_of_blank(data: bytes) -> bytes:
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Read the manifest of the packed dataset in `folder`.
-
-    Raises:
-        AccessError: This process may not read it, or has too many files open.
-        FormatError: The folder holds no packed dataset, or one that cannot be read.
-    """
+    """Read the manifest of the packed dataset in `folder`; raise AccessError or FormatError if that fails."""
     path = Path(folder) / MANIFEST_NAME
     try:
         data = _read_bytes(path)
@@ -240,12 +227,7 @@ def looks_packed(folder: Path) -> bool:
 
 
 def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the packed dataset at a path, or those directly in the folder there.
-
-    Raises:
-        AccessError: This process may not list the folder.
-        FormatError: There is none.
-    """
+    """Return the packed dataset at a path, or those directly in the folder; raise FormatError for none."""
     folder = Path(path)
     if looks_packed(folder):
         return [folder]

@@ -41,16 +41,7 @@ class _ShardBatch(NamedTuple):
 
 
 class RecordReader:
-    """The records of one packed dataset, by index.
-
-    Args:
-        folder: The packed dataset.
-        verify: When checksums are verified: `once` for each record and process, `always`, or `never`.
-
-    Raises:
-        FormatError: The folder holds no packed dataset, or one that cannot be read.
-        OptionError: `verify` is none of the three.
-    """
+    """The records of one packed dataset, by index; see `PackedDataset` for `verify`."""
 
     def __init__(self, folder: str | os.PathLike[str], verify: Verify = "once") -> None:
         if verify not in get_args(Verify):
@@ -94,12 +85,7 @@ class RecordReader:
         self._prepare()
 
     def read(self, index: int) -> Record:
-        """Return the record at `index` (0 … len - 1), verified as `verify` demands.
-
-        Raises:
-            RecordIndexError: There is no such record.
-            DamageError: The record fails its checksum, or its shard is missing or damaged.
-        """
+        """Return the record at `index` (0 … len - 1), verified as `verify` demands."""
         if not 0 <= index < self._count:
             raise RecordIndexError(
                 f"{self.folder}: index {index} is out of range for {self._count:,} records"
@@ -118,11 +104,7 @@ class RecordReader:
         return Record(index, shard, index - (self._ends[number - 1] if number else 0), self._values)
 
     def check(self, indices: NDArray[np.int64]) -> None:
-        """Verify some records as `verify` demands.
-
-        Raises:
-            DamageError: A record fails its checksum, or its shard is missing or damaged.
-        """
+        """Verify some records as `verify` demands; raise DamageError for the first damaged one."""
         if self.verify == "never":
             return
         if self.verify == "once":
@@ -143,12 +125,7 @@ class RecordReader:
         return values
 
     def stacked(self, name: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
-        """Return some records' bytes of a ragged column as one array, without verification.
-
-        Returns:
-            Bytes of records, (any number, size), possibly mapped and read-only, and the row of each index in
-            that array; None if sizes differ.
-        """
+        """Return some records' bytes as `ShardReader.stacked` does, without verification."""
         parts = self._by_shard(indices)
         stacks = [part.shard.stacked(name, part.rows) for part in parts]
         if len(stacks) == 1:
@@ -174,12 +151,9 @@ class RecordReader:
             fetch_ahead(part.shard.location(name, row) for row in part.rows.tolist())
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return the column of a scalar or vector field, of all records: (records, *row shape).
+        """Return the column of a scalar or vector field of all records, (records, *row shape).
 
-        Verified as a whole against the manifest, unless `verify` is `never`.
-
-        Raises:
-            DamageError: A shard is missing, or its column fails its checksum.
+        It is verified shard by shard against the manifest, unless `verify` is `never`.
         """
         parts = [self._column_of(number, name) for number in range(len(self.manifest.shards))]
         if not parts:
@@ -197,7 +171,7 @@ class RecordReader:
         """Return whether shard `number` is open in this process."""
         return number in self._open
 
-    def let_go(self, number: int) -> None:
+    def close_shard(self, number: int) -> None:
         """Drop a shard, which closes with the last of its records in use; reading opens it again."""
         self._open.pop(number, None)
 
@@ -248,17 +222,17 @@ class RecordReader:
         self._recheck.discard(number)
 
     def _reopen(self, number: int) -> ShardReader:
-        self.let_go(number)
+        self.close_shard(number)
         return self._open_shard(number)
 
     def _open_shard(self, number: int) -> ShardReader:
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
-        shard = open_within_limit(
+        opened = open_within_limit(
             self, number, container, lambda: open_shard(container, path, columns, entry)
         )
-        self._open[number] = shard
-        return shard
+        self._open[number] = opened
+        return opened
 
     def _verify(self, number: int, shard: ShardReader, row: int, index: int) -> None:
         if self._verified[index] and self.verify == "once":

@@ -27,12 +27,7 @@ def writer_for(container: str) -> type[ShardWriter]:
 
 
 def open_shard(container: str, path: Path, columns: Sequence[Column], entry: ShardEntry) -> ShardReader:
-    """Open one shard of the container `hdf5` or `lmdb` that must hold these columns.
-
-    Raises:
-        AccessError: This process may not read the file, or has too many files open.
-        DamageError: The file is missing, is no such container, lacks a column or is another shard.
-    """
+    """Open a shard that must hold these columns; raise AccessError or DamageError if it cannot be read."""
     if container == "hdf5":
         from fastload.shards._hdf5 import Hdf5Reader
 

@@ -164,7 +164,7 @@ def test_only_shards_that_are_read_are_opened(dataset):
     reader = RecordReader(dataset)
     reader.read(4)
     assert [reader.is_open(number) for number in range(3)] == [False, True, False]
-    reader.let_go(1)
+    reader.close_shard(1)
     assert not reader.is_open(1)
     assert reader.read(4)["label"] == 4
 
