@@ -75,22 +75,21 @@ def fill(
     drawn = pipeline.draw(draws, source.sizes)
     if drawn.size is None:
         return None
-    # On a device only uint8 batches are finished: they are a quarter of the bytes to copy.
+    # The tail runs on the device only for uint8 batches, which are a quarter of the bytes to copy.
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(draws), *drawn.size, drawn.channels)
     is_last = memory_format == torch.channels_last
     dtype = pipeline.dtype if tail is None else tail.dtype
     batch = out.empty(shape if is_last else (shape[0], drawn.channels, *drawn.size), dtype)
     batch = batch.permute(0, 3, 1, 2) if is_last else batch
-    if is_last and dtype == pipeline.dtype == torch.uint8:
-        pixels: Pixels | None = batch.permute(0, 2, 3, 1).numpy()
-        made = _fill_pixels(source, drawn, shape, pixels)
-    else:
-        pixels = None
-        made = _fill_pixels(source, drawn, shape, recycled(shape) if pipeline.dtype == torch.uint8 else None)
+    is_final = is_last and dtype == pipeline.dtype == torch.uint8
+    pixels: Pixels | None = None
+    if pipeline.dtype == torch.uint8:
+        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else recycled(shape)
+    made = _fill_pixels(source, drawn, shape, pixels)
     if tail is not None:
         tail.into(made, batch)
-    elif made is not pixels:
+    elif not (is_final and made is pixels):
         batch.copy_(torch.from_numpy(made).permute(0, 3, 1, 2))
     return batch
 
@@ -98,7 +97,7 @@ def fill(
 def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     out = np.empty((*_view_size(view), _CHANNELS), np.uint8)
-    _render(source.region(position, view.box, view.size), view, drawn.geometry, out)
+    _render_one(source.region(position, view.box, view.size), view, drawn.geometry, out)
     image = drawn.applied(out, position)
     if pipeline.tail is not None:
         return pipeline.tail.of_image(image)
@@ -111,15 +110,15 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     if size is not None and drawn.works_on_batches:
         gathered = source.gathered() if drawn.geometry.is_only_crop else None
         if gathered is not None:
-            return _with_body(_cropped(gathered, drawn, size, out), drawn, out)
-        return _with_body(_rendered(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
+            return _apply_body(_crop_gathered(gathered, drawn, size, out), drawn, out)
+        return _apply_body(_render_all(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
     if not drawn.body:
         assert size is not None
-        return _rendered(source, drawn.geometry, size, out)
+        return _render_all(source, drawn.geometry, size, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
         rendered = recycled((*_view_size(view), _CHANNELS))
-        _render(source.region(position, view.box, view.size), view, drawn.geometry, rendered)
+        _render_one(source.region(position, view.box, view.size), view, drawn.geometry, rendered)
         image = drawn.applied(rendered, position)
         if images is None:
             images = recycled(shape, image.dtype)
@@ -128,7 +127,7 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     return images
 
 
-def _cropped(
+def _crop_gathered(
     gathered: Gathered, drawn: Drawn, size: tuple[int, int], out: Pixels | None
 ) -> Gathered | Pixels:
     """Crop and flip gathered images; without either, nothing is copied yet."""
@@ -147,7 +146,7 @@ def _cropped(
     return images
 
 
-def _with_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
+def _apply_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
     """Apply the body to a whole batch; its last step that makes new images makes them in `out`."""
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
@@ -156,25 +155,25 @@ def _with_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> P
             if isinstance(images, Gathered) and isinstance(step, RandomCrop):
                 step.apply_gathered_into(images, parameters, out)
             else:
-                step.apply_batch_into(_taken(images), parameters, out)
+                step.apply_batch_into(_as_array(images), parameters, out)
             images = out
         else:
-            images = step.apply_batch(_taken(images), parameters)
-    return _taken(images)
+            images = step.apply_batch(_as_array(images), parameters)
+    return _as_array(images)
 
 
-def _taken(images: Pixels | Gathered) -> Pixels:
+def _as_array(images: Pixels | Gathered) -> Pixels:
     return images.taken() if isinstance(images, Gathered) else images
 
 
-def _rendered(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
+def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
     images = recycled((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
     for position, view in enumerate(geometry.views()):
-        _render(source.region(position, view.box, view.size), view, geometry, images[position])
+        _render_one(source.region(position, view.box, view.size), view, geometry, images[position])
     return images
 
 
-def _render(pixels: Pixels, view: View, geometry: Geometry, out: Pixels) -> None:
+def _render_one(pixels: Pixels, view: View, geometry: Geometry, out: Pixels) -> None:
     """Resize a region, crop the window, and flip it."""
     is_resized = view.size != pixels.shape[:2]
     if is_resized and geometry.resampling is not None:

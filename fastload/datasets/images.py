@@ -163,7 +163,7 @@ class ImageDataset(CachedDataset):
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
         # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
-        return list(zip(images, map(self._target_transformed, self._targets(positions)), strict=True))
+        return list(zip(images, map(self._transform_target, self._targets(positions)), strict=True))
 
     def _source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         self.fill_cache()
@@ -174,13 +174,13 @@ class ImageDataset(CachedDataset):
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
             # As a tuple, like torch's own collation, which returns it as it is for text.
-            targets: Any = tuple(map(self._target_transformed, self._targets(positions)))
+            targets: Any = tuple(map(self._transform_target, self._targets(positions)))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
         batch.numpy()[:] = labels
         return batch
 
-    def _target_transformed(self, target: Any) -> Any:
+    def _transform_target(self, target: Any) -> Any:
         return target if self.target_transform is None else self.target_transform(target)
 
     def _pipeline(self) -> Pipeline:

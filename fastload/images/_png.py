@@ -150,9 +150,9 @@ def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], background_bytes: int
     first = kinds.index(b"IDAT")
     if kinds[first : first + count].count(b"IDAT") < count:
         return "its IDAT chunks must follow each other"
-    odd = [kind for kind in kinds if kind not in _STRUCTURE and not _is_metadata(kind)]
-    odd += [kind for kind, body in chunks if kind == b"bKGD" and len(body) != background_bytes]
-    return f"it has chunks that only decoding can judge: {odd[0]!r}" if odd else ""
+    unusual = [kind for kind in kinds if kind not in _STRUCTURE and not _is_metadata(kind)]
+    unusual += [kind for kind, body in chunks if kind == b"bKGD" and len(body) != background_bytes]
+    return f"it has chunks that only decoding can judge: {unusual[0]!r}" if unusual else ""
 
 
 def _is_metadata(kind: bytes) -> bool:

@@ -13,37 +13,26 @@ HEAD_BYTES = 512
 
 _RAW = "camera raw"
 _SIGNATURES = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"GIF87a": "GIF",
-    b"GIF89a": "GIF",
-    b"II*\x00": "TIFF",
-    b"MM\x00*": "TIFF",
-    b"II+\x00": "TIFF",  # BigTIFF, as the next
-    b"MM\x00+": "TIFF",
-    b"\x00\x00\x00\x0cjP  \r\n\x87\n": "JPEG 2000",
-    b"\xff\x4f\xff\x51": "JPEG 2000",
-    b"\x59\xa6\x6a\x95": "Sun raster",
-    b"P7\nWIDTH": "PAM",
-    b"\x00\x00\x00\x0cJXL \r\n\x87\n": "JPEG XL",
-    b"\xff\x0a": "JPEG XL",
-    b"II\xbc\x01": "JPEG XR",
-    b"8BPS": "Photoshop",
-    b"qoif": "QOI",
-    b"DDS |": "DDS",
-    b"icns": "ICNS",
-    b"\x00\x00\x01\x00": "ICO",
-    b"gimp xcf": "GIMP",
-    b"FUJIFILMCCD-RAW": _RAW,
-    b"IIRO": _RAW,
-    b"IIU\x00": _RAW,
-    b"FOVb": _RAW,
-    b"SIMPLE  =": "FITS",
-    b"PF\n": "PFM",
-    b"Pf\n": "PFM",
-    b"#?RADIANCE": "Radiance HDR",
-    b"#?RGBE": "Radiance HDR",
-    b"\x76\x2f\x31\x01": "OpenEXR",
+    "JPEG": (b"\xff\xd8\xff",),
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "TIFF": (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # the latter two are BigTIFF
+    "JPEG 2000": (b"\x00\x00\x00\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"),
+    "Sun raster": (b"\x59\xa6\x6a\x95",),
+    "PAM": (b"P7\nWIDTH",),
+    "JPEG XL": (b"\x00\x00\x00\x0cJXL \r\n\x87\n", b"\xff\x0a"),
+    "JPEG XR": (b"II\xbc\x01",),
+    "Photoshop": (b"8BPS",),
+    "QOI": (b"qoif",),
+    "DDS": (b"DDS |",),
+    "ICNS": (b"icns",),
+    "ICO": (b"\x00\x00\x01\x00",),
+    "GIMP": (b"gimp xcf",),
+    _RAW: (b"FUJIFILMCCD-RAW", b"IIRO", b"IIU\x00", b"FOVb"),
+    "FITS": (b"SIMPLE  =",),
+    "PFM": (b"PF\n", b"Pf\n"),
+    "Radiance HDR": (b"#?RADIANCE", b"#?RGBE"),
+    "OpenEXR": (b"\x76\x2f\x31\x01",),
 }
 # OpenCV would reduce these to 8 bits, or clip them to white.
 _FLOATING = {"PFM", "Radiance HDR", "OpenEXR"}
@@ -74,7 +63,7 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
     `head` is the file's first `HEAD_BYTES` bytes; without a suffix, such as `.nef`, camera raws cannot be
     distinguished from TIFFs.
     """
-    found = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), None)
+    found = next((name for name, starts in _SIGNATURES.items() if head.startswith(starts)), None)
     if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
         return _RAW
     if found is not None:
@@ -109,7 +98,7 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
     `format` is a result of `format_of`, `head` the first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
-        return f"{format}, of which OpenCV reads only previews"
+        return f"{format}, from which OpenCV reads only previews"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
     if format not in _readable and _refusals[format] < _MOST_REFUSALS:

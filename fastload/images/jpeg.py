@@ -3,7 +3,7 @@
 A baseline JPEG codes its image as a row-major sequence of MCUs, blocks of 8 or 16 pixels a side. After every
 `restart interval` of MCUs the coder can reset its state and write one of eight markers, RST0 to RST7 in turn
 (ITU-T T.81, F.1.2.3). If the interval divides the MCUs of a row, the pieces between markers form a grid of
-tiles, each decodable by itself, in what is still a plain JPEG:
+tiles, each decodable by itself, and the file is still a plain JPEG:
 
     SOI  tables  SOF (height, width)  DRI (interval)  SOS | tile RST0 tile RST1 tile ... | EOI
                  ^ sof_offset                             ^ scan_offset

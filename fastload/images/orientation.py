@@ -6,26 +6,12 @@ upright image corresponds to a region of the stored one, so only that needs deco
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.region import Box
 
-# From stored to upright.
-_TURNS: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
-    1: lambda pixels: pixels,
-    2: lambda pixels: pixels[:, ::-1],
-    3: lambda pixels: pixels[::-1, ::-1],
-    4: lambda pixels: pixels[::-1],
-    5: lambda pixels: pixels.swapaxes(0, 1),
-    6: lambda pixels: pixels[::-1].swapaxes(0, 1),
-    7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
-    8: lambda pixels: pixels[:, ::-1].swapaxes(0, 1),
-}
-
-# Which axes of the stored image are reversed, (rows, columns), after height and width were swapped.
+# Which axes of the stored image are reversed, (rows, columns), before height and width are swapped.
 _IS_REVERSED = {
     1: (False, False),
     2: (False, True),
@@ -45,7 +31,11 @@ def swaps_sides(orientation: int) -> bool:
 
 def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """Turn stored pixels, (height, width, channels), upright: a contiguous copy, or for 1 the same array."""
-    return pixels if orientation == 1 else np.ascontiguousarray(_TURNS[orientation](pixels))
+    if orientation == 1:
+        return pixels
+    rows_reversed, columns_reversed = _IS_REVERSED[orientation]
+    turned = pixels[:: -1 if rows_reversed else 1, :: -1 if columns_reversed else 1]
+    return np.ascontiguousarray(turned.swapaxes(0, 1) if swaps_sides(orientation) else turned)
 
 
 def stored_box(box: Box, stored_size: tuple[int, int], orientation: int) -> Box:

@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ class LmdbWriter:
             try:
                 _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
             except lmdb.Error as error:
-                # LMDB's error does not always tell that the disk is full.
+                # LMDB does not always report that the disk is full.
                 number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
                 raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
         os.replace(draft, path)
@@ -129,10 +129,8 @@ def _extent_bytes(environment: lmdb.Environment) -> int:
 class _Environment:
     """An open file and its read transaction, shared by all readers of the file.
 
-    LMDB forbids opening a file twice in one process, and two datasets of one path are common.
-
-    Attributes:
-        identity: A view of the shard's identity in the file, safe to read whatever becomes of the tree.
+    LMDB forbids opening a file twice in one process, and two datasets of one path are common. `identity` is a
+    view of the shard's identity in the file, safe to read even if the tree is overwritten.
     """
 
     def __init__(self, path: str) -> None:
@@ -142,12 +140,9 @@ class _Environment:
             self._lmdb.close()
             raise ValueError(f"its pages must extend to {extent:,} bytes, it has {size:,}")
         self._transaction = self._lmdb.begin(buffers=True)
+        # The values are valid while the environment is open.
+        self.get: Callable[[bytes], memoryview | None] = self._transaction.get
         self.identity = self.get(_IDENTITY_KEY) or memoryview(b"")
-
-    def get(self, key: bytes) -> memoryview | None:
-        """Return the value of a key, valid while the environment is open; None if there is none."""
-        value: memoryview | None = self._transaction.get(key)
-        return value
 
     def close(self) -> None:
         self._transaction.abort()

@@ -12,7 +12,7 @@ from fastload.errors import AccessError
 from fastload.shards.container import ShardReader
 from fastload.shards.files import TOO_MANY_OPEN
 
-_FALLBACK_OPEN_SHARDS = 256
+_FALLBACK_OPEN_SHARDS = 256  # if the limit of descriptors is unknown
 # The kernel allows 65,530 mappings.
 _MOST_OPEN_SHARDS = 32_000
 

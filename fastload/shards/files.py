@@ -43,7 +43,7 @@ def require_shard(path: Path, size_bytes: int) -> Stamp:
     """
     try:
         stamp = stamp_of(path)
-        # Opened here because the errors of h5py and lmdb do not tell clearly why a file cannot be opened.
+        # Opened here because the errors of h5py and lmdb do not state clearly why a file cannot be opened.
         os.close(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
     except OSError as error:
         raise unreadable(path, error) from error
@@ -83,7 +83,7 @@ def require_identity(path: Path, found: bytes, entry: ShardEntry) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> AccessError | DamageError:
-    """Return the error that tells why a file of a packed dataset cannot be read."""
+    """Return an error with the reason why a file of a packed dataset cannot be read."""
     reason = error.strerror or str(error)
     if error.errno in TOO_MANY_OPEN:
         return AccessError(

@@ -1,6 +1,6 @@
 """Random access to the records of a packed dataset: from an index to verified bytes.
 
-Opening a dataset reads the manifest alone. Each process opens a shard when it first needs a record of it, and
+Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, and
 keeps no more shards open than it may have descriptors. Every record's checksum covers the identity of its
 shard, so a shard that is not the listed one is noticed.
 """

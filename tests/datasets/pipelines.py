@@ -1,4 +1,4 @@
-"""Transforms as trainings chain them."""
+"""Typical pipelines of training transforms."""
 
 import torch
 
@@ -72,7 +72,7 @@ TINY_PIPELINES = {
     "turned and resized": T.Compose([T.RandomRotation(40, expand=True), T.Resize((32, 32))]),
     "cifar, mirrored edges": T.Compose([T.RandomCrop(32, padding=4, padding_mode="reflect")]),
     "cifar, coloured edges": T.Compose([T.RandomCrop(32, padding=(1, 2, 3, 4), fill=(9, 8, 7))]),
-    "crop alone": T.Compose([T.RandomCrop(24), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]),
+    "only a crop": T.Compose([T.RandomCrop(24), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]),
     "nothing": None,
     "blurred and grey": T.Compose([T.RandomCrop(30), T.GaussianBlur(3), T.RandomGrayscale(0.5)]),
     "resized": T.Compose([T.Resize(20), T.RandomHorizontalFlip()]),

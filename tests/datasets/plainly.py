@@ -1,4 +1,4 @@
-"""Samples made the plain way, which every fast path is compared with."""
+"""Reference samples, made one step after the other, for comparison with every fast path."""
 
 import torch
 import torch.utils.data
@@ -12,6 +12,7 @@ from fastload.transforms.pipeline import Pipeline
 from tests.images.pictures import file_of, photo
 
 SEED = 20_240_229
+CLASSES = ("ant", "bee", "cat")
 
 
 def folder_of(root, sizes, count, suffix=".jpg"):
@@ -25,7 +26,7 @@ def folder_of(root, sizes, count, suffix=".jpg"):
 
 
 def plain(dataset, transform, index, seed=SEED):
-    """One sample the plain way: all decoded, then one transform after the other."""
+    """Make one reference sample: decode the whole image, then apply one transform after the other."""
     with epoch_seed(seed):
         draws = draws_for([index])
     if isinstance(dataset, FolderDataset):
@@ -52,3 +53,7 @@ def check_against_plain(dataset, transform, indices):
         samples = dataset.__getitems__(indices)
     assert all(torch.equal(image, one) for (image, _), one in zip(samples, expected, strict=True))
     assert [label for _, label in samples] == labels.tolist()
+
+
+def are_equal(sample, other):
+    return torch.equal(torch.as_tensor(sample[0]), torch.as_tensor(other[0])) and sample[1] == other[1]

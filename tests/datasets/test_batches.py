@@ -1,4 +1,4 @@
-"""Batches that a dataset fills: their targets, their errors, and how they are finished."""
+"""Batches made by a dataset: targets, errors, and steps finished on a device."""
 
 import shutil
 
@@ -26,7 +26,7 @@ class TestTargets:
         assert images.shape == (2, 3, 32, 32)
         assert targets["class"].tolist() == [dataset.targets[0], dataset.targets[20]]
 
-    def test_images_of_different_sizes_are_left_to_the_collate_function(self, packed):
+    def test_images_of_different_sizes_are_not_made_as_a_batch(self, packed):
         dataset = PackedDataset(packed("photos", "raw"))
         assert filled(dataset, [0, 1]) is NotImplemented
         with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
@@ -34,17 +34,17 @@ class TestTargets:
 
 
 class TestErrors:
-    def test_a_file_that_is_cut_short_is_named(self, photos, tmp_path):
-        whole = next((photos / "a").iterdir()).read_bytes()
+    def test_error_of_a_truncated_file_names_it(self, photos, tmp_path):
+        full = next((photos / "a").iterdir()).read_bytes()
         (tmp_path / "photos").mkdir()
-        for number, data in enumerate([whole, whole[: len(whole) // 2]]):
+        for number, data in enumerate([full, full[: len(full) // 2]]):
             (tmp_path / "photos" / f"{number}.jpg").write_bytes(data)
         dataset = FolderDataset(tmp_path / "photos", PIPELINES["train"])
         for workers in (0, 1):
             with pytest.raises(fastload.DecodeError, match=r"1\.jpg: a JPEG must end"):
                 next(iter(fastload.DataLoader(dataset, batch_size=2, num_workers=workers)))
 
-    def test_a_header_that_says_another_size_than_the_picture_has_is_an_error(self, tmp_path):
+    def test_header_with_another_size_than_the_image_is_an_error(self, tmp_path):
         (tmp_path / "photos").mkdir()
         data = bytearray(file_of(photo(40, 40)))
         (tmp_path / "photos" / "0.bmp").write_bytes(cv2.imencode(".bmp", photo(40, 40))[1].tobytes())
@@ -52,7 +52,7 @@ class TestErrors:
         images, _ = filled(FolderDataset(tmp_path / "photos", PIPELINES["train"]), [0, 1])
         assert images.shape == (2, 3, 48, 48)
 
-    def test_another_sample_stands_in_for_one_that_cannot_be_read(self, packed, tmp_path):
+    def test_on_error_replaces_a_sample_that_cannot_be_read(self, packed, tmp_path):
         damaged = tmp_path / "damaged.fl"
         shutil.copytree(packed("photos", "raw"), damaged)
         shard = min(damaged.glob("*.h5"))
@@ -68,7 +68,7 @@ class TestErrors:
         labels = torch.cat([labels for _, labels in fastload.DataLoader(dataset, batch_size=4)])
         assert labels.tolist().count(-7) == 1
 
-    def test_a_damaged_shape_is_damage_and_never_room_for_its_pixels(self, packed, tmp_path):
+    def test_damaged_shape_raises_before_memory_is_allocated(self, packed, tmp_path):
         damaged = tmp_path / "damaged.fl"
         shutil.copytree(packed("photos", "raw"), damaged)
         shard = min(damaged.glob("*.h5"))
@@ -78,19 +78,19 @@ class TestErrors:
             with pytest.raises(fastload.DamageError, match="record 0"):
                 PackedDataset(damaged, transform)[0]
 
-    def test_pixels_of_another_type_are_refused_with_the_way_out(self, packed):
+    def test_pixels_of_another_type_are_refused_with_the_solution(self, packed):
         dataset = PackedDataset(packed("photos", "raw"), T.Compose([T.Normalize(MEAN, STD)]))
         with pytest.raises(OptionError, match="put ToDtype"):
             dataset[0]
 
-    def test_a_crop_that_is_too_large_says_what_to_do(self, packed):
+    def test_error_of_a_crop_too_large_names_the_solution(self, packed):
         dataset = PackedDataset(packed("photos", "raw"), T.RandomCrop(500))
         with pytest.raises(OptionError, match="pad_if_needed=True"):
             dataset[0]
 
 
 class TestFinishing:
-    def test_on_a_device_the_tail_gives_what_it_gives_in_the_batch(self, packed):
+    def test_tail_on_a_device_equals_the_tail_in_the_batch(self, packed):
         class Leaving(OrdinaryMemory):
             def __init__(self):
                 super().__init__(finishes_on_device=True)
@@ -106,7 +106,7 @@ class TestFinishing:
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_batches_on_a_gpu_are_those_on_the_cpu(self, packed, workers):
+    def test_batches_on_a_gpu_equal_those_on_the_cpu(self, packed, workers):
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["normalised"])
         on_gpu = fastload.DataLoader(dataset, batch_size=6, seed=1, num_workers=workers, device="cuda")
         on_cpu = fastload.DataLoader(dataset, batch_size=6, seed=1)

@@ -1,4 +1,4 @@
-"""A batch is what torch's default_collate makes of the samples, whatever a record holds."""
+"""Batches equal torch's default_collate of the samples, for every kind of record."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ COUNT = 5
 
 
 class Samples:
-    """Pictures of one size with the values given."""
+    """Return images of one size with the given values."""
 
     def __init__(self, **columns):
         self.columns = columns
@@ -32,7 +32,7 @@ class Samples:
 
 
 def extremes(dtype):
-    """What a dtype holds at its ends, and between them."""
+    """Return values of a dtype at its limits and between them."""
     kind = np.dtype(dtype).kind
     if kind == "b":
         return np.array([True, False, True, True, False])
@@ -52,14 +52,14 @@ SCHEMAS = {
     "label rows": ([Field("label", "ragged", "float32", (4,))], ROWS),
     "label text": ([Field("label", "text")], ["", "é", "a", "b", "c"]),
     "label bytes": ([Field("label", "bytes")], [b"", b"\0", b"a", b"b", b"c"]),
-    "label picture": ([Field("label", "image", encoding="keep")], PNG),
+    "label image": ([Field("label", "image", encoding="keep")], PNG),
     "label pixels": ([Field("label", "image", encoding="raw")], PNG),
 }
 
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    """The datasets by name: packed from Python, from a table, and the files of a folder."""
+    """Make the datasets by name: packed from Python, from a table, and the files of a folder."""
     root = tmp_path_factory.mktemp("schemas")
     made = {}
 
@@ -88,7 +88,7 @@ def datasets(tmp_path_factory):
     table = "".join(f"photos/{index}.png,{index + 0.7}\n" for index in range(COUNT))
     (root / "table.csv").write_text("path,label\n" + table)
     add("table", root / "table.csv")
-    add("pictures of two sizes", root / "photos")
+    add("images of two sizes", root / "photos")
     made["folder"] = FolderDataset(root / "photos")
     made["kept"] = PackedDataset(root / "everything.fl", cache="ram")
     return made
@@ -107,29 +107,29 @@ def _everything():
 
 
 def outcome(make):
-    """What is made, or the class of the error."""
+    """Return the result of a call, or the class of its error."""
     try:
         return make()
     except Exception as error:
         return type(error)
 
 
-def assert_same(ours, theirs):
-    """Requires equal structures, dtypes, shapes and values, NaN included."""
-    assert type(ours) is type(theirs)
-    if isinstance(theirs, torch.Tensor):
-        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-    elif isinstance(theirs, dict):
-        assert list(ours) == list(theirs)
-        for name, value in theirs.items():
-            assert_same(ours[name], value)
-    elif isinstance(theirs, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for ours_part, part in zip(ours, theirs, strict=True):
-            assert_same(ours_part, part)
+def assert_same(actual, expected):
+    """Assert equal structures, dtypes, shapes and values, NaN included."""
+    assert type(actual) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(actual.numpy(), expected.numpy())
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for name, value in expected.items():
+            assert_same(actual[name], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for actual_part, part in zip(actual, expected, strict=True):
+            assert_same(actual_part, part)
     else:
-        np.testing.assert_equal(ours, theirs)
+        np.testing.assert_equal(actual, expected)
 
 
 def assert_batch_is_torchs(dataset, indices, **options):
@@ -153,7 +153,7 @@ NAMES = [
     "everything",
     "all but rows",
     "table",
-    "pictures of two sizes",
+    "images of two sizes",
     "folder",
     "kept",
 ]
@@ -172,16 +172,14 @@ TRANSFORMS = [
     transform=st.sampled_from(TRANSFORMS),
     target_transform=st.sampled_from([None, None, _named, str, _nothing]),
 )
-def test_a_batch_is_what_default_collate_makes_of_the_samples(
-    datasets, name, indices, transform, target_transform
-):
+def test_batch_equals_default_collate_of_the_samples(datasets, name, indices, transform, target_transform):
     dataset = datasets[name]
     dataset.transform, dataset.target_transform = transform, target_transform
     assert_batch_is_torchs(dataset, indices, num_workers=0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_schema_without_any_transform(datasets, name):
+def test_every_schema_without_a_transform(datasets, name):
     dataset = datasets[name]
     dataset.transform = dataset.target_transform = None
     for index in range(COUNT):
@@ -201,7 +199,7 @@ def test_workers_make_the_same_batches(datasets, name):
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMAS if "pixels" not in name])
-def test_targets_are_those_of_the_samples(datasets, name):
+def test_targets_equal_those_of_the_samples(datasets, name):
     dataset = datasets[name]
     dataset.transform = dataset.target_transform = None
     for target, (_, expected) in zip(dataset.targets, dataset, strict=True):
@@ -210,7 +208,7 @@ def test_targets_are_those_of_the_samples(datasets, name):
     assert dataset.classes == []
 
 
-def test_arrays_of_a_sample_are_its_owners_to_change(datasets):
+def test_arrays_of_a_sample_are_writable_copies(datasets):
     dataset = datasets["everything"]
     dataset.transform = dataset.target_transform = None
     sample = dataset[0][1]

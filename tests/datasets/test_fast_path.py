@@ -1,4 +1,4 @@
-"""Batches that a dataset fills: to the bit what transforms make of each picture, whoever makes them."""
+"""Batches made by a dataset are bit-equal to transforms applied image by image."""
 
 import pytest
 import torch
@@ -18,30 +18,30 @@ from tests.images.pictures import file_of, photo
 class TestFastPathIsThePlainPath:
     @pytest.mark.parametrize("encoding", ["keep", "jpeg", "yuv420", "raw"])
     @pytest.mark.parametrize("name", PIPELINES)
-    def test_of_photos(self, packed, name, encoding):
+    def test_photos(self, packed, name, encoding):
         dataset = PackedDataset(packed("photos", encoding), PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], [5, 0, 23, 11, 5, 16, 7, 8])
 
     @pytest.mark.parametrize("name", PIPELINES)
-    def test_of_photos_in_files(self, photos, name):
+    def test_photos_in_files(self, photos, name):
         dataset = FolderDataset(photos, PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], [5, 0, 23, 11, 5])
 
     @pytest.mark.parametrize("name", ["train", "evaluation"])
-    def test_of_lossless_tiles(self, packed, name, require_tool):
+    def test_lossless_tiles(self, packed, name, require_tool):
         require_tool("jpegtran")
         dataset = PackedDataset(packed("photos", "tiled"), PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], list(range(24)))
 
     @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
     @pytest.mark.parametrize("name", TINY_PIPELINES)
-    def test_of_thumbnails(self, packed, name, container):
+    def test_thumbnails(self, packed, name, container):
         dataset = PackedDataset(packed("thumbnails", "raw", container), TINY_PIPELINES[name])
         check_against_plain(dataset, TINY_PIPELINES[name], [39, 0, 3, 3, 21, 17])
 
     @settings(max_examples=40)
     @given(st.data())
-    def test_of_pipelines_of_any_order(self, packed, data):
+    def test_pipelines_in_any_order(self, packed, data):
         steps = [
             T.RandomResizedCrop(20),
             T.Resize((30, 26)),
@@ -61,7 +61,7 @@ class TestFastPathIsThePlainPath:
 
 class TestLayout:
     @pytest.mark.parametrize("name", ["train", "normalised"])
-    def test_channels_last_is_the_default_and_the_other_holds_the_same(self, packed, name):
+    def test_memory_formats_have_equal_values_and_channels_last_is_the_default(self, packed, name):
         path = packed("photos", "jpeg")
         last, _ = filled(PackedDataset(path, PIPELINES[name]), [1, 2, 3])
         planar_format = torch.contiguous_format
@@ -70,11 +70,11 @@ class TestLayout:
         assert planar.is_contiguous()
         assert torch.equal(last, planar)
 
-    def test_another_format_is_refused(self, photos):
+    def test_unknown_memory_format_is_refused(self, photos):
         with pytest.raises(OptionError, match=r"memory_format must be torch\.channels_last"):
             FolderDataset(photos, memory_format=torch.preserve_format)
 
-    def test_a_batch_is_the_users_to_write_to(self, packed):
+    def test_batch_is_writable(self, packed):
         for name in TINY_PIPELINES:
             dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES[name])
             first, _ = filled(dataset, [1, 2])
@@ -85,7 +85,7 @@ class TestLayout:
 
 class TestEdges:
     @pytest.mark.parametrize("size", [(1, 8), (8, 1), (1, 1)])
-    def test_a_side_of_one_pixel_may_be_flipped(self, tmp_path, size):
+    def test_side_of_one_pixel_is_flipped(self, tmp_path, size):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "a.png").write_bytes(file_of(photo(*size), "PNG"))
         flips = [T.RandomVerticalFlip(1.0), T.RandomHorizontalFlip(1.0)]
@@ -99,17 +99,17 @@ class TestEdges:
             assert torch.equal(torch.as_tensor(dataset[0][0]), torch.as_tensor(plain(dataset, transform, 0)))
 
     @pytest.mark.parametrize("loader", [fastload.DataLoader, torch.utils.data.DataLoader])
-    def test_an_empty_batch_is_left_to_the_collate_function(self, packed, loader):
+    def test_empty_batch_is_not_made_as_a_batch(self, packed, loader):
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
         assert list(loader(dataset, batch_sampler=[[], [1]], collate_fn=len)) == [0, 1]
 
-    def test_numbers_are_made_whole_only_at_the_end(self, packed):
+    def test_values_are_rounded_only_at_the_end(self, packed):
         steps = [T.ToDtype(torch.float32), T.Normalize((0,) * 3, (2,) * 3), T.ToDtype(torch.uint8)]
         halved, _ = filled(PackedDataset(packed("thumbnails", "raw"), T.Compose(steps)), [1, 2])
-        whole, _ = filled(PackedDataset(packed("thumbnails", "raw")), [1, 2])
-        assert torch.equal(halved, whole // 2)
+        full, _ = filled(PackedDataset(packed("thumbnails", "raw")), [1, 2])
+        assert torch.equal(halved, full // 2)
 
-    def test_a_parameter_that_is_changed_is_obeyed(self, packed):
+    def test_changed_parameter_takes_effect(self, packed):
         normalize = T.Normalize(MEAN, STD)
         transform = T.Compose([T.ToDtype(torch.float32, scale=True), normalize])
         dataset = PackedDataset(packed("thumbnails", "raw"), transform)

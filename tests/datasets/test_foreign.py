@@ -1,4 +1,4 @@
-"""Other libraries' transforms among ours, and what is said of slow ones."""
+"""Other libraries' transforms in a Compose, and the warning about slow ones."""
 
 import os
 import warnings
@@ -17,12 +17,12 @@ from tests.datasets.pipelines import MEAN, STD
 
 def _with_warnings_shown(worker):
     warnings.simplefilter("always")
-    # pytest keeps warnings to itself, in a worker too.
+    # pytest captures warnings, in a worker too.
     warnings.showwarning = lambda message, category, *_: os.write(2, f"{category.__name__}: \n".encode())
 
 
 class TestForeignTransforms:
-    def test_any_callable_may_stand_among_ours(self, packed):
+    def test_any_callable_works_in_a_compose(self, packed):
         from torchvision.transforms import v2
 
         dataset = PackedDataset(packed("photos", "raw"))
@@ -33,7 +33,7 @@ class TestForeignTransforms:
         expected = T.Resize((40, 40))(PackedDataset(packed("photos", "raw"))[2][0]).flip(1, 2)
         assert torch.equal(image, expected)
 
-    def test_torchvisions_are_given_pil_images_and_others_arrays(self, packed):
+    def test_torchvision_gets_pil_images_and_others_get_arrays(self, packed):
         import torchvision.transforms
 
         seen = []
@@ -46,7 +46,7 @@ class TestForeignTransforms:
         assert seen[0].shape == (40, 30, 3)
         assert image.dtype == torch.float32
 
-    def test_what_they_cost_is_said_once(self, packed):
+    def test_slow_transform_is_warned_about_once(self, packed):
         dataset = PackedDataset(packed("thumbnails", "raw"))
         dataset.transform = T.Compose([T.RandomHorizontalFlip(), np.copy])
         loader = fastload.DataLoader(dataset, batch_size=8)
@@ -54,7 +54,7 @@ class TestForeignTransforms:
             assert len([*loader, *loader]) == 2 * len(loader)
         assert len(caught) == 1
 
-    def test_forked_workers_say_it_once_for_all_epochs(self, packed, capfd):
+    def test_forked_workers_warn_once_for_all_epochs(self, packed, capfd):
         dataset = PackedDataset(packed("thumbnails", "raw"), T.Compose([T.RandomHorizontalFlip(), np.copy]))
         for _ in range(2):
             options = {
@@ -66,7 +66,7 @@ class TestForeignTransforms:
                 pass
         assert capfd.readouterr().err.count("SlowTransformWarning: ") == 1
 
-    def test_what_was_made_a_tensor_stays_one(self, packed):
+    def test_tensor_stays_a_tensor(self, packed):
         from torchvision.transforms import v2
 
         steps = [v2.ToImage(), T.RandomHorizontalFlip(1.0), v2.ToDtype(torch.float32, scale=True)]
@@ -75,7 +75,7 @@ class TestForeignTransforms:
         assert torch.allclose(image, expected)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-    def test_numbers_at_the_end_may_be_of_any_floating_type(self, packed, dtype):
+    def test_final_dtype_may_be_any_floating_type(self, packed, dtype):
         import torchvision.transforms
 
         transform = T.Compose([torchvision.transforms.ToTensor(), T.Normalize(MEAN, STD), T.ToDtype(dtype)])
@@ -83,14 +83,14 @@ class TestForeignTransforms:
         assert image.dtype == dtype
         assert image.shape == (3, 32, 32)
 
-    def test_ours_may_stand_among_torchvisions(self, photos):
+    def test_fastload_transforms_work_in_torchvisions_compose(self, photos):
         from torchvision import datasets, transforms
 
         pipeline = transforms.Compose([T.RandomResizedCrop(20), transforms.ToTensor()])
         image, _ = datasets.ImageFolder(str(photos), pipeline)[0]
         assert image.shape == (3, 20, 20)
 
-    def test_torchvisions_draw_what_they_draw_for_an_imagefolder(self, tmp_path, thumbnails, packed):
+    def test_torchvision_transforms_draw_the_same_as_for_an_imagefolder(self, tmp_path, thumbnails, packed):
         from torchvision import datasets
         from torchvision.transforms import v2
 
@@ -103,10 +103,10 @@ class TestForeignTransforms:
         reference = drawn(datasets.ImageFolder(str(thumbnails), pipeline), torch.utils.data.DataLoader)
         dataset = PackedDataset(packed("thumbnails", "raw"), pipeline)
         for loader in (torch.utils.data.DataLoader, fastload.DataLoader):
-            for ours, theirs in zip(drawn(dataset, loader), reference, strict=True):
-                assert torch.equal(ours, theirs)
+            for actual, expected in zip(drawn(dataset, loader), reference, strict=True):
+                assert torch.equal(actual, expected)
 
-    def test_what_draws_nothing_leaves_torchs_generator_alone(self, packed):
+    def test_pipeline_without_draws_leaves_torchs_generator_unchanged(self, packed):
         for transform in (None, T.Compose([T.Resize((20, 20)), T.CenterCrop(16)])):
             before = torch.get_rng_state()
             PackedDataset(packed("photos", "raw"), transform)[3]
@@ -114,7 +114,7 @@ class TestForeignTransforms:
 
 
 class TestHints:
-    def test_prefetching_changes_nothing_and_takes_any_indices(self, packed, photos):
+    def test_prefetch_changes_no_sample_and_accepts_any_indices(self, packed, photos):
         for dataset in (
             PackedDataset(packed("photos", "jpeg")),
             PackedDataset(packed("photos", "jpeg", "lmdb")),

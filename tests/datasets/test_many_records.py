@@ -19,7 +19,7 @@ from fastload.shards.schema import CRC32C, record_columns
 
 
 def _write_pixels(path, count, shard_records):
-    """A dataset of 1 × 1 images made without packing: image i is (i, i >> 8, i >> 16), its label i % 1000."""
+    """Write 1 × 1 images without packing: image i is (i, i >> 8, i >> 16), its label i % 1000."""
     fields = (Field("image", "image", encoding="raw"), Field.label())
     columns, entries = record_columns(fields), []
     path.mkdir()
@@ -81,7 +81,7 @@ class TestManyRecords:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         opened, read = map(int, done.stdout.split())
-        assert opened < 5_000_000, "opening reads the manifest alone"
+        assert opened < 5_000_000, "opening reads only the manifest"
         assert read < limit_bytes
         return path
 

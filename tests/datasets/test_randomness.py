@@ -1,4 +1,4 @@
-"""What is drawn at random is the same, however many workers draw it."""
+"""Random draws are the same with any number of workers."""
 
 import itertools
 import multiprocessing
@@ -14,7 +14,7 @@ from tests.datasets.pipelines import PIPELINES, TINY_PIPELINES
 
 
 def epochs(dataset, count=2, clone=True, **options):
-    """The batches of some epochs."""
+    """Return the batches of some epochs."""
     loader = fastload.DataLoader(dataset, batch_size=5, **{"seed": 7, "shuffle": True, **options})
     return [[(images.clone(), labels.clone()) for images, labels in loader] for _ in range(count)]
 
@@ -34,21 +34,21 @@ class TestCountedRandomness:
     @pytest.mark.filterwarnings("ignore:This DataLoader will create 5 worker processes")
     @pytest.mark.parametrize("workers", [1, 2, 5])
     @pytest.mark.parametrize("is_persistent", [False, True])
-    def test_any_number_of_workers_gives_the_same_batches(self, packed, workers, is_persistent):
+    def test_batches_do_not_depend_on_the_number_of_workers(self, packed, workers, is_persistent):
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["train"])
         assert_same_epochs(
             epochs(dataset), epochs(dataset, num_workers=workers, persistent_workers=is_persistent)
         )
 
     @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-    def test_any_start_method_gives_the_same_batches(self, packed, method):
+    def test_batches_do_not_depend_on_the_start_method(self, packed, method):
         if method not in multiprocessing.get_all_start_methods():
             pytest.skip(f"{method} does not exist here")
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
         assert_same_epochs(epochs(dataset), epochs(dataset, num_workers=2, multiprocessing_context=method))
 
     @pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}], ids=str)
-    def test_epochs_differ_without_a_seed_and_follow_torchs(self, packed, options):
+    def test_epochs_without_a_seed_differ_and_follow_torchs_seed(self, packed, options):
         dataset = PackedDataset(packed("photos", "raw"), PIPELINES["train"])
         torch.manual_seed(0)
         first, second = epochs(dataset, shuffle=False, seed=None, **options)
@@ -65,45 +65,45 @@ class TestCountedRandomness:
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("options", [{"seed": 7}, {"seed": None}], ids=str)
-    def test_a_resumed_epoch_goes_on_with_the_same_batches(self, packed, workers, options):
+    def test_resumed_epoch_continues_with_the_same_batches(self, packed, workers, options):
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["train"])
 
         def loader():
             return fastload.DataLoader(dataset, batch_size=4, shuffle=True, num_workers=workers, **options)
 
-        whole, batches = loader(), []
-        list(whole)
-        iterator = iter(whole)
+        full, batches = loader(), []
+        list(full)
+        iterator = iter(full)
         for _ in range(2):
             next(iterator)
-        state = pickle.loads(pickle.dumps(whole.state_dict()))
+        state = pickle.loads(pickle.dumps(full.state_dict()))
         batches = [images.clone() for images, _ in iterator]
         resumed = loader()
         resumed.load_state_dict(state)
         for expected, (images, _) in zip(batches, resumed, strict=True):
             assert torch.equal(expected, images)
 
-    def test_a_collate_function_of_ones_own_is_given_the_same_images(self, packed):
+    def test_custom_collate_function_gets_the_same_images(self, packed):
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["train"])
         own = epochs(dataset, num_workers=2, collate_fn=_stacked)
         assert_same_epochs(epochs(dataset), own)
 
-    def test_parts_of_a_dataset_draw_as_the_whole(self, packed):
+    def test_subsets_draw_the_same_as_the_dataset(self, packed):
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
-        whole = next(iter(fastload.DataLoader(dataset, batch_size=40, seed=3)))[0]
+        full = next(iter(fastload.DataLoader(dataset, batch_size=40, seed=3)))[0]
         part = fastload.DataLoader(torch.utils.data.Subset(dataset, [7, 30, 2]), batch_size=3, seed=3)
-        assert torch.equal(next(iter(part))[0], whole[[7, 30, 2]])
+        assert torch.equal(next(iter(part))[0], full[[7, 30, 2]])
         joined = torch.utils.data.ConcatDataset([dataset])
         batch = next(iter(fastload.DataLoader(joined, batch_size=40, seed=3, num_workers=1)))
-        assert torch.equal(batch[0], whole)
+        assert torch.equal(batch[0], full)
 
     def test_single_samples_without_batching_draw_the_same(self, packed):
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
-        whole = next(iter(fastload.DataLoader(dataset, batch_size=40, seed=3)))[0]
+        full = next(iter(fastload.DataLoader(dataset, batch_size=40, seed=3)))[0]
         single = [image for image, _ in fastload.DataLoader(dataset, batch_size=None, seed=3)]
-        assert torch.equal(torch.stack(single), whole)
+        assert torch.equal(torch.stack(single), full)
 
-    def test_outside_of_the_loader_torchs_generator_decides(self, packed):
+    def test_draws_outside_the_loader_follow_torchs_generator(self, packed):
         dataset = PackedDataset(packed("photos", "raw"), PIPELINES["train"])
         torch.manual_seed(1)
         first, second = dataset[3][0], dataset[3][0]

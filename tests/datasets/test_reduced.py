@@ -1,4 +1,4 @@
-"""Pictures that are decoded smaller, or turned, as they lie in their files."""
+"""Images decoded at a reduced size, or turned by their EXIF orientation."""
 
 import functools
 
@@ -18,15 +18,15 @@ from tests.datasets.pipelines import PIPELINES
 from tests.datasets.plainly import SEED, filled
 from tests.images.pictures import exif, file_of, photo
 
-MEAN_LEVELS_APART = 3  # of 255; scaled cosine transforms are another low-pass filter than ours
+MEAN_LEVELS_APART = 3  # of 255; scaled cosine transforms are another low-pass filter than the resize
 
 
 class TestReducedDecoding:
-    def test_it_is_off_unless_asked_for(self, packed):
+    def test_default_is_off(self, packed):
         assert PackedDataset(packed("photos", "keep")).reducing_gap is None
 
     @pytest.mark.parametrize("encoding", ["keep", "jpeg", "raw"])
-    def test_small_results_are_close_to_those_of_the_whole(self, packed, photos, encoding):
+    def test_small_results_are_close_to_those_of_full_decoding(self, packed, photos, encoding):
         transform = T.Compose([T.Resize((12, 12)), T.RandomHorizontalFlip()])
         exact, _ = filled(PackedDataset(packed("photos", encoding), transform), list(range(24)))
         for dataset in (
@@ -37,7 +37,7 @@ class TestReducedDecoding:
             assert (reduced.int() - exact.int()).abs().float().mean() < MEAN_LEVELS_APART
         assert torch.equal(reduced, filled(FolderDataset(photos, transform), range(24))[0]) is False
 
-    def test_results_that_are_not_small_are_the_same(self, packed):
+    def test_large_results_are_equal(self, packed):
         exact, _ = filled(PackedDataset(packed("photos", "keep"), PIPELINES["train"]), [1, 2, 3])
         asked, _ = filled(
             PackedDataset(packed("photos", "keep"), PIPELINES["train"], reducing_gap=4), [1, 2, 3]
@@ -61,7 +61,7 @@ def turned(tmp_path_factory):
 
 class TestOrientation:
     @pytest.mark.parametrize("encoding", ["keep", "jpeg"])
-    def test_it_is_not_applied_unless_asked_for_and_then_as_pil_does(self, turned, tmp_path, encoding):
+    def test_orientation_is_applied_only_on_request_and_like_pil(self, turned, tmp_path, encoding):
         fastload.pack(turned, tmp_path / "turned.fl", encode=encoding, workers=1)
         for make in (
             functools.partial(PackedDataset, tmp_path / "turned.fl"),
@@ -77,14 +77,14 @@ class TestOrientation:
                 assert np.array_equal(applied[index][0].permute(1, 2, 0).numpy(), expected)
 
     @pytest.mark.parametrize("name", ["train", "evaluation", "crop that fits"])
-    def test_crops_of_turned_pictures_are_those_of_the_whole(self, turned, tmp_path, name):
+    def test_crops_of_turned_images_equal_those_of_the_whole(self, turned, tmp_path, name):
         fastload.pack(turned, tmp_path / "turned.fl", encode="jpeg", workers=1)
         transform = PIPELINES[name]
         dataset = PackedDataset(tmp_path / "turned.fl", transform, apply_orientation=True)
-        whole = PackedDataset(tmp_path / "turned.fl", apply_orientation=True)
+        full = PackedDataset(tmp_path / "turned.fl", apply_orientation=True)
         images, _ = filled(dataset, range(8))
         for index, image in enumerate(images):
             with epoch_seed(SEED):
                 draws = draws_for([index])
-            pixels = np.ascontiguousarray(whole[index][0].permute(1, 2, 0).numpy())
+            pixels = np.ascontiguousarray(full[index][0].permute(1, 2, 0).numpy())
             assert torch.equal(image, Pipeline(transform).run(pixels, draws))

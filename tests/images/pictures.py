@@ -1,4 +1,4 @@
-"""Pictures that the tests make for themselves, and how exactly results must agree."""
+"""Test images, and the tolerances of comparisons."""
 
 import io
 import subprocess
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
 
-# How far two pixels may lie apart, in levels of 255, and why.
+# The largest difference of two pixels, in levels of 255, and the reason.
 TOLERANCES = {
     "antialiased resize against PIL": 1,  # both round products of integers, in another order
     "luma against BT.601 in float": 1,  # rounded once more, to studio range
@@ -22,7 +22,7 @@ ODD_SIZES = [(1, 1), (1, 5000), (5000, 1), (2, 3), (17, 33), (64, 64), (75, 131)
 
 
 def photo(height: int, width: int, seed: int = 0, noise: int = 12) -> np.ndarray:
-    """RGB with soft shapes and some grain, so that its JPEG is coded much like a photo's."""
+    """Make an RGB image with soft shapes and some grain, so that its JPEG is coded like a photo's."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (height // 24 + 2, width // 24 + 2, 3), dtype=np.uint8)
     smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC).astype(int)
@@ -31,7 +31,7 @@ def photo(height: int, width: int, seed: int = 0, noise: int = 12) -> np.ndarray
 
 
 def file_of(pixels: np.ndarray, file_format: str = "JPEG", mode: str | None = None, **options):
-    """The pixels as a file, written by PIL, in a mode of PIL's such as L, CMYK or P."""
+    """Encode pixels as a file with PIL, in one of its modes such as L, CMYK or P."""
     image = Image.fromarray(pixels)
     stream = io.BytesIO()
     image.convert(mode or image.mode).save(stream, file_format, **options)
@@ -39,7 +39,7 @@ def file_of(pixels: np.ndarray, file_format: str = "JPEG", mode: str | None = No
 
 
 def exif(orientation: int, endian: str = "<") -> Image.Exif:
-    """EXIF with an orientation among other entries."""
+    """Return EXIF with an orientation between other entries."""
     block = Image.Exif()
     block.endian = endian
     block[0x010F], block[0x0112], block[0x0131] = "maker", orientation, "software"
@@ -47,16 +47,16 @@ def exif(orientation: int, endian: str = "<") -> Image.Exif:
 
 
 def pil_rgb(data: bytes) -> np.ndarray:
-    """The pixels as PIL and torchvision's ImageFolder see them."""
+    """Decode a file like PIL and torchvision's ImageFolder."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
 def rewritten(data: bytes, *options: str) -> bytes:
-    """What jpegtran makes of a file."""
+    """Return the output of jpegtran for a file."""
     return subprocess.run(["jpegtran", *options], input=data, stdout=subprocess.PIPE, check=True).stdout
 
 
 @st.composite
 def sizes(draw: st.DrawFn, largest: int = 160) -> tuple[int, int]:
-    """(height, width), from one pixel up, most of them odd for JPEG's blocks."""
+    """Draw (height, width), from one pixel up, mostly no multiples of JPEG's blocks."""
     return draw(st.integers(1, largest)), draw(st.integers(1, largest))

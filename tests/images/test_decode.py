@@ -1,4 +1,4 @@
-"""Pixels out of files equal PIL's; files out of pixels give them back."""
+"""Decoding against PIL, and lossless encoding."""
 
 import cv2
 import numpy as np
@@ -39,7 +39,7 @@ def test_cmyk_becomes_rgb():
     assert difference.max() <= TOLERANCES["CMYK against PIL"]
 
 
-def test_16_bits_are_cut_to_their_upper_8():
+def test_upper_8_of_16_bits_are_used():
     pixels = photo(20, 30)
     data = encode(pixels, ".png")
     deep = cv2.imencode(".png", pixels[:, :, ::-1].astype(np.uint16) * 256 + 200)[1].tobytes()
@@ -54,11 +54,11 @@ def test_orientation_is_not_applied(orientation, file_format):
     np.testing.assert_array_equal(decode(turned), decode(upright))
 
 
-def test_a_read_only_view_decodes_as_bytes_do():
+def test_read_only_view_decodes_like_bytes():
     data = file_of(photo(20, 30))
-    stretch = np.frombuffer(b"before" + data + b"after", np.uint8)[6:-5]
-    assert not stretch.flags.writeable
-    np.testing.assert_array_equal(decode(stretch), decode(data))
+    view = np.frombuffer(b"before" + data + b"after", np.uint8)[6:-5]
+    assert not view.flags.writeable
+    np.testing.assert_array_equal(decode(view), decode(data))
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image", b"\xff\xd8\xff\xe0" + bytes(50)])
@@ -68,7 +68,7 @@ def test_unreadable_bytes_are_refused(data):
 
 
 @pytest.mark.parametrize("size", ODD_SIZES)
-def test_png_gives_the_same_pixels_back(size):
+def test_png_round_trips(size):
     pixels = photo(*size)
     np.testing.assert_array_equal(decode(encode(pixels, ".png")), pixels)
     np.testing.assert_array_equal(decode(encode(pixels[:, :, 1], ".png"))[:, :, 2], pixels[:, :, 1])

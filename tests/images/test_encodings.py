@@ -1,4 +1,4 @@
-"""One suite that every encoding passes, and what is particular to each."""
+"""Conformance suite of encodings, and tests of each."""
 
 import io
 import pickle
@@ -38,12 +38,12 @@ FILES = {
 
 
 class EncodingSuite:
-    """What every encoding promises. Subclasses name the encoding and its reference."""
+    """Tests of one encoding, which subclasses name together with its reference."""
 
     encoding = None
 
     def expected(self, rgb):
-        """The pixels that must come back, exactly."""
+        """Return the exact pixels that decoding must give."""
         return rgb
 
     @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ class EncodingSuite:
         return self.encoding.decode(stored.data, stored.shape)
 
     @pytest.mark.parametrize("kind", FILES)
-    def test_files_come_back(self, kind):
+    def test_files_round_trip(self, kind):
         source = FILES[kind]()
         stored = self.stored(source)
         restored = self.restored(stored)
@@ -67,13 +67,13 @@ class EncodingSuite:
         self.assert_equal(restored, decode(source))
 
     @pytest.mark.parametrize("size", ODD_SIZES)
-    def test_pixels_of_odd_sizes_come_back(self, size):
+    def test_pixels_of_odd_sizes_round_trip(self, size):
         stored = self.stored(photo(*size))
         assert stored.shape == (*size, 3)
         self.assert_equal(self.restored(stored), photo(*size))
 
     @pytest.mark.parametrize("size", ODD_SIZES)
-    def test_grey_pixels_come_back_as_equal_channels(self, size):
+    def test_grey_pixels_decode_to_equal_channels(self, size):
         grey = photo(*size)[:, :, 0]
         restored = self.restored(self.stored(grey))
         assert (restored == restored[:, :, :1]).all()
@@ -95,7 +95,7 @@ class EncodingSuite:
         assert (first.shape, first.grid) == (second.shape, second.grid)
         np.testing.assert_array_equal(first.tiles, second.tiles)
 
-    def test_another_process_gives_equal_bytes(self):
+    def test_another_process_encodes_to_equal_bytes(self):
         source = self.workdir / "source"
         source.write_bytes(FILES["jpeg"]())
         program = (
@@ -120,12 +120,12 @@ class EncodingSuite:
             assert index.grid == stored.grid
             np.testing.assert_array_equal(index.lengths, stored.tiles)
 
-    def test_stored_bytes_come_back_from_read_only_memory(self):
+    def test_read_only_memory_is_decoded(self):
         stored = self.stored(FILES["jpeg"]())
         view = np.frombuffer(b"before" + bytes(stored.data), np.uint8)[6:]
         np.testing.assert_array_equal(self.encoding.decode(view, stored.shape), self.restored(stored))
 
-    def test_pixels_that_are_not_contiguous_come_back(self):
+    def test_pixels_that_are_not_contiguous_are_encoded(self):
         pixels = photo(80, 90)[60:10:-1, 3:62:2, ::-1]
         self.assert_equal(self.restored(self.stored(pixels)), pixels.copy())
 
@@ -152,7 +152,7 @@ class EncodingSuite:
         with pytest.raises(DecodeError):
             self.stored(bytes(damaged))
 
-    def test_a_record_kept_though_unreadable_does_not_decode(self):
+    def test_record_kept_although_unreadable_does_not_decode(self):
         with pytest.raises(DecodeError, match="kept although it is unreadable"):
             self.encoding.decode(b"whatever", (0, 0, 0))
 
@@ -165,13 +165,13 @@ class EncodingSuite:
         with pytest.raises(OptionError, match="got speed"):
             encoding_named(self.encoding.name, speed=11)
 
-    def test_the_folder_is_left_as_it_was(self):
+    def test_temporary_folder_is_left_empty(self):
         self.stored(FILES["jpeg"]())
         assert not list(self.workdir.iterdir())
 
 
 class KeepsFiles(EncodingSuite):
-    """What encodings promise that keep files."""
+    """Tests of encodings that keep files."""
 
     def test_a_limit_is_refused(self):
         with pytest.raises(OptionError, match=f"{self.encoding.name} encoding stores every pixel"):
@@ -192,7 +192,7 @@ class KeepsFiles(EncodingSuite):
 
 
 class ObeysLimits(EncodingSuite):
-    """What encodings promise that can shrink."""
+    """Tests of encodings that can shrink images."""
 
     @pytest.mark.parametrize(
         ("limit", "size"),
@@ -205,13 +205,13 @@ class ObeysLimits(EncodingSuite):
         ids=str,
     )
     @pytest.mark.parametrize("kind", ["jpeg", "grey jpeg", "alpha"])
-    def test_limit_is_obeyed(self, kind, limit, size):
+    def test_limit_is_applied(self, kind, limit, size):
         source = FILES[kind]()
         stored = self.stored(source, limit)
         assert stored.shape[:2] == size
         self.assert_equal(self.restored(stored), resize(decode(source), *size))
 
-    def test_limit_is_obeyed_by_pixels(self):
+    def test_limit_is_applied_to_pixels(self):
         stored = self.stored(photo(75, 131), SizeLimit(max_side=60))
         self.assert_equal(self.restored(stored), resize(photo(75, 131), 34, 60))
 
@@ -256,7 +256,7 @@ class TestJpeg(ObeysLimits):
     encoding = Jpeg()
 
     def assert_equal(self, restored, source):
-        """PIL's encoder, which is libjpeg-turbo too, loses the same."""
+        """Encode with PIL, whose libjpeg-turbo has the same losses."""
         is_grey = (source == source[:, :, :1]).all()
         data = file_of(source[:, :, 0] if is_grey else source, quality=90, subsampling=2)
         np.testing.assert_array_equal(restored, decode(data))
@@ -285,11 +285,11 @@ class TestJpeg(ObeysLimits):
         assert read_header(stored.data).orientation == 8
 
     @pytest.mark.parametrize(("subsampling", "tile"), [("420", 16), ("422", 8), ("444", 8)])
-    def test_subsampling_is_obeyed(self, subsampling, tile):
+    def test_subsampling_is_applied(self, subsampling, tile):
         stored = Jpeg(subsampling=subsampling).encode(photo(64, 128), None, self.workdir)
         assert stored.grid[2] == tile
 
-    def test_quality_is_obeyed(self):
+    def test_quality_is_applied(self):
         pixels = photo(75, 131)
         fine = Jpeg(quality=100, subsampling="444").encode(pixels, None, self.workdir)
         coarse = Jpeg(quality=20).encode(pixels, None, self.workdir)
@@ -307,7 +307,7 @@ class TestJpeg(ObeysLimits):
         with pytest.raises(OptionError, match="420, 422, 444"):
             Jpeg(subsampling=subsampling)
 
-    def test_an_image_larger_than_jpeg_holds_is_refused(self):
+    def test_image_too_large_for_jpeg_is_refused(self):
         with pytest.raises(OptionError, match="65501"):
             self.stored(np.zeros((1, 65501), np.uint8))
 
@@ -326,7 +326,7 @@ class TestYuv420(ObeysLimits):
 class TestRaw(ObeysLimits):
     encoding = Raw()
 
-    def test_pixels_come_back_as_a_view_of_the_stored_bytes(self):
+    def test_decoded_pixels_are_a_view_of_the_stored_bytes(self):
         data = np.frombuffer(bytes(range(24)), np.uint8)
         assert np.shares_memory(self.encoding.decode(data, (2, 4, 3)), data)
 

@@ -1,4 +1,4 @@
-"""Formats are told by the first bytes of a file, and by OpenCV whether it reads them."""
+"""Recognition of formats by the first bytes of a file, and of those that OpenCV reads."""
 
 import pytest
 
@@ -14,7 +14,7 @@ UNREAD = {"QOI": "QOI", "ICO": "ICO", "ICNS": "ICNS", "DDS": "DDS"}
 
 
 @pytest.mark.parametrize("pil_format", [*READ, *UNREAD])
-def test_format_is_told_and_whether_it_is_read(pil_format):
+def test_format_is_recognised_and_its_support_known(pil_format):
     head = file_of(pixels(1, 32, 32), pil_format)[:HEAD_BYTES]
     found = format_of(head, ".txt")
     assert found == (READ | UNREAD)[pil_format]
@@ -39,9 +39,9 @@ def test_format_is_told_and_whether_it_is_read(pil_format):
         (b"", "", None),
     ],
 )
-def test_first_bytes_that_resemble_each_other_are_told_apart(head, suffix, expected):
+def test_similar_first_bytes_are_distinguished(head, suffix, expected):
     assert format_of(head, suffix) == expected
 
 
-def test_numbers_beyond_8_bits_are_not_cut():
+def test_floating_point_formats_are_refused():
     assert "8 bits" in unreadable_reason("PFM", b"PF\n3 3\n-1\n")

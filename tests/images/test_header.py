@@ -1,4 +1,4 @@
-"""What files say of their pictures, with PIL as the reference; and that damage is found."""
+"""Image headers against PIL, and detection of damage."""
 
 import contextlib
 import io
@@ -27,14 +27,14 @@ def expected(data: bytes) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}], ids=str)
-def test_jpeg_header_is_what_pil_says(mode, options):
+def test_jpeg_header_equals_pils(mode, options):
     data = file_of(photo(37, 53), mode=mode, **options)
     assert read_header(data).shape == expected(data)
     assert (read_header(data).format, read_header(data).bit_depth) == ("jpeg", 8)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_png_header_is_what_pil_says(mode):
+def test_png_header_equals_pils(mode):
     data = file_of(photo(37, 53), "PNG", mode)
     assert read_header(data).shape == expected(data)
     assert read_header(data).format == "png"
@@ -42,7 +42,7 @@ def test_png_header_is_what_pil_says(mode):
 
 @given(sizes(6000), st.sampled_from(["JPEG", "PNG"]))
 @settings(max_examples=30)
-def test_size_is_read_whatever_it_is(size, file_format):
+def test_any_size_is_read(size, file_format):
     data = file_of(np.zeros(size, np.uint8), file_format)
     assert read_header(data).shape == (*size, 1)
 
@@ -60,7 +60,7 @@ def test_16_bit_png(channels):
     assert read_header(data) == ImageHeader("png", 20, 30, channels, 16, 1)
 
 
-def test_16_bit_tiff_is_learnt_by_decoding():
+def test_16_bit_tiff():
     data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.uint16) * 257)[1].tobytes()
     assert read_header(data) == ImageHeader("other", 20, 30, 1, 16, 1)
 
@@ -75,7 +75,7 @@ def test_orientation_is_read(orientation, endian, file_format):
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_orientation_that_means_nothing_is_upright(orientation):
+def test_invalid_orientation_is_upright(orientation):
     assert read_header(file_of(photo(8, 9), exif=exif(orientation))).orientation == 1
 
 
@@ -90,14 +90,14 @@ def test_written_orientation_is_read_back():
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=str)
-def test_jpeg_cut_anywhere_is_found(options):
+def test_truncated_jpeg_is_refused(options):
     data = file_of(photo(24, 24), exif=exif(6), **options)
     for length in range(len(data)):
         with pytest.raises(DecodeError):
             read_header(data[:length])
 
 
-def test_truncated_jpeg_with_a_whole_thumbnail_is_found():
+def test_truncated_jpeg_with_a_complete_thumbnail_is_refused():
     data = file_of(photo(64, 64), exif=b"Exif\0\0" + file_of(photo(8, 8)))
     assert data.count(b"\xff\xd9") == 2
     with pytest.raises(DecodeError, match="truncated"):
@@ -110,7 +110,7 @@ def test_bytes_after_the_end_are_allowed(file_format):
     assert read_header(data + bytes(5000)) == read_header(data)
 
 
-def test_stray_and_padding_bytes_between_segments_are_passed_over():
+def test_stray_and_padding_bytes_between_segments_are_skipped():
     data = file_of(photo(24, 24))
     place = data.index(b"\xff\xdb")
     for stray in (b"\0stray\0", b"\xff\xff\xff"):
@@ -118,14 +118,14 @@ def test_stray_and_padding_bytes_between_segments_are_passed_over():
     assert read_header(data[:2] + b"\xff\xff\xff" + data[2:]).shape == (24, 24, 3)
 
 
-def test_png_cut_anywhere_is_found():
+def test_truncated_png_is_refused():
     data = file_of(photo(12, 12), "PNG")
     for length in range(8, len(data)):
         with pytest.raises(DecodeError):
             read_header(data[:length])
 
 
-def test_png_with_any_byte_changed_is_found():
+def test_png_with_any_byte_changed_is_refused():
     data = file_of(photo(12, 12), "PNG", exif=exif(6))
     for offset in range(8, len(data)):
         damaged = bytearray(data)
@@ -143,23 +143,23 @@ def test_foreign_bytes_are_refused(data):
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_after_a_jpeg_signature_raise_nothing_else(junk):
+def test_any_bytes_after_a_jpeg_signature_raise_only_decode_error(junk):
     with contextlib.suppress(DecodeError):
         read_header(b"\xff\xd8\xff" + junk)
 
 
 @given(st.data())
 @settings(max_examples=300)
-def test_a_jpeg_changed_anywhere_in_its_header_raises_nothing_else(data):
-    whole = bytearray(file_of(photo(8, 8), exif=exif(6)))
+def test_jpeg_with_a_changed_header_raises_only_decode_error(data):
+    full = bytearray(file_of(photo(8, 8), exif=exif(6)))
     for _ in range(data.draw(st.integers(1, 3))):
-        whole[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
+        full[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
-        read_header(bytes(whole))
+        read_header(bytes(full))
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"progressive": True}], ids=str)
-def test_a_jpeg_with_one_bit_of_its_header_changed_is_accepted_only_if_it_decodes(options):
+def test_jpeg_with_one_changed_header_bit_is_accepted_only_if_it_decodes(options):
     data = file_of(photo(24, 24), **options)
     for offset in range(parse_jpeg(data).scan_offset):
         for bit in range(8):
@@ -173,7 +173,7 @@ def test_a_jpeg_with_one_bit_of_its_header_changed_is_accepted_only_if_it_decode
                     pytest.fail(f"byte {offset}, bit {bit}: accepted, and cannot be decoded")
 
 
-def test_an_odd_jpeg_that_decodes_is_accepted():
+def test_unusual_jpeg_that_decodes_is_accepted():
     data = file_of(photo(24, 24))
     abbreviated = data[: data.index(b"\xff\xc4")] + data[data.index(b"\xff\xda") :]  # as in Motion JPEG
     assert not parse_jpeg(abbreviated).is_standard
@@ -184,17 +184,17 @@ def test_an_odd_jpeg_that_decodes_is_accepted():
 @pytest.mark.parametrize(
     "options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}, {"subsampling": 0}]
 )
-def test_usual_jpegs_are_ordinary(options):
+def test_usual_jpegs_are_standard(options):
     assert parse_jpeg(file_of(photo(24, 24), **options)).is_standard
 
 
-def test_a_float_tiff_is_refused_with_its_type():
+def test_float_tiff_is_refused_with_its_type():
     data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.float32))[1].tobytes()
     with pytest.raises(DecodeError, match=r"8 bits a channel, got float32 \(20, 30\)"):
         read_header(data)
 
 
-def test_a_jpeg_of_twelve_bits_which_opencv_cannot_read_is_refused():
+def test_jpeg_of_twelve_bits_is_refused():
     data = bytearray(file_of(photo(16, 16)))
     layout = parse_jpeg(bytes(data))
     data[layout.sof_offset + 4] = 12

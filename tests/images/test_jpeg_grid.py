@@ -1,4 +1,4 @@
-"""The grid of tiles: its choice, its index, and that every tile decodes by itself."""
+"""The grid of tiles of a JPEG: its restart interval, its index, and decoding of single tiles."""
 
 import io
 import struct
@@ -34,7 +34,7 @@ MCUS = {  # (height, width) in pixels
 
 
 def tiled_file(pixels: np.ndarray, kind: str, interval: int | None = None, quality=90) -> bytes:
-    """A JPEG of a subsampling, or grey, with restart markers that make tiles."""
+    """Encode a JPEG with a subsampling, or grey, with restart markers that form tiles."""
     if interval is None:
         interval = choose_interval(pixels.shape[1], MCUS[kind][1])
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
@@ -57,7 +57,7 @@ def joined(tiles: list[bytes]) -> bytes:
 
 
 def decode_tiles(data: bytes, index: TileIndex, rows: range, columns: range) -> np.ndarray:
-    """Decodes a rectangle of tiles as a JPEG of its own: same tables, another size."""
+    """Decode a rectangle of tiles as a JPEG of its own: same tables, another size."""
     sof, scan, tile_height, tile_width = index.grid
     layout = parse_jpeg(data)
     across = -(-layout.width // tile_width)
@@ -72,15 +72,15 @@ def decode_tiles(data: bytes, index: TileIndex, rows: range, columns: range) -> 
 
 def assert_region_is_that_of_the_whole(data: bytes, rows: range, columns: range) -> None:
     index = index_tiles(data)
-    whole, part = decode(data), decode_tiles(data, index, rows, columns)
+    full, part = decode(data), decode_tiles(data, index, rows, columns)
     top, left = rows.start * index.grid[2], columns.start * index.grid[3]
     bottom, right = top + part.shape[0], left + part.shape[1]
-    # Chroma at a tile's border is blended with its neighbour's: one pixel of margin, but not at the
-    # picture's own borders.
+    # Chroma at a tile's border is interpolated with its neighbour's: one pixel of margin, but not at the
+    # image's own borders.
     margin_top, margin_left = int(top > 0), int(left > 0)
-    margin_bottom, margin_right = int(bottom < whole.shape[0]), int(right < whole.shape[1])
+    margin_bottom, margin_right = int(bottom < full.shape[0]), int(right < full.shape[1])
     inner = np.s_[margin_top : part.shape[0] - margin_bottom, margin_left : part.shape[1] - margin_right]
-    np.testing.assert_array_equal(part[inner], whole[top:bottom, left:right][inner])
+    np.testing.assert_array_equal(part[inner], full[top:bottom, left:right][inner])
 
 
 @given(st.integers(1, 70_000), st.sampled_from([8, 16, 32]))
@@ -99,7 +99,7 @@ def test_interval_is_the_divisor_nearest_4_or_the_row(width, mcu_width):
 @pytest.mark.parametrize(
     ("mcus", "interval"), [(1, 1), (2, 2), (11, 11), (12, 4), (15, 5), (14, 2), (21, 3), (49, 7)]
 )
-def test_interval_of_known_rows(mcus, interval):
+def test_interval_of_given_rows(mcus, interval):
     assert choose_interval(16 * mcus, 16) == interval
     assert choose_interval(16 * mcus - 15, 16) == interval
 
@@ -123,7 +123,7 @@ def test_tiles_joined_by_markers_in_turn_are_the_scan(size, kind, seed, quality)
 
 @given(st.data(), sizes(), st.sampled_from(sorted(MCUS)))
 @settings(max_examples=80)
-def test_region_of_tiles_equals_the_crop_of_the_whole(data, size, kind):
+def test_decoded_tiles_equal_the_crop_of_the_image(data, size, kind):
     image = tiled_file(photo(*size), kind)
     tile_height, tile_width = index_tiles(image).grid[2:]
     down, across = -(-size[0] // tile_height), -(-size[1] // tile_width)
@@ -134,7 +134,7 @@ def test_region_of_tiles_equals_the_crop_of_the_whole(data, size, kind):
 
 @pytest.mark.parametrize("size", ODD_SIZES)
 @pytest.mark.parametrize("kind", sorted(MCUS))
-def test_every_single_tile_equals_the_crop_of_the_whole(size, kind):
+def test_every_single_tile_equals_the_crop_of_the_image(size, kind):
     image = tiled_file(photo(*size), kind)
     tile_height, tile_width = index_tiles(image).grid[2:]
     for row in range(min(4, -(-size[0] // tile_height))):
@@ -142,7 +142,7 @@ def test_every_single_tile_equals_the_crop_of_the_whole(size, kind):
             assert_region_is_that_of_the_whole(image, range(row, row + 1), range(column, column + 1))
 
 
-def test_index_does_not_mind_what_follows_the_picture():
+def test_index_ignores_bytes_after_the_image():
     data = tiled_file(photo(64, 64), "420")
     index = index_tiles(data + b"\xff\xd0 \xff\xd9 trailing \xff")
     np.testing.assert_array_equal(index.lengths, index_tiles(data).lengths)
@@ -153,7 +153,7 @@ def test_intervals_that_do_not_divide_the_row_make_no_grid(interval):
     assert index_tiles(tiled_file(photo(64, 128), "420", interval)) is None
 
 
-def test_an_interval_of_several_rows_makes_no_grid_even_where_markers_are_missing():
+def test_interval_of_several_rows_makes_no_grid_even_if_markers_are_missing():
     assert index_tiles(tiled_file(photo(64, 128), "420", 16)[:-2]) is None
 
 
@@ -177,7 +177,7 @@ def test_12_bits_have_no_grid():
     assert index_tiles(bytes(data)) is None
 
 
-def test_grey_has_tiles_of_single_blocks_whatever_its_sampling_factors():
+def test_grey_has_tiles_of_single_blocks_with_any_sampling_factors():
     data = bytearray(tiled_file(photo(64, 128), "grey"))
     data[parse_jpeg(bytes(data)).sof_offset + 11] = 0x22
     assert index_tiles(bytes(data)).grid[2:] == (8, 32)
@@ -207,14 +207,14 @@ def test_very_low_quality_has_a_grid_too():
     assert_region_is_that_of_the_whole(data, range(1, 3), range(1))
 
 
-def test_tile_longer_than_the_index_can_say_has_no_grid():
+def test_tile_too_long_for_the_index_has_no_grid():
     noise = np.random.default_rng(0).integers(0, 256, (8, 8 * 499, 3), dtype=np.uint8)
     assert index_tiles(tiled_file(noise[:, : 8 * 101], "444", quality=100)) is not None
     assert index_tiles(tiled_file(noise, "444", quality=100)) is None
 
 
 @pytest.mark.parametrize("change", ["dropped", "out of turn", "padded", "foreign", "extra", "no end"])
-def test_markers_that_are_not_as_they_should_be_make_no_grid(change):
+def test_wrong_markers_make_no_grid(change):
     data = tiled_file(photo(64, 128), "420")
     index = index_tiles(data)
     marker = index.grid[1] + int(index.lengths[0])
@@ -231,11 +231,11 @@ def test_markers_that_are_not_as_they_should_be_make_no_grid(change):
 
 @given(st.data())
 @settings(max_examples=200)
-def test_a_damaged_file_has_a_whole_index_or_none(data):
-    whole = bytearray(tiled_file(photo(32, 64), "420"))
+def test_damaged_file_has_a_complete_index_or_none(data):
+    full = bytearray(tiled_file(photo(32, 64), "420"))
     for _ in range(data.draw(st.integers(1, 3))):
-        whole[data.draw(st.integers(2, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    damaged = bytes(whole)
+        full[data.draw(st.integers(2, len(full) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(full)
     try:
         index = index_tiles(damaged)
     except DecodeError:
@@ -244,7 +244,7 @@ def test_a_damaged_file_has_a_whole_index_or_none(data):
         assert damaged[index.grid[1] :].startswith(joined(tiles_of(damaged, index)) + b"\xff\xd9")
 
 
-def test_a_header_cut_anywhere_is_refused():
+def test_truncated_header_is_refused():
     data = tiled_file(photo(32, 64), "420")
     scan_offset = parse_jpeg(data).scan_offset
     for length in range(scan_offset):
@@ -253,7 +253,7 @@ def test_a_header_cut_anywhere_is_refused():
     assert parse_jpeg(data[:scan_offset]) == parse_jpeg(data)
 
 
-def test_a_picture_without_height_is_refused():
+def test_image_without_height_is_refused():
     data = bytearray(tiled_file(photo(32, 64), "420"))
     sof = parse_jpeg(bytes(data)).sof_offset
     data[sof + 5 : sof + 7] = b"\0\0"
@@ -262,14 +262,14 @@ def test_a_picture_without_height_is_refused():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"\xff\xd8\xff\xd9"])
-def test_what_is_no_jpeg_is_refused(data):
+def test_other_formats_are_refused(data):
     with pytest.raises(DecodeError):
         parse_jpeg(data)
 
 
 @pytest.mark.parametrize("orientation", range(2, 9))
 @pytest.mark.parametrize("kind", ["420", "grey"])
-def test_orientation_is_added_without_touching_the_picture(orientation, kind):
+def test_orientation_is_added_without_changing_the_image(orientation, kind):
     data = tiled_file(photo(64, 128), kind)
     turned = with_orientation(data, orientation)
     assert parse_jpeg(turned).orientation == orientation
@@ -284,7 +284,7 @@ def test_orientation_is_added_without_touching_the_picture(orientation, kind):
     assert applied.shape[:2] == ((128, 64) if orientation >= 5 else (64, 128))
 
 
-def test_orientation_goes_first_where_there_is_no_jfif():
+def test_orientation_comes_first_without_jfif():
     data = file_of(photo(16, 16), mode="CMYK")
     assert data[2:4] != b"\xff\xe0"
     assert with_orientation(data, 6)[2:4] == b"\xff\xe1"

@@ -1,4 +1,4 @@
-"""Tiles without loss: equal to the bit, or refused; with the real jpegtran."""
+"""Lossless tiling with the real jpegtran: bit-equal, or refused."""
 
 import io
 import os
@@ -45,7 +45,7 @@ def assert_tiled_without_loss(data, tiled):
 @example((1, 1), "RGB", 2, False, 90)
 @example((1, 5000), "RGB", 2, True, 90)
 @example((5000, 1), "L", 0, False, 90)
-def test_pixels_stay_to_the_bit(tmp_path, size, mode, subsampling, is_progressive, quality):
+def test_pixels_stay_bit_equal(tmp_path, size, mode, subsampling, is_progressive, quality):
     data = file_of(
         photo(*size),
         mode=mode,
@@ -56,12 +56,12 @@ def test_pixels_stay_to_the_bit(tmp_path, size, mode, subsampling, is_progressiv
     assert_tiled_without_loss(data, tile_losslessly(data, tmp_path))
 
 
-def test_rgb_without_a_colour_transform_stays_as_it_is(tmp_path):
+def test_rgb_without_a_colour_transform_stays_equal(tmp_path):
     data = file_of(photo(40, 70), keep_rgb=True)
     assert_tiled_without_loss(data, tile_losslessly(data, tmp_path))
 
 
-def test_cmyk_stays_as_it_is(tmp_path):
+def test_cmyk_stays_equal(tmp_path):
     data = file_of(photo(40, 70), mode="CMYK")
     assert_tiled_without_loss(data, tile_losslessly(data, tmp_path))
 
@@ -73,7 +73,7 @@ def test_arithmetic_coding_becomes_equal_tiles_or_is_kept(tmp_path):
         assert_tiled_without_loss(data, tiled)
 
 
-def test_what_follows_the_picture_is_dropped(tmp_path):
+def test_bytes_after_the_image_are_dropped(tmp_path):
     data = file_of(photo(40, 70))
     assert tile_losslessly(data + b"\xff\xd9trailing", tmp_path) == tile_losslessly(data, tmp_path)
 
@@ -90,19 +90,19 @@ def test_profiles_and_comments_are_dropped(tmp_path):
         assert not {"icc_profile", "comment"} & image.info.keys()
 
 
-def test_damaged_picture_is_kept(tmp_path):
+def test_damaged_image_is_kept(tmp_path):
     data = file_of(photo(64, 64))
     start = parse_jpeg(data).scan_offset
     damaged = data[: start + 300] + bytes(40) + data[start + 500 :]
     assert tile_losslessly(damaged, tmp_path) is None
 
 
-def test_truncated_picture_is_kept(tmp_path):
+def test_truncated_image_is_kept(tmp_path):
     data = file_of(photo(64, 64))
     assert tile_losslessly(data[: len(data) // 2], tmp_path) is None
 
 
-def test_12_bit_picture_is_kept(tmp_path):
+def test_12_bit_image_is_kept(tmp_path):
     data = bytearray(file_of(photo(64, 64)))
     frame = parse_jpeg(bytes(data)).sof_offset
     data[frame + 1], data[frame + 4] = 0xC1, 12
@@ -110,7 +110,7 @@ def test_12_bit_picture_is_kept(tmp_path):
     assert tile_losslessly(bytes(data), tmp_path) is None
 
 
-def test_what_is_no_jpeg_is_refused(tmp_path):
+def test_other_formats_are_refused(tmp_path):
     with pytest.raises(DecodeError):
         tile_losslessly(file_of(photo(8, 8), "PNG"), tmp_path)
 
@@ -127,7 +127,7 @@ def test_nothing_is_left_in_the_folder(tmp_path):
 
 
 def install(folder, script, monkeypatch):
-    """Puts a script of this name first on the PATH."""
+    """Put a script named jpegtran first on the PATH."""
     folder.mkdir()
     program = folder / "jpegtran"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -135,7 +135,7 @@ def install(folder, script, monkeypatch):
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_a_missing_jpegtran_is_named_with_its_packages(tmp_path, monkeypatch):
+def test_error_of_a_missing_jpegtran_names_its_packages(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_jpegtran() is None
     with pytest.raises(ToolMissingError, match=r"libjpeg-turbo-progs.*jpeg-turbo.*conda"):
@@ -147,19 +147,19 @@ def test_a_jpegtran_is_found(jpegtran):
 
 
 @pytest.mark.parametrize("script", ["cat", "exit 1", "exec {} -progressive"])
-def test_a_jpegtran_that_makes_no_tiles_is_as_good_as_none(script, jpegtran, tmp_path, monkeypatch):
+def test_jpegtran_that_makes_no_tiles_is_not_used(script, jpegtran, tmp_path, monkeypatch):
     install(tmp_path / "bin", script.format(jpegtran), monkeypatch)
     assert find_jpegtran() is None
 
 
 @pytest.mark.parametrize("option", ["-grayscale", "-flip horizontal"])
-def test_a_rewrite_with_other_pixels_is_not_taken(option, jpegtran, tmp_path, monkeypatch):
+def test_rewrite_with_other_pixels_is_rejected(option, jpegtran, tmp_path, monkeypatch):
     install(tmp_path / "bin", f'exec {jpegtran} {option} "$@"', monkeypatch)
     assert find_jpegtran() is not None
     assert tile_losslessly(file_of(photo(64, 64)), tmp_path) is None
 
 
-def test_colour_without_colours_does_not_become_grey(jpegtran, tmp_path, monkeypatch):
+def test_colour_image_of_greys_stays_in_colour(jpegtran, tmp_path, monkeypatch):
     install(tmp_path / "bin", f'exec {jpegtran} -grayscale "$@"', monkeypatch)
     data = file_of(np.full((64, 64, 3), 128, np.uint8))
     grey = rewritten(data, "-grayscale")

@@ -1,4 +1,4 @@
-"""Sizes against torchvision, pixels against PIL."""
+"""Resizing: sizes against torchvision, pixels against PIL."""
 
 import cv2
 import numpy as np
@@ -37,7 +37,7 @@ def test_antialiased_equals_pil_within_a_level(size, target, channels, seed):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", ODD_SIZES)
-def test_without_antialias_it_is_opencvs_linear(size, channels):
+def test_bilinear_without_antialias_is_opencvs_linear(size, channels):
     pixels = np.ascontiguousarray(photo(*size)[:, :, :channels])
     resized = resize(pixels, 31, 17, Resampling(antialias=False))
     expected = cv2.resize(pixels, (17, 31), interpolation=cv2.INTER_LINEAR)
@@ -46,14 +46,14 @@ def test_without_antialias_it_is_opencvs_linear(size, channels):
 
 
 @pytest.mark.parametrize("antialias", [True, False])
-def test_a_part_of_a_larger_picture_is_resized_as_its_copy(antialias):
+def test_view_of_a_larger_image_is_resized_like_its_copy(antialias):
     part = photo(80, 90)[11:40, 20:61]
     resized = resize(part, 20, 20, Resampling(antialias=antialias))
     np.testing.assert_array_equal(resized, resize(part.copy(), 20, 20, Resampling(antialias=antialias)))
 
 
 @pytest.mark.parametrize("antialias", [True, False])
-def test_read_only_memory_is_resized_and_not_changed(antialias):
+def test_read_only_memory_is_resized(antialias):
     pixels = photo(40, 50)
     expected, before = resize(pixels, 20, 20, Resampling(antialias=antialias)), pixels.copy()
     pixels.setflags(write=False)
@@ -80,23 +80,23 @@ def test_max_side_only_shrinks_and_keeps_proportions(size, limit):
         return
     assert max(target) == limit
     scale = limit / max(size)
-    for side, wanted in zip(size, target, strict=True):
-        assert side * scale - 1 < wanted <= max(1, side * scale + 1e-9)
+    for side, expected in zip(size, target, strict=True):
+        assert side * scale - 1 < expected <= max(1, side * scale + 1e-9)
 
 
-def test_size_is_exact():
+def test_size_limit_is_exact():
     assert SizeLimit(size=(64, 48)).target(10, 2000) == (64, 48)
     assert SizeLimit(size=(64, 48)).target(48, 64) == (64, 48)
     assert SizeLimit(size=(64, 48)).target(64, 48) is None
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_side": 5, "shorter_side": 4}, {"max_side": 5, "size": (1, 1)}])
-def test_a_limit_is_exactly_one(limits):
+def test_exactly_one_limit_is_required(limits):
     with pytest.raises(OptionError, match="must be one of"):
         SizeLimit(**limits)
 
 
 @pytest.mark.parametrize("limits", [{"max_side": 0}, {"shorter_side": -1}, {"size": (5, 0)}])
-def test_a_limit_is_at_least_a_pixel(limits):
+def test_limit_of_less_than_a_pixel_is_refused(limits):
     with pytest.raises(OptionError, match="at least one pixel"):
         SizeLimit(**limits)

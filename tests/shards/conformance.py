@@ -1,4 +1,4 @@
-"""What every container of records must do; subclassed once for each container."""
+"""Conformance suite of shard containers, subclassed once for each container."""
 
 import os
 import pickle
@@ -23,27 +23,27 @@ FEW_COLUMNS = (*record_columns((IMAGE,)), CRC32C)
 
 
 class ContainerConformance:
-    """Subclasses name their `container`."""
+    """Tests of one `container`, which subclasses name."""
 
     container: str
 
-    def test_every_kind_and_dtype_comes_back(self, tmp_path):
+    def test_every_kind_and_dtype_round_trips(self, tmp_path):
         rows = random_rows(EVERY_COLUMN, 13)
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
         assert read_rows(self.container, path, EVERY_COLUMN, 13) == rows
 
     @pytest.mark.parametrize("longest", [0, 1])
-    def test_empty_rows_come_back_empty(self, tmp_path, longest):
+    def test_empty_rows_round_trip(self, tmp_path, longest):
         rows = random_rows(EVERY_COLUMN, 5, longest=longest)
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
         assert read_rows(self.container, path, EVERY_COLUMN, 5) == rows
 
-    def test_rows_of_a_megabyte_come_back(self, tmp_path):
+    def test_rows_of_a_megabyte_round_trip(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 3, longest=1_000_000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
         assert read_rows(self.container, path, FEW_COLUMNS, 3) == rows
 
-    def test_thousands_of_records_come_back_in_any_order(self, tmp_path):
+    def test_thousands_of_records_are_read_in_any_order(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 3000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
         reader = opened(self.container, path, FEW_COLUMNS, 3000)
@@ -51,18 +51,18 @@ class ContainerConformance:
             assert bytes(reader.row("image", index)) == rows[index]["image"]
             assert bytes(reader.row("key", index)) == rows[index]["key"]
 
-    def test_fixed_columns_come_back_whole(self, tmp_path):
+    def test_fixed_columns_are_read_as_a_whole(self, tmp_path):
         rows = random_rows(EVERY_COLUMN, 7)
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, rows)
         reader = opened(self.container, path, EVERY_COLUMN, 7)
         for column in EVERY_COLUMN:
             if not column.ragged:
-                whole = reader.fixed(column.name)
-                assert whole.dtype == column.numpy_dtype
-                assert whole.shape == (7, *column.shape)
-                assert whole.tobytes() == b"".join(row[column.name] for row in rows)
+                full = reader.fixed(column.name)
+                assert full.dtype == column.numpy_dtype
+                assert full.shape == (7, *column.shape)
+                assert full.tobytes() == b"".join(row[column.name] for row in rows)
 
-    def test_rows_cannot_be_written_to(self, tmp_path):
+    def test_rows_are_read_only(self, tmp_path):
         path = write_shard(self.container, tmp_path, EVERY_COLUMN, random_rows(EVERY_COLUMN, 4))
         reader = opened(self.container, path, EVERY_COLUMN, 4)
         for column in EVERY_COLUMN:
@@ -72,27 +72,27 @@ class ContainerConformance:
         rows = random_rows(FEW_COLUMNS, 4, longest=100_000)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
         reader = opened(self.container, path, FEW_COLUMNS, 4)
-        kept = [reader.row("image", index) for index in range(4)]
-        whole = reader.fixed("image/shape")
+        rows_read = [reader.row("image", index) for index in range(4)]
+        full = reader.fixed("image/shape")
         del reader
-        assert [bytes(row) for row in kept] == [row["image"] for row in rows]
-        assert whole.tobytes() == b"".join(row["image/shape"] for row in rows)
+        assert [bytes(row) for row in rows_read] == [row["image"] for row in rows]
+        assert full.tobytes() == b"".join(row["image/shape"] for row in rows)
 
-    def test_equal_content_gives_equal_bytes_at_any_time(self, tmp_path):
+    def test_equal_content_gives_equal_bytes_at_different_times(self, tmp_path):
         files = []
         for name in ("one", "two"):
-            if files:  # HDF5 counts in seconds, where it is let
+            if files:  # HDF5 can record times, in seconds
                 time.sleep(1.1)
             (tmp_path / name).mkdir()
             rows = random_rows(EVERY_COLUMN, 50, longest=3000)
             files.append(write_shard(self.container, tmp_path / name, EVERY_COLUMN, rows).read_bytes())
         assert files[0] == files[1]
 
-    def test_writing_leaves_nothing_but_the_shard(self, tmp_path):
+    def test_writing_leaves_only_the_shard(self, tmp_path):
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, random_rows(FEW_COLUMNS, 4))
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_reading_leaves_no_trace_and_no_lock(self, tmp_path):
+    def test_reading_changes_no_file_and_leaves_no_lock(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 4)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
         before = path.read_bytes(), path.stat().st_mtime_ns
@@ -110,7 +110,7 @@ class ContainerConformance:
         finally:
             tmp_path.chmod(0o700)
 
-    def test_two_readers_of_one_shard_work_side_by_side(self, tmp_path):
+    def test_two_readers_of_one_shard_work_at_once(self, tmp_path):
         rows = random_rows(FEW_COLUMNS, 4)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, rows)
         readers = [opened(self.container, path, FEW_COLUMNS, 4) for _ in range(2)]
@@ -118,7 +118,7 @@ class ContainerConformance:
         del readers[0]
         assert bytes(readers[0].row("image", 2)) == rows[2]["image"]
 
-    def test_a_shard_that_was_replaced_is_read_anew(self, tmp_path):
+    def test_replaced_shard_is_read_from_the_new_file(self, tmp_path):
         old, new = random_rows(FEW_COLUMNS, 4, seed=1), random_rows(FEW_COLUMNS, 4, seed=2)
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, old)
         first = opened(self.container, path, FEW_COLUMNS, 4)
@@ -139,27 +139,27 @@ class ContainerConformance:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert bytes(reader.row("image", 39)) == rows[39]["image"]
 
-    def test_missing_file_is_damage(self, tmp_path):
+    def test_missing_file_raises_damage_error(self, tmp_path):
         with pytest.raises(DamageError, match=r"nowhere"):
             opened(self.container, tmp_path / "nowhere", FEW_COLUMNS, 4)
 
     @pytest.mark.parametrize(
         "content", [b"", b"\0", b"no shard at all" * 1000], ids=["empty", "byte", "text"]
     )
-    def test_foreign_file_is_damage(self, tmp_path, content):
+    def test_foreign_file_raises_damage_error(self, tmp_path, content):
         path = tmp_path / "foreign"
         path.write_bytes(content)
         with pytest.raises(DamageError, match=r"foreign.*pack again") as caught:
             opened(self.container, path, FEW_COLUMNS, 4)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
-    def test_another_count_is_damage(self, tmp_path):
+    def test_another_count_raises_damage_error(self, tmp_path):
         path = write_shard(self.container, tmp_path, FEW_COLUMNS, random_rows(FEW_COLUMNS, 4))
         for count in (3, 5):
             with pytest.raises(DamageError):
                 opened(self.container, path, FEW_COLUMNS, count)
 
-    def test_missing_fixed_column_is_damage(self, tmp_path):
+    def test_missing_fixed_column_raises_damage_error(self, tmp_path):
         path = write_shard(self.container, tmp_path, (KEY, *FEW_COLUMNS[1:]), random_rows(FEW_COLUMNS, 4))
         with pytest.raises(DamageError, match="label"):
             opened(self.container, path, (*FEW_COLUMNS, Column("label", "int64")), 4)

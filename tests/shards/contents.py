@@ -1,4 +1,4 @@
-"""Shard contents that tests make: records as stored rows, put together as packing does it."""
+"""Shard contents for tests: records as stored rows, assembled as in packing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ IDENTITY = bytes(range(16))
 
 IMAGE = Field("image", "image", encoding="keep")
 
-# One field of every kind, and of every dtype where there is a choice.
+# One field of every kind, and of every dtype if the kind allows several.
 EVERY_FIELD = (
     IMAGE,
     *(Field(f"scalar_{dtype}", "scalar", dtype) for dtype in DTYPES),
@@ -32,7 +32,7 @@ Rows = Sequence[dict[str, bytes]]
 
 
 def random_rows(columns: Sequence[Column], count: int, seed: int = 0, longest: int = 5) -> Rows:
-    """Random bytes for every column; every third ragged row is empty. Booleans stay 0 or 1."""
+    """Make random bytes for every column; a third of ragged rows is empty, and booleans stay 0 or 1."""
     rng = np.random.default_rng(seed)
 
     def stored(column: Column) -> bytes:
@@ -51,7 +51,7 @@ def content_of(
     row_shape: tuple[int, ...] | None = None,
     identity: bytes = IDENTITY,
 ) -> ShardContent:
-    """The content of a shard with these records; writes the payload's file."""
+    """Return the content of a shard with these records, and write the payload's file."""
     fixed, ragged = {}, {}
     for column in columns:
         data = b"".join(row[column.name] for row in rows)
@@ -70,7 +70,7 @@ def content_of(
 
 
 def write_shard(container: str, folder: Path, columns: Sequence[Column], rows: Rows, **options) -> Path:
-    """Writes one shard of these records; returns its path."""
+    """Write one shard of these records, and return its path."""
     writer = writer_for(container)
     path = folder / f"shard{writer.suffix}"
     content = content_of(columns, rows, folder / "payload", writer.payload_offset, **options)
@@ -80,27 +80,27 @@ def write_shard(container: str, folder: Path, columns: Sequence[Column], rows: R
 
 
 def entry_of(path: Path, count: int, identity: bytes = IDENTITY) -> ShardEntry:
-    """What a manifest says of a shard, as far as opening it asks for that."""
+    """Return a manifest entry with the values that opening a shard needs."""
     size = path.stat().st_size if path.is_file() else 0
     return ShardEntry(path.name, count, size, "00000000", {}, identity.hex())
 
 
 def opened(container: str, path: Path, columns: Sequence[Column], count: int) -> ShardReader:
-    """A shard, as a dataset that lists it as it is opens it."""
+    """Open a shard as a dataset does whose manifest matches the file."""
     return open_shard(container, path, columns, entry_of(path, count))
 
 
 def read_rows(container: str, path: Path, columns: Sequence[Column], count: int) -> Rows:
-    """All records of a shard, as read one by one."""
+    """Read all records of a shard one by one."""
     reader = opened(container, path, columns, count)
     return [{column.name: bytes(reader.row(column.name, i)) for column in columns} for i in range(count)]
 
 
 @st.composite
 def columns_and_rows(draw: st.DrawFn) -> tuple[tuple[Column, ...], Rows]:
-    """Any few fields with any few records."""
+    """Draw a few fields with a few records."""
     kinds = st.sampled_from(["scalar", "vector", "ragged", "text", "bytes", "image"])
-    # Names that LMDB's order of keys could stumble over: prefixes, and characters around "/".
+    # Names that are critical for LMDB's order of keys: prefixes, and characters around "/".
     names = st.sampled_from(["a", "a0", "aa", "a_", "A", "image_", "imag", "image0", "tiles", "shape", "z"])
     fields = [IMAGE]
     for name in draw(st.lists(names, unique=True, max_size=5)):

@@ -1,4 +1,4 @@
-"""LMDB shards: the common suite, and what an LMDB library finds in them."""
+"""LMDB shards: the conformance suite, and their content as read by the lmdb library."""
 
 import lmdb
 import numpy as np
@@ -15,7 +15,7 @@ class TestLmdb(ContainerConformance):
 
 
 @given(content=columns_and_rows())
-def test_any_fields_and_records_come_back(tmp_path_factory, content):
+def test_any_fields_and_records_round_trip(tmp_path_factory, content):
     columns, rows = content
     path = write_shard("lmdb", tmp_path_factory.mktemp("shard"), columns, rows)
     assert read_rows("lmdb", path, columns, len(rows)) == rows
@@ -29,14 +29,14 @@ def test_plain_lmdb_reads_a_shard_by_the_documented_keys(tmp_path):
         environment.begin() as transaction,
     ):
         stored = dict(transaction.cursor())
-    wanted = {b"records": b"12", b"shard-identity": IDENTITY}
+    expected = {b"records": b"12", b"shard-identity": IDENTITY}
     for column in EVERY_COLUMN:
         if column.ragged:
             for index, row in enumerate(rows):
-                wanted[f"{column.name}/{index:08d}".encode()] = row[column.name]
+                expected[f"{column.name}/{index:08d}".encode()] = row[column.name]
         else:
-            wanted[column.name.encode()] = b"".join(row[column.name] for row in rows)
-    assert stored == wanted
+            expected[column.name.encode()] = b"".join(row[column.name] for row in rows)
+    assert stored == expected
 
 
 def test_fixed_columns_are_little_endian_arrays(tmp_path):

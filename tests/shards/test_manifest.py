@@ -1,4 +1,4 @@
-"""The manifest: it comes back as written, refuses every damage, and explains what is no dataset."""
+"""The manifest: round trips, refusal of every damage, and errors for folders without a dataset."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ IDENTITIES = st.from_regex("[0-9a-f]{32}", fullmatch=True)
     failures=st.lists(st.builds(Skipped, TEXTS, TEXTS)),
     shape=st.none() | st.tuples(*[st.integers(1, 2**31)] * 3),
 )
-def test_any_manifest_comes_back(classes, shards, failures, shape):
+def test_any_manifest_round_trips(classes, shards, failures, shape):
     fields = (
         Field("image", "image", encoding="raw"),
         Field("boxes", "ragged", "float32", (4,)),
@@ -81,7 +81,7 @@ def test_every_flipped_bit_is_refused():
             Manifest.from_bytes(bytes(flipped), "here")
 
 
-def test_every_cut_is_refused():
+def test_every_truncation_is_refused():
     data = TINY.to_bytes()
     for size in range(len(data)):
         with pytest.raises(FormatError, match="here"):
@@ -119,7 +119,7 @@ def test_foreign_json_is_refused(data):
 
 
 def resealed(**changes):
-    """A manifest with other content and a right digest."""
+    """Return a manifest with changed content and a right digest."""
     content = json.loads(TINY.to_bytes()) | changes | {"sha256": "0" * 64}
     blank = json.dumps(content, indent=1).encode()
     return blank.replace(b"0" * 64, hashlib.sha256(blank).hexdigest().encode(), 1)
@@ -177,12 +177,12 @@ def test_a_split_with_a_damaged_manifest_is_still_listed(tmp_path):
     for split in ("train", "val"):
         written(tmp_path / f"{split}.fl", TINY)
     damaged = bytearray(TINY.to_bytes())
-    damaged[5] ^= 1  # in "format", by which a manifest is known
+    damaged[5] ^= 1  # in "format", by which a manifest is recognised
     (tmp_path / "val.fl" / "manifest.json").write_bytes(damaged)
     assert [path.name for path in packed_datasets(tmp_path)] == ["train.fl", "val.fl"]
 
 
-def test_other_programs_manifests_are_not_taken_for_ours(tmp_path):
+def test_other_programs_manifests_are_not_recognised(tmp_path):
     (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
     assert not is_packed(tmp_path)
 

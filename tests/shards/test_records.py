@@ -1,4 +1,4 @@
-"""Reading records: values of every kind, checksums, forks, threads, and more shards than descriptors."""
+"""RecordReader: values of every kind, checksums, threads, and more shards than descriptors."""
 
 import os
 import pickle
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 
 
 def write_dataset(folder: Path, container: str, fields, shards) -> Path:
-    """A packed dataset of these shards, each a list of records' stored bytes by column."""
+    """Write a packed dataset of shards, each a list of records' stored bytes by column."""
     folder.mkdir()
     writer, columns = writer_for(container), record_columns(fields)
     entries = []
@@ -69,7 +69,7 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
 
 
 def row_of(index: int) -> dict[str, bytes]:
-    """A record of FIELDS in which everything tells its index."""
+    """Return a record of FIELDS in which every value follows from its index."""
     return {
         "key": f"klasse/{index}.jpg".encode(),
         "image": bytes([index % 256]) * (100 + index),
@@ -88,12 +88,12 @@ def row_of(index: int) -> dict[str, bytes]:
 
 @pytest.fixture
 def dataset(tmp_path, container):
-    """Ten records in shards of 4, 5 and 1."""
+    """Write ten records in shards of 4, 5 and 1."""
     rows = [row_of(index) for index in range(10)]
     return write_dataset(tmp_path / "ten.fl", container, FIELDS, [rows[:4], rows[4:9], rows[9:]])
 
 
-def test_values_come_back_in_their_own_types(dataset):
+def test_values_keep_their_types(dataset):
     for index in range(10):
         record = RecordReader(dataset).read(index)
         assert record.index == index
@@ -113,7 +113,7 @@ def test_values_come_back_in_their_own_types(dataset):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_numbers_of_every_dtype_come_back(tmp_path, container, dtype):
+def test_numbers_of_every_dtype_round_trip(tmp_path, container, dtype):
     fields = (IMAGE, Field("one", "scalar", dtype), Field("two", "vector", dtype, (2,)))
     if dtype == "bool":
         values = np.array([False, True])
@@ -129,13 +129,13 @@ def test_numbers_of_every_dtype_come_back(tmp_path, container, dtype):
 
 
 @pytest.mark.parametrize("index", [-1, 10, 2**70, -(2**70)])
-def test_index_outside_names_the_count(dataset, index):
+def test_error_of_an_index_out_of_range_names_the_count(dataset, index):
     with pytest.raises(RecordIndexError, match="10 records") as caught:
         RecordReader(dataset).read(index)
     assert isinstance(caught.value, IndexError)
 
 
-def test_reader_survives_a_pickle(dataset):
+def test_reader_can_be_pickled(dataset):
     reader = RecordReader(dataset)
     reader.read(5)
     copy = pickle.loads(pickle.dumps(reader))
@@ -147,7 +147,7 @@ def test_fixed_column_of_all_shards_is_joined(dataset):
     assert RecordReader(dataset).column("label").tolist() == list(range(10))
 
 
-def test_no_records_at_all(tmp_path, container):
+def test_dataset_without_records(tmp_path, container):
     reader = RecordReader(write_dataset(tmp_path / "empty.fl", container, FIELDS, []))
     assert len(reader) == 0
     assert reader.column("point").shape == (0, 2, 3)
@@ -170,11 +170,11 @@ def test_only_shards_that_are_read_are_opened(dataset):
 
 
 def damage(dataset: Path, index: int) -> None:
-    """Changes a byte in the image of a record."""
-    wanted = bytes([index]) * (100 + index)
+    """Change a byte in the image of a record."""
+    expected = bytes([index]) * (100 + index)
     for shard in dataset.glob("shard-*"):
         data = shard.read_bytes()
-        if (place := data.find(wanted)) >= 0:
+        if (place := data.find(expected)) >= 0:
             with shard.open("r+b") as file:
                 file.seek(place)
                 file.write(b"\xff")
@@ -197,7 +197,7 @@ def test_damaged_record_is_named_and_the_others_are_read(dataset, verify):
         reader.read(6)
 
 
-def test_damage_after_the_first_check_is_found_by_always_alone(dataset):
+def test_damage_after_the_first_check_is_found_only_by_always(dataset):
     readers = {verify: RecordReader(dataset, verify) for verify in ("once", "always")}
     for reader in readers.values():
         reader.read(6)
@@ -207,7 +207,7 @@ def test_damage_after_the_first_check_is_found_by_always_alone(dataset):
         readers["always"].read(6)
 
 
-def test_never_hands_out_what_is_stored(dataset):
+def test_verify_never_returns_damaged_bytes(dataset):
     damage(dataset, 6)
     assert RecordReader(dataset, "never").read(6)["image"].startswith(b"\xff")
 
@@ -229,7 +229,7 @@ def test_shard_of_another_size_is_named_when_it_is_read(dataset, size):
         RecordReader(dataset).read(4)
 
 
-def test_manifest_that_is_missing_is_no_dataset(dataset):
+def test_folder_without_a_manifest_is_no_dataset(dataset):
     (dataset / "manifest.json").unlink()
     with pytest.raises(FormatError, match="is no packed dataset"):
         RecordReader(dataset)
@@ -244,7 +244,7 @@ def test_threads_share_a_reader(dataset):
             assert list(labels) == indices
 
 
-def test_dataset_that_was_replaced_is_read_anew(dataset, container):
+def test_replaced_dataset_is_read_from_the_new_files(dataset, container):
     old = RecordReader(dataset)
     assert old.read(0)["label"] == 0
     dataset.rename(dataset.with_name("old.fl"))

@@ -1,6 +1,6 @@
 """A shard written by any release stays readable by every later one.
 
-`python -m tests.shards.test_released_formats` makes the data of the present version.
+`python -m tests.shards.test_released_formats` creates the data of the current version.
 """
 
 import os
@@ -19,7 +19,7 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 def make(container: str) -> None:
-    """Packs four gradients of 24x32, in two classes; red says which image."""
+    """Pack four gradients of 24x32, in two classes; the red channel identifies the image."""
     rows, columns = np.mgrid[:24, :32]
     with TemporaryDirectory() as folder:
         for index in range(4):
@@ -34,7 +34,7 @@ def make(container: str) -> None:
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 @pytest.mark.parametrize("version", [2])
-def test_what_a_release_wrote_is_read_as_it_was_written(version, container):
+def test_dataset_of_every_release_is_read(version, container):
     path = DATA / f"format{version}-{container}.fl"
     dataset = fastload.PackedDataset(path, verify="always")
     assert dataset.classes == ["class0", "class1"]
@@ -50,7 +50,7 @@ def test_what_a_release_wrote_is_read_as_it_was_written(version, container):
     assert fastload.verify(path).damages == ()
 
 
-def test_format_1_which_no_release_wrote_is_to_be_packed_again(tmp_path):
+def test_unreleased_format_1_must_be_packed_again(tmp_path):
     newest = DATA / "format2-hdf5.fl" / MANIFEST_NAME
     (tmp_path / MANIFEST_NAME).write_bytes(newest.read_bytes().replace(b'"version": 2', b'"version": 1'))
     with pytest.raises(fastload.FormatError, match=r"version is 1.*pack again"):

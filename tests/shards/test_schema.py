@@ -1,4 +1,4 @@
-"""Fields: which are refused, and what columns and JSON they make."""
+"""Fields: validation, columns and JSON."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from tests.shards.contents import EVERY_FIELD
 
 
 @pytest.mark.parametrize("field", EVERY_FIELD, ids=lambda field: field.name)
-def test_field_comes_back_from_json_and_pickle(field):
+def test_field_round_trips_through_json_and_pickle(field):
     assert Field.from_json(field.to_json()) == field
     assert pickle.loads(pickle.dumps(field)) == field
 
@@ -49,7 +49,7 @@ def test_malformed_json_is_refused(entry):
         Field.from_json(entry)
 
 
-def test_columns_have_names_of_their_own():
+def test_column_names_are_unique():
     names = [column.name for column in record_columns(EVERY_FIELD)]
     assert names[0] == "key"
     assert len(names) == len(set(names))

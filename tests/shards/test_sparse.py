@@ -1,4 +1,4 @@
-"""The file in memory behaves as one on disk does."""
+"""SparseFile against io.BytesIO."""
 
 import io
 
@@ -12,42 +12,42 @@ WRITES = st.lists(st.tuples(PLACES, st.binary(max_size=9), st.integers(1, 9000))
 
 
 @given(writes=WRITES, size=PLACES)
-def test_what_is_written_is_read(writes, size):
-    ours, plain = SparseFile(), io.BytesIO()
+def test_reads_return_what_was_written(writes, size):
+    sparse, plain = SparseFile(), io.BytesIO()
     for place, data, times in writes:
-        for file in (ours, plain):
+        for file in (sparse, plain):
             file.seek(place)
             assert file.write(data * times) == len(data) * times
             assert file.tell() == place + len(data) * times
     for place, data, times in [*writes, (size, b"", 0)]:
-        for file in (ours, plain):
+        for file in (sparse, plain):
             file.seek(place)
         length = len(data) * times + 5
-        assert ours.read(length) == plain.read(length)
+        assert sparse.read(length) == plain.read(length)
     if any(data for _, data, _ in writes):
-        assert ours.seek(0, io.SEEK_END) == plain.seek(0, io.SEEK_END)
+        assert sparse.seek(0, io.SEEK_END) == plain.seek(0, io.SEEK_END)
 
 
 @given(writes=WRITES, hole=st.tuples(PLACES, PLACES).map(sorted))
-def test_stretches_are_the_file_without_its_hole(writes, hole):
+def test_written_ranges_are_the_file_without_its_hole(writes, hole):
     file = SparseFile()
     for place, data, times in writes:
         file.seek(place)
         file.write(data * times)
     file.seek(0)
-    whole = bytearray(file.read(file.size_bytes))
-    rebuilt = bytearray(len(whole))
+    full = bytearray(file.read(file.size_bytes))
+    rebuilt = bytearray(len(full))
     position = 0
-    for offset, stretch in file.written_ranges(*hole):
+    for offset, written in file.written_ranges(*hole):
         assert offset >= position
-        position = offset + len(stretch)
+        position = offset + len(written)
         assert position <= hole[0] or offset >= hole[1]
-        rebuilt[offset:position] = stretch
-    whole[hole[0] : hole[1]] = bytes(len(whole[hole[0] : hole[1]]))
-    assert rebuilt == whole
+        rebuilt[offset:position] = written
+    full[hole[0] : hole[1]] = bytes(len(full[hole[0] : hole[1]]))
+    assert rebuilt == full
 
 
-def test_a_far_write_takes_no_room_for_what_lies_before_it():
+def test_write_far_from_the_start_takes_one_page():
     file = SparseFile()
     file.seek(1 << 40)
     file.write(b"x")

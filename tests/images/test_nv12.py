@@ -1,4 +1,4 @@
-"""NV12 planes against BT.601 computed in float, and the way there and back."""
+"""NV12 planes against BT.601 computed in float, and round trips."""
 
 import numpy as np
 import pytest
@@ -30,19 +30,19 @@ def planes(data, height, width):
 @example((1, 1), 0)
 @example((1, 5000), 0)
 @example((5000, 1), 0)
-def test_planes_are_those_of_bt601(size, seed):
+def test_planes_equal_bt601(size, seed):
     pixels = photo(*size, seed)
     luma, chroma = planes(rgb_to_nv12(pixels), *size)
-    whole = padded(pixels).astype(float)
-    down, across = whole.shape[0] // 2, whole.shape[1] // 2
-    means = whole.reshape(down, 2, across, 2, 3).mean(axis=(1, 3))
+    full = padded(pixels).astype(float)
+    down, across = full.shape[0] // 2, full.shape[1] // 2
+    means = full.reshape(down, 2, across, 2, 3).mean(axis=(1, 3))
     limit = TOLERANCES["luma against BT.601 in float"]
-    assert np.abs(luma - (whole @ LUMA + 16)).max() <= limit
+    assert np.abs(luma - (full @ LUMA + 16)).max() <= limit
     assert np.abs(chroma - np.stack([means @ BLUE, means @ RED], axis=2) - 128).max() <= limit
 
 
 @pytest.mark.parametrize("size", [*ODD_SIZES, (3, 3), (4, 6)])
-def test_size_is_what_is_stored_and_comes_back(size):
+def test_any_size_round_trips(size):
     data = rgb_to_nv12(photo(*size))
     assert data.shape == (nv12_size(*size),)
     assert data.dtype == np.uint8
@@ -57,20 +57,20 @@ def test_sizes_in_bytes():
     assert nv12_size(3, 5) == 36
 
 
-def test_every_grey_comes_back():
+def test_every_grey_round_trips():
     greys = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16), 3).reshape(16, 16, 3)
     restored = nv12_to_rgb(rgb_to_nv12(greys), 16, 16).astype(int)
     assert np.abs(restored - greys).max() <= TOLERANCES["grey through NV12"]
 
 
 @given(st.tuples(*[st.integers(0, 255)] * 3), sizes(9))
-def test_a_picture_of_one_colour_comes_back(colour, size):
+def test_image_of_one_colour_round_trips(colour, size):
     pixels = np.full((*size, 3), colour, np.uint8)
     restored = nv12_to_rgb(rgb_to_nv12(pixels), *size).astype(int)
     assert np.abs(restored - pixels).max() <= TOLERANCES["one colour through NV12"]
 
 
-def test_planes_come_back_from_bytes_and_from_read_only_memory():
+def test_bytes_and_read_only_memory_are_converted():
     data = rgb_to_nv12(photo(17, 33))
     restored = nv12_to_rgb(data, 17, 33)
     np.testing.assert_array_equal(nv12_to_rgb(data.tobytes(), 17, 33), restored)
@@ -78,7 +78,7 @@ def test_planes_come_back_from_bytes_and_from_read_only_memory():
     np.testing.assert_array_equal(nv12_to_rgb(data, 17, 33), restored)
 
 
-def test_a_part_of_a_larger_picture_is_converted_as_its_copy():
+def test_view_of_a_larger_image_is_converted_like_its_copy():
     part = photo(80, 90)[11:40, 20:61]
     np.testing.assert_array_equal(rgb_to_nv12(part), rgb_to_nv12(part.copy()))
 
@@ -92,10 +92,10 @@ def test_planes_of_another_size_are_refused(extra):
 
 @settings(max_examples=100)
 @given(st.data(), st.integers(1, 70), st.integers(1, 70))
-def test_a_part_is_to_the_bit_that_part_of_the_whole(data, height, width):
+def test_region_is_bit_equal_to_the_crop(data, height, width):
     planes = rgb_to_nv12(np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8))
     top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
     box = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
-    whole = nv12_to_rgb(planes, height, width)
+    full = nv12_to_rgb(planes, height, width)
     part = nv12_box_to_rgb(planes, height, width, *box)
-    np.testing.assert_array_equal(part, whole[top : top + box[2], left : left + box[3]])
+    np.testing.assert_array_equal(part, full[top : top + box[2], left : left + box[3]])

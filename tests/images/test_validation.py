@@ -1,4 +1,4 @@
-"""Files that are packed can be read, and alike by OpenCV and Pillow; others are refused with the reason."""
+"""Validation of files: accepted ones decode, and alike in OpenCV and Pillow; others are refused."""
 
 import random
 import struct
@@ -47,7 +47,7 @@ UNREADABLE_PNGS = {
     "rows without their checksum": (png(header(), chunk(b"IDAT", ROWS[:-4])), "784 bytes"),
     "rows that are no zlib stream": (png(header(), chunk(b"IDAT", bytes(range(200)))), "zlib"),
     "an unknown filter": (png(header(1, 1), chunk(b"IDAT", zlib.compress(b"\x09abc"))), "filter"),
-    "fewer rows than said": (png(header(16, 20), IDAT), "980 bytes"),
+    "fewer rows than in the header": (png(header(16, 20), IDAT), "980 bytes"),
     "no width": (png(header(0, 16), IDAT), "size must not be zero"),
     "no height": (png(header(16, 0), IDAT), "size must not be zero"),
     "a bomb": (
@@ -75,7 +75,7 @@ ODD_PNGS = {
         header(), *(chunk(b"IDAT", ROWS[at : at + 9]) for at in range(0, len(ROWS), 9))
     ),
     "bytes after the rows": png(header(), chunk(b"IDAT", ROWS + b"more")),
-    "more rows than said": png(header(16, 12), IDAT),
+    "more rows than in the header": png(header(16, 12), IDAT),
     "a palette": png(header(16, 16, 8, 3), PLTE, GREY),
     "a palette for viewers with few colours": png(header(), PLTE, IDAT),
     "a private chunk": png(header(), chunk(b"prVt", b"1"), IDAT),
@@ -87,7 +87,7 @@ ODD_PNGS = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE_PNGS)
-def test_a_png_that_nobody_can_decode_is_refused_with_the_reason(kind, tmp_path):
+def test_png_that_no_decoder_reads_is_refused_with_the_reason(kind, tmp_path):
     data, reason = UNREADABLE_PNGS[kind]
     with pytest.raises(DecodeError):
         decode(data)
@@ -97,7 +97,7 @@ def test_a_png_that_nobody_can_decode_is_refused_with_the_reason(kind, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ODD_PNGS)
-def test_an_odd_png_that_decodes_is_taken(kind, tmp_path):
+def test_unusual_png_that_decodes_is_accepted(kind, tmp_path):
     data = ODD_PNGS[kind]
     if kind == "interlaced":
         rows = zlib.compress(b"\0\x80")
@@ -109,7 +109,7 @@ def test_an_odd_png_that_decodes_is_taken(kind, tmp_path):
 
 
 def mutated_png(data, rng):
-    """A PNG with something wrong in its chunks, all of whose checksums are right."""
+    """Damage a PNG's chunks, with right checksums."""
     chunks, at = [], len(SIGNATURE)
     while at < len(data):
         (length,) = struct.unpack_from(">I", data, at)
@@ -128,13 +128,13 @@ def mutated_png(data, rng):
     elif kind == 4:
         rng.shuffle(chunks)
     else:
-        remark = rng.choice([b"tRNS", b"gAMA", b"bKGD", b"iCCP", b"zTXt", b"sBIT", b"hIST", b"eXIf"])
-        chunks.insert(rng.randrange(len(chunks)), [remark, bytearray(rng.randbytes(rng.randrange(9)))])
+        metadata = rng.choice([b"tRNS", b"gAMA", b"bKGD", b"iCCP", b"zTXt", b"sBIT", b"hIST", b"eXIf"])
+        chunks.insert(rng.randrange(len(chunks)), [metadata, bytearray(rng.randbytes(rng.randrange(9)))])
     return SIGNATURE + b"".join(chunk(bytes(kind), bytes(body)) for kind, body in chunks)
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_what_is_taken_of_changed_pngs_decodes(seed):
+def test_mutated_png_that_is_accepted_decodes(seed):
     rng = random.Random(seed)
     source = rng.choice([file_of(PIXELS, "PNG"), file_of(PIXELS, "PNG", "P"), file_of(PIXELS, "PNG", "LA")])
     data = mutated_png(source, rng)
@@ -146,7 +146,7 @@ def test_what_is_taken_of_changed_pngs_decodes(seed):
 
 
 def marker_bytes(data):
-    """The offsets of every byte in a JPEG's marker segments, in the header and between scans."""
+    """Return the offsets of all bytes in a JPEG's marker segments, in the header and between scans."""
     places, at = [], 2
     while data[at : at + 2] != b"\xff\xd9":
         if data[at] == 0xFF and data[at + 1] not in (0x00, *range(0xD0, 0xD8)):
@@ -159,11 +159,11 @@ def marker_bytes(data):
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"progressive": True, "mode": "L"}], ids=str)
-def test_what_is_taken_of_changed_jpegs_decodes(options):
-    whole = file_of(photo(24, 24), exif=exif(6), **options)
-    places, rng = marker_bytes(whole), random.Random(str(options))
-    for place in [*places[::3], *(place + 1 for place in places if whole[place : place + 1] == b"\xff")]:
-        data = bytearray(whole)
+def test_mutated_jpeg_that_is_accepted_decodes(options):
+    full = file_of(photo(24, 24), exif=exif(6), **options)
+    places, rng = marker_bytes(full), random.Random(str(options))
+    for place in [*places[::3], *(place + 1 for place in places if full[place : place + 1] == b"\xff")]:
+        data = bytearray(full)
         data[place] = rng.choice([0x00, 0xC4, 0xD8, 0xD9, 0xDB, 0xDD, rng.randrange(256)])
         try:
             validate_file(bytes(data))
@@ -172,11 +172,11 @@ def test_what_is_taken_of_changed_jpegs_decodes(options):
         try:
             decode(bytes(data))
         except DecodeError:
-            pytest.fail(f"byte {place} as {data[place]:02x}: taken, and cannot be decoded")
+            pytest.fail(f"byte {place} as {data[place]:02x}: accepted, and cannot be decoded")
 
 
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_with_an_end_and_nearly_nothing_before_it_is_refused(progressive):
+def test_jpeg_with_an_end_marker_but_too_few_codes_is_refused(progressive):
     data = bytearray(file_of(np.zeros((64, 64), np.uint8), optimize=True, progressive=progressive))
     validate_file(bytes(data))
     layout = parse_jpeg(bytes(data))
@@ -185,7 +185,7 @@ def test_a_jpeg_with_an_end_and_nearly_nothing_before_it_is_refused(progressive)
         validate_file(bytes(data))
 
 
-def test_a_jpeg_of_one_colour_has_bytes_enough():
+def test_jpeg_of_one_colour_is_accepted():
     for mode in ("L", "RGB", "CMYK"):
         for progressive in (False, True):
             validate_file(
@@ -206,7 +206,7 @@ SIXTEEN_BITS = cv2.cvtColor(SHADES, cv2.COLOR_RGB2GRAY).astype(np.uint16) * 250 
 
 
 def run_length_bmp():
-    """A bitmap of 8 bits, each pixel a run of one, in the form of ImageMagick."""
+    """Make a bitmap of 8 bits in runs of one pixel, like ImageMagick."""
     palette = b"".join(bytes((value, value, value, 0)) for value in range(256))
     rows = b"".join(b"".join(bytes((1, value)) for value in row) + b"\0\0" for row in SHADES[::-1, :, 0])
     rows += b"\0\1"
@@ -256,7 +256,7 @@ MISREAD = {
 
 
 @pytest.mark.parametrize("kind", ALIKE)
-def test_what_opencv_and_pillow_read_alike_is_taken(kind, tmp_path):
+def test_file_that_opencv_and_pillow_read_alike_is_accepted(kind, tmp_path):
     data = ALIKE[kind]()
     stored = Keep().encode(data, None, tmp_path)
     assert stored.data == data
@@ -264,14 +264,14 @@ def test_what_opencv_and_pillow_read_alike_is_taken(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", MISREAD)
-def test_what_opencv_misreads_is_refused(kind, tmp_path):
+def test_file_that_opencv_misreads_is_refused(kind, tmp_path):
     data, reason = MISREAD[kind][0](), MISREAD[kind][1]
     for encoding in (Keep(), Jpeg()):
         with pytest.raises(DecodeError, match=reason):
             encoding.encode(data, None, tmp_path)
 
 
-def test_without_pillow_run_lengths_are_refused_all_the_same(tmp_path):
+def test_run_lengths_are_refused_without_pillow_too(tmp_path):
     (tmp_path / "runs.bmp").write_bytes(run_length_bmp())
     (tmp_path / "alpha.tiff").write_bytes(file_of(WITH_ALPHA, "TIFF"))
     program = """
@@ -290,7 +290,7 @@ except DecodeError as error:
     assert "run-length" in done.stdout, done.stderr
 
 
-def test_comparing_leaves_pillow_as_it_was():
+def test_comparison_restores_pillows_settings():
     before = Image.MAX_IMAGE_PIXELS
     for kind in ("webp", "tiff"):
         validate_file(ALIKE[kind]())
@@ -299,7 +299,7 @@ def test_comparing_leaves_pillow_as_it_was():
     assert before == Image.MAX_IMAGE_PIXELS
 
 
-def test_formats_with_a_wrong_order_of_channels_in_opencv_are_decoded_as_pillow_does():
+def test_formats_with_swapped_channels_in_opencv_decode_like_pillow():
     for kind in ("avif with alpha", "webp with alpha", "gif", "tiff"):
         np.testing.assert_array_equal(decode(ALIKE[kind]()), pil_rgb(ALIKE[kind]()))
 
