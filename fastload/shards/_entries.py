@@ -67,11 +67,6 @@ class Skipped:
     key: str
     reason: str
 
-    @classmethod
-    def from_json(cls, entry: JsonValue) -> Skipped:
-        """Read an entry; raise ValueError if it is malformed."""
-        return cls(entry["key"].text(), entry["reason"].text())
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
@@ -81,12 +76,6 @@ class LeftOut:
     reason: str
     files: int = 1  # that the entry stands for
     is_clutter: bool = False  # needs no attention: a hidden file, a system's, a README
-
-    @classmethod
-    def from_json(cls, entry: JsonValue) -> LeftOut:
-        """Read an entry; raise ValueError if it is malformed."""
-        key, reason = entry["key"].text(), entry["reason"].text()
-        return cls(key, reason, entry["files"].count(1), entry["is_clutter"].flag())
 
 
 def is_shard_name(name: str) -> bool:

@@ -123,9 +123,9 @@ def _manifest_of(content: JsonValue) -> Manifest:
         shards=tuple(ShardEntry.from_json(entry, container, fields) for entry in content["shards"].each()),
         made=content["made"].mapping(),
         image_shape=None if shape.value is None else _image_shape_of(shape),
-        skipped=tuple(map(Skipped.from_json, content["skipped"].each())),
-        kept=tuple(map(Skipped.from_json, content["kept"].each())),
-        left_out=tuple(map(LeftOut.from_json, content["left_out"].each())),
+        skipped=tuple(map(_skipped_of, content["skipped"].each())),
+        kept=tuple(map(_skipped_of, content["kept"].each())),
+        left_out=tuple(map(_left_out_of, content["left_out"].each())),
     )
     for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
         if len(set(unique)) < len(unique):
@@ -135,6 +135,15 @@ def _manifest_of(content: JsonValue) -> Manifest:
             f"records must be the sum over the shards, {manifest.records}, got {content['records'].value}"
         )
     return manifest
+
+
+def _skipped_of(entry: JsonValue) -> Skipped:
+    return Skipped(entry["key"].text(), entry["reason"].text())
+
+
+def _left_out_of(entry: JsonValue) -> LeftOut:
+    key, reason = entry["key"].text(), entry["reason"].text()
+    return LeftOut(key, reason, entry["files"].count(1), entry["is_clutter"].flag())
 
 
 def _image_shape_of(value: JsonValue) -> tuple[int, int, int]:
