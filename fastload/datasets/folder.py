@@ -111,18 +111,18 @@ class FolderDataset(ImageDataset):
             indices: The files; all in range.
         """
         self.fill_cache()
-        kept = self._kept_files
-        self.source.files.prefetch(
-            indices if kept is None else kept.missing(np.asarray(indices, np.int64)).tolist()
-        )
+        cached = self._cached_files
+        if cached is not None:
+            indices = cached.missing(np.asarray(indices, np.int64)).tolist()
+        self.source.files.prefetch(indices)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         return FileImages(
-            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._kept_files
+            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_files
         )
 
     @property
-    def _kept_files(self) -> KeptFiles | None:
+    def _cached_files(self) -> KeptFiles | None:
         kept = self._kept
         assert kept is None or isinstance(kept, KeptFiles)
         return kept

@@ -37,8 +37,8 @@ def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.ui
     bits the upper 8 are used. The EXIF orientation is not applied, as in torchvision's ImageFolder. (Only
     TIFF comes upright: OpenCV and PIL both turn it while they read.)
 
-    A JPEG is shrunk by a `reduction` of 1, 2, 4 or 8 of each side, rounded up.
-    Raises DecodeError if OpenCV cannot read the bytes, or for a JPEG without an end marker.
+    Each side of a JPEG is divided by `reduction` (1, 2, 4 or 8), rounded up. Raises DecodeError if OpenCV
+    cannot read the bytes, or for a JPEG without an end marker.
     """
     if not len(data):
         raise DecodeError("an image must have bytes, got none: the file is empty")
