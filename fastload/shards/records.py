@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
-from fastload.shards._open_shards import max_open_shards, open_within_limit
 from fastload.shards._readahead import fetch_ahead, is_resident
 from fastload.shards._record import Record as Record
 from fastload.shards._record import value_reader as value_reader
@@ -27,7 +26,7 @@ from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
 from fastload.shards.schema import CRC32C, Column
-from fastload.shards.shard import open_shard
+from fastload.shards.shard import max_open_shards, open_within_limit
 
 Verify = Literal["always", "once", "never"]
 
@@ -228,11 +227,9 @@ class RecordReader:
     def _open_shard(self, number: int) -> ShardReader:
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
-        opened = open_within_limit(
-            self, number, container, lambda: open_shard(container, path, columns, entry)
-        )
-        self._open[number] = opened
-        return opened
+        shard = open_within_limit(self, number, container, path, columns, entry)
+        self._open[number] = shard
+        return shard
 
     def _verify(self, number: int, shard: ShardReader, row: int, index: int) -> None:
         if self._verified[index] and self.verify == "once":

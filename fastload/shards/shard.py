@@ -1,16 +1,40 @@
-"""Shard readers and writers by the name of their container."""
+"""Opening and writing of shards by the name of their container, within the limit of open files.
+
+The limit is that of the process, over all datasets. h5py and lmdb are imported on first use: a dataset needs
+only one of them.
+"""
 
 from __future__ import annotations
 
+import sys
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
-from fastload.errors import OptionError
+from fastload.errors import AccessError, OptionError
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader, ShardWriter
+from fastload.shards.files import TOO_MANY_OPEN
 from fastload.shards.schema import Column
 
-# h5py and lmdb are imported on first use: a dataset needs only one of them.
+_FALLBACK_OPEN_SHARDS = 256  # if the limit of descriptors is unknown
+# The kernel allows 65,530 mappings.
+_MOST_OPEN_SHARDS = 32_000
+
+
+class ShardOwner(Protocol):
+    """Owner of open shards, which it drops on request."""
+
+    def close_shard(self, number: int) -> None:
+        """Drop a shard if it is open."""
+
+
+_OpenShards = deque[tuple[weakref.ref[ShardOwner], int]]
+
+# Keyed by whether each shard takes a descriptor, oldest first.
+_open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
 
 
 def writer_for(container: str) -> type[ShardWriter]:
@@ -35,3 +59,51 @@ def open_shard(container: str, path: Path, columns: Sequence[Column], entry: Sha
     from fastload.shards._lmdb import LmdbReader
 
     return LmdbReader(path, columns, entry)
+
+
+def open_within_limit(
+    owner: ShardOwner, number: int, container: str, path: Path, columns: Sequence[Column], entry: ShardEntry
+) -> ShardReader:
+    """Open shard `number` of an owner, closing the oldest shards while there are too many."""
+    shards = _open[_takes_descriptor(container)]
+    while len(shards) >= max_open_shards(container):
+        _close_oldest(shards)
+    while True:
+        try:
+            shard = open_shard(container, path, columns, entry)
+        except AccessError as error:
+            cause = error.__cause__
+            is_full = isinstance(cause, OSError) and cause.errno in TOO_MANY_OPEN
+            if not (is_full and _close_oldest(_open[True])):
+                raise
+        else:
+            shards.append((weakref.ref(owner), number))
+            return shard
+
+
+def max_open_shards(container: str) -> int:
+    """Return how many shards of a container may be open: half of the descriptors, if each takes one."""
+    if not _takes_descriptor(container):
+        return _MOST_OPEN_SHARDS
+    try:
+        import resource
+    except ImportError:  # Windows, whose limit of 512 is not known to Python
+        return _FALLBACK_OPEN_SHARDS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 2, 1) if soft != resource.RLIM_INFINITY else _MOST_OPEN_SHARDS
+
+
+def _takes_descriptor(container: str) -> bool:
+    # From Python 3.13 on a mapping needs no descriptor, and HDF5 shards are only mapped.
+    return container != "hdf5" or sys.version_info < (3, 13)
+
+
+def _close_oldest(shards: _OpenShards) -> bool:
+    """Close the shard that was opened first, and return whether there was one."""
+    try:
+        reference, number = shards.popleft()
+    except IndexError:
+        return False
+    if (owner := reference()) is not None:
+        owner.close_shard(number)
+    return True

@@ -95,6 +95,13 @@ def test_payload_is_never_copied(tmp_path, columns):
     assert (tmp_path / "shard.h5").stat().st_ino == written
 
 
+def test_payload_is_moved_if_hdf5_places_it_elsewhere(tmp_path):
+    rows = random_rows(FEW_COLUMNS, 3, longest=9000)
+    content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)
+    _hdf5._move_payload(content.payload, 9000)
+    assert (tmp_path / "payload").read_bytes() == bytes(9000) + b"".join(row["image"] for row in rows)
+
+
 def test_interrupt_while_the_structure_is_made_is_not_lost(tmp_path):
     content = content_of(EVERY_COLUMN, random_rows(EVERY_COLUMN, 5), tmp_path / "payload", 0)
     chance = random.Random(3)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from fastload.shards import _open_shards
+from fastload.shards import shard
 from fastload.shards.records import RecordReader
 from tests.shards.test_records import FIELDS, row_of, write_dataset
 
 
 @pytest.mark.parametrize("takes_descriptor", [True, False])
 def test_oldest_shards_are_closed_at_the_limit(tmp_path, monkeypatch, takes_descriptor):
-    monkeypatch.setattr(_open_shards, "_open", {True: _open_shards.deque(), False: _open_shards.deque()})
-    monkeypatch.setattr(_open_shards, "_takes_descriptor", lambda container: takes_descriptor)
-    monkeypatch.setattr(_open_shards, "max_open_shards", lambda container: 2)
+    monkeypatch.setattr(shard, "_open", {True: shard.deque(), False: shard.deque()})
+    monkeypatch.setattr(shard, "_takes_descriptor", lambda container: takes_descriptor)
+    monkeypatch.setattr(shard, "max_open_shards", lambda container: 2)
     folder = write_dataset(tmp_path / "five.fl", "hdf5", FIELDS, [[row_of(index)] for index in range(5)])
     reader = RecordReader(folder)
     assert [reader.read(index)["label"] for index in range(5)] == list(range(5))
