@@ -32,7 +32,7 @@ class TestAgainstImageFolder:
         reference, dataset = ImageFolder(str(class_folder)), PackedDataset(packed_classes)
         for index, (path, _) in enumerate(reference.samples):
             if path.endswith("png"):
-                assert np.arrayare_equal(np.asarray(reference[index][0]), dataset[index][0].permute(1, 2, 0))
+                assert np.array_equal(np.asarray(reference[index][0]), dataset[index][0].permute(1, 2, 0))
 
     def test_both_datasets_give_the_same_samples(self, class_folder, packed_classes):
         files, records = FolderDataset(class_folder), PackedDataset(packed_classes)
@@ -111,7 +111,7 @@ class TestTorchvisionTransforms:
         [index] = [i for i, (path, _) in enumerate(reference.samples) if path.endswith("05.png")]
         expected = np.asarray(reference[index][0])
         for dataset in (PackedDataset(packed_classes, pipeline), FolderDataset(class_folder, pipeline)):
-            assert np.arrayare_equal(np.asarray(dataset[index][0]), expected)
+            assert np.array_equal(np.asarray(dataset[index][0]), expected)
 
 
 class TestAmongOtherTools:

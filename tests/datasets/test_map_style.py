@@ -70,7 +70,7 @@ class TestWorkers:
 
     def test_two_datasets_of_one_path_work_at_once(self, packed_classes):
         one, other = PackedDataset(packed_classes), PackedDataset(packed_classes, transform=np.asarray)
-        assert np.arrayare_equal(one[2][0].permute(1, 2, 0), other[2][0])
+        assert np.array_equal(one[2][0].permute(1, 2, 0), other[2][0])
 
 
 class TestRecords:
@@ -103,7 +103,7 @@ class TestRecords:
         assert pixels.shape == (30, 40, 48, 3)
         for index in range(30):
             reference = cv2.imread(str(class_folder / dataset.read(index).key))[:, :, ::-1]
-            assert np.arrayare_equal(pixels[index], reference)
+            assert np.array_equal(pixels[index], reference)
 
     def test_more_shards_than_descriptors_are_read(self, packed_classes):
         code = f"""
