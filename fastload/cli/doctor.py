@@ -1,4 +1,4 @@
-"""`fastload doctor PATH`: what holds a training, or the data before it, back, and what to do."""
+"""`fastload doctor PATH`: find out what holds a training, or the data before it, back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from fastload.cli.progress import ProgressDisplay
 from fastload.errors import OptionError
 
 if TYPE_CHECKING:
+    from fastload.doctor.findings import Diagnosis
     from fastload.doctor.script import Ending
-    from fastload.loader.diagnosis.findings import Diagnosis
+    from fastload.doctor.try_fix import Attempt
 
     Part = tuple[str, Diagnosis, Any]
 
@@ -26,7 +27,7 @@ EXIT_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")
     parser.add_argument(
         "--json",
@@ -35,7 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=_positive, metavar="N", help="end the script after so many batches")
     parser.add_argument(
-        "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first batch"
+        "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first step"
+    )
+    parser.add_argument(
+        "--try",
+        action="store_true",
+        dest="tries",
+        help="run the script again with the first fix that needs no change of its code, for comparison",
+    )
+    parser.add_argument(
+        "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument(
@@ -69,68 +79,91 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examines, prints what was found, and ends as the script ended."""
+    """Examine, print what was found, and return the script's own exit code."""
     if options.html:
         _check_writable(options.html)
         # Now: the script may change the working directory.
         options.html = os.path.abspath(options.html)
     path = Path(os.path.expanduser(options.path))
-    if path.suffix == ".py" and not path.is_dir():
-        return _run_script(path, options)
+    if options.is_module or (path.suffix == ".py" and not path.is_dir()):
+        return _run_script(str(path) if not options.is_module else options.path, options)
     if options.arguments:
         raise OptionError(
             f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: "
             "options of the doctor come before the path"
         )
-    if options.steps or options.seconds:
-        raise OptionError(f"--steps and --seconds are for scripts, and {path} is none")
+    if options.steps or options.seconds or options.tries:
+        raise OptionError(f"--steps, --seconds and --try are for scripts, and {path} is none")
     return _run_data(path, options)
 
 
-def _run_script(path: Path, options: argparse.Namespace) -> int:
+def _run_script(path: str, options: argparse.Namespace) -> int:
     # Importing torch takes seconds on a slow machine: not before it is needed.
     from fastload.doctor.examine import examine_script
-    from fastload.doctor.script import local_rank, output_to_stderr
+    from fastload.doctor.script import find_module, find_script, local_rank, output_to_stderr
+    from fastload.doctor.try_fix import try_first_fix
 
+    # The script may change it; the second run begins where the first one did.
+    folder = os.getcwd()
+    script = (
+        find_module(path, options.arguments)
+        if options.is_module
+        else find_script(Path(path), options.arguments)
+    )
+    tried = None
     with output_to_stderr(options.json):
-        found = examine_script(path, options.arguments, options.steps, options.seconds)
+        with ProgressDisplay(
+            "examining", "steps", options.quiet or options.json or bool(local_rank())
+        ) as display:
+            found = examine_script(
+                script, options.steps, options.seconds, lambda label: display.update(0, 0, f"  {label}")
+            )
         if found.ending.error is not None and not found.was_cut:
-            _print_error(found.ending.error, path)
+            _print_error(found.ending.error, script.code.co_filename)
+        if options.tries and not local_rank():
+            os.chdir(folder)
+            tried = try_first_fix(found, path, options.is_module, options.arguments)
     parts: list[Part] = [(one.name, one.diagnosis, one.measured) for one in found.examinations]
     # Of several ranks on a machine, one speaks.
     if local_rank() == 0:
-        _tell(f"What holds {path.name} back?", parts, options, found.notes)
+        _print_result(f"What holds {script.name} back?", parts, options, found.notes, tried)
     return 0 if found.was_cut else _exit_code(found.ending)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
-    from fastload.doctor.folder import examine_data
-    from fastload.loader.diagnosis.data import of_data
+    from fastload.doctor.folder import diagnose_data, examine_data
 
     with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
         measured = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
-    parts: list[Part] = [(one.name, of_data(one), one) for one in measured]
-    _tell(f"What can {path} feed?", parts, options, ())
+    parts: list[Part] = [(one.name, diagnose_data(one), one) for one in measured]
+    _print_result(f"What can {path} feed?", parts, options, ())
     return 0
 
 
-def _tell(title: str, parts: list[Part], options: argparse.Namespace, notes: tuple[str, ...]) -> None:
+def _print_result(
+    title: str,
+    parts: list[Part],
+    options: argparse.Namespace,
+    notes: tuple[str, ...],
+    tried: Attempt | str | None = None,
+) -> None:
     from fastload.cli.report.diagnosis import diagnosis_document, diagnosis_json
     from fastload.cli.report.html import to_html
 
+    footer = notes if tried is None else (*notes, str(tried))
     if options.html:
-        document = diagnosis_document(title, parts, notes)
+        document = diagnosis_document(title, parts, footer)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(_without_infinities(diagnosis_json(title, parts)))
+        print(_without_infinities(diagnosis_json(title, parts, notes, tried)))
     else:
-        _print(title, parts, notes)
+        _print(title, parts, footer)
     if options.html:
         print(f"wrote {options.html}", file=sys.stderr)
 
 
 def _without_infinities(text: str) -> str:
-    """JSON that any program reads: what has no bound, or no value, is null in it."""
+    """Return JSON that any program reads: figures without a bound, or without a value, become null."""
     content = json.loads(text, parse_constant=lambda name: None)
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
@@ -143,38 +176,42 @@ def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:
     else:
         print(f"\n{title}")
     if not parts:
-        print("\nNo loader gave a batch, so there is nothing to say.")
+        print("\nNo loader gave a batch, so there is nothing to judge.")
     for place, (name, diagnosis, _) in enumerate(parts):
         if len(parts) > 1:
-            print(f"\n{name}{'' if place else ', on which most time was spent'}:")
+            print(f"\n{name}{'' if place else ', the main loader'}:")
         print(f"\n{diagnosis}")
     for note in notes:
         print(f"\n{note}")
 
 
-def _print_error(error: BaseException, path: Path) -> None:
-    """Prints an exception as Python would have, without the frames that led to the script."""
-    if isinstance(error, SystemExit):
+def _print_error(error: BaseException, file: str) -> None:
+    """Print an exception as Python would have, without the frames that led to the script."""
+    from fastload.doctor.script import HardExit
+
+    if isinstance(error, (SystemExit, HardExit)):
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
         return
     place = error.__traceback__
-    while place is not None and place.tb_frame.f_code.co_filename != str(path):
+    while place is not None and place.tb_frame.f_code.co_filename != file:
         place = place.tb_next
     traceback.print_exception(type(error), error, place or error.__traceback__)
 
 
 def _exit_code(ending: Ending) -> int:
+    from fastload.doctor.script import HardExit
+
     error = ending.error
     if error is None:
         return 0
-    if isinstance(error, SystemExit):
+    if isinstance(error, (SystemExit, HardExit)):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _check_writable(file: str) -> None:
-    """Says so before the measuring rather than after it."""
+    """Refuse a file that cannot be written before measuring rather than after."""
     folder = Path(file).parent
     if Path(file).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise OptionError(f"--html must name a file in a folder that can be written to, got {file}")

@@ -1,1 +1,1 @@
-"""The doctor's measuring: a script's training, a folder of images, a packed dataset."""
+"""What holds a training back: watch a script, measure its loader and its step, judge, and try fixes."""

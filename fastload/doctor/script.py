@@ -1,91 +1,212 @@
-"""Running the user's own script, as Python itself would, and watching its loaders meanwhile."""
+"""Running the user's script or module in this process, as Python itself would."""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib.machinery
+import importlib.util
 import io
 import os
+import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from fastload.errors import OptionError
 
 
+class HardExit(BaseException):
+    """Takes the place of `os._exit` in the watched process, so that a report can be printed first."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a script ended.
+    """The end of a script.
 
     Attributes:
         error: The exception that ended it; None where it came to its end.
+        children: The other programs and processes that it started, workers of loaders left out.
     """
 
     error: BaseException | None
+    children: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The exception in a line; "" for none, and for an exit that says that all is well."""
+        """The exception in a line; "" for none, and for an exit with status 0."""
+        if isinstance(self.error, HardExit):
+            return f"os._exit({self.error.code})"
         if self.error is None or isinstance(self.error, SystemExit):
             code = getattr(self.error, "code", None)
-            return "" if code in (None, 0) else f"exit code {code}."
+            return "" if code in (None, 0) else f"exit code {code}"
         lines = [line.strip() for line in str(self.error).splitlines() if line.strip()]
-        # Of a worker's exception, torch gives the whole traceback: what it says comes last.
-        told = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
+        # Of a worker's exception torch gives the whole traceback, whose last line is the message.
+        message = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
         name = type(self.error).__name__
-        # torch's begin with the name already.
-        return f"{name}: {told[:300]}" if told and not told.startswith(name) else told[:300] or name
+        # torch's messages begin with the name already.
+        return (
+            f"{name}: {message[:300]}" if message and not message.startswith(name) else message[:300] or name
+        )
 
 
-def run_script(path: Path, arguments: Sequence[str]) -> Ending:
-    """Runs a script in this process, as `python PATH ARGUMENTS` would.
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script or module that was found and compiled, with its own arguments.
 
-    Its folder comes first in `sys.path`, it is `__main__`, and `sys.argv` is its own. It stays `__main__`
-    afterwards: what it defined must still be found by whoever unpickles it.
+    Attributes:
+        name: As the user named it.
+        code: Its code; `co_filename` is the absolute path.
+        argv: Its `sys.argv`.
+        folder: Its `sys.path[0]`.
+        names: The names that Python sets in its `__main__` module.
+    """
+
+    name: str
+    code: types.CodeType
+    argv: list[str]
+    folder: str
+    names: dict[str, Any]
+
+
+def find_script(path: Path, arguments: Sequence[str]) -> Script:
+    """Find what `python PATH ARGUMENTS` would run.
 
     Raises:
         OptionError: The script cannot be read or compiled.
     """
+    file = os.path.abspath(path)
     try:
-        with io.open_code(str(path)) as file:
-            code = compile(file.read(), str(path), "exec")
+        with io.open_code(file) as source:
+            code = compile(source.read(), file, "exec")
     except OSError as error:
         raise OptionError(f"{path}: the script must be readable: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
-    main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=str(path), __builtins__=builtins)
-    sys.modules["__main__"] = main
-    sys.argv = [str(path), *arguments]
-    sys.path[0] = str(path.resolve().parent)
+    names: dict[str, Any] = {"__file__": file, "__cached__": None}
+    names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
+    return Script(path.name, code, [str(path), *arguments], os.path.dirname(os.path.realpath(path)), names)
+
+
+def find_module(name: str, arguments: Sequence[str]) -> Script:
+    """Find what `python -m NAME ARGUMENTS` would run; the packages around it are imported.
+
+    Raises:
+        OptionError: There is no such module, or it cannot be run.
+    """
+    # As Python does for -m; the folder of the command that runs now is not the script's.
+    sys.path[0] = os.getcwd()
     try:
-        exec(code, main.__dict__)
-    except BaseException as error:
-        return Ending(error)
-    return Ending(None)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+        code = spec.loader.get_code(spec.name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise OptionError(f"-m {name}: the module must be importable: {error}") from error
+    if spec is None or code is None:
+        raise OptionError(f"-m {name}: there must be a module of this name that Python can run")
+    names: dict[str, Any] = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+    names |= {"__spec__": spec, "__package__": spec.parent}
+    return Script(name, code, [str(spec.origin), *arguments], os.getcwd(), names)
+
+
+def run_script(script: Script) -> Ending:
+    """Run a script in this process until it ends, whichever way.
+
+    It stays `__main__` afterwards: what it defined must still be found by whoever unpickles it.
+    """
+    main = types.ModuleType("__main__")
+    main.__dict__.update({"__builtins__": builtins, "__spec__": None, "__package__": None, **script.names})
+    sys.modules["__main__"] = main
+    sys.argv = script.argv
+    sys.path[0] = script.folder
+    with _noting_children() as children, _hard_exits_raised():
+        try:
+            exec(script.code, main.__dict__)
+        except BaseException as error:
+            return Ending(error, tuple(children))
+    return Ending(None, tuple(children))
+
+
+@contextlib.contextmanager
+def _hard_exits_raised() -> Iterator[None]:
+    """Raise `HardExit` in place of `os._exit` in this thread; children and other threads exit as ever."""
+    original, process, thread = os._exit, os.getpid(), threading.get_ident()
+
+    def hard_exit(status: int) -> None:
+        if os.getpid() != process or threading.get_ident() != thread:
+            original(status)
+        raise HardExit(status)
+
+    os._exit = hard_exit  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = original
+
+
+@contextlib.contextmanager
+def _noting_children() -> Iterator[list[str]]:
+    """Note the programs and processes that the script starts; daemons are workers of loaders and pools."""
+    children: list[str] = []
+    popen, start, process = subprocess.Popen.__init__, BaseProcess.start, os.getpid()
+
+    def noted_popen(self: Any, args: Any, *rest: Any, **options: Any) -> None:
+        if os.getpid() == process:
+            text = args if isinstance(args, (str, bytes)) else " ".join(map(os.fsdecode, map(_text, args)))
+            children.append(os.fsdecode(text))
+        popen(self, args, *rest, **options)
+
+    def noted_start(self: BaseProcess) -> None:
+        if os.getpid() == process and not self.daemon:
+            function = getattr(self, "_target", None)
+            # torch.multiprocessing.spawn passes the user's function to one of its own.
+            if getattr(function, "__module__", "").startswith("torch."):
+                function = next(iter(getattr(self, "_args", ())), function)
+            children.append(f"{getattr(function, '__name__', type(self).__name__)}() in {self.name}")
+        start(self)
+
+    subprocess.Popen.__init__ = noted_popen  # type: ignore[method-assign]
+    BaseProcess.start = noted_start  # type: ignore[method-assign]
+    try:
+        yield children
+    finally:
+        subprocess.Popen.__init__ = popen  # type: ignore[method-assign]
+        BaseProcess.start = start  # type: ignore[method-assign]
+
+
+def _text(argument: Any) -> Any:
+    return argument if isinstance(argument, (str, bytes, os.PathLike)) else str(argument)
 
 
 @contextlib.contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
-    """Sends what this process and its children print to standard error, if that is wanted."""
+    """Send what this process and its children print to standard error, if that is wanted."""
     if not is_wanted:
         yield
         return
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def local_rank() -> int:
-    """The rank of this process on its machine, as torchrun says it; 0 for a process alone."""
+    """Return the rank of this process on its machine, which torchrun sets; 0 for a single process."""
     text = os.environ.get("LOCAL_RANK", "")
     return int(text) if text.isdigit() else 0

@@ -1,227 +1,285 @@
-"""Trying the model in other ways, on a copy, after the training: larger batches, AMP, channels_last."""
+"""Trials of loaders on the user's own data: the same loader made again, with one change at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import statistics
+import inspect
+import itertools
+import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
-from torch.nn.modules import module as torchs
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data._utils.collate import default_convert
 
-from fastload.loader.diagnosis.measurements import ModelTrial
+import fastload.transforms
+from fastload.datasets.folder import FolderDataset
+from fastload.datasets.packed import PackedDataset
+from fastload.doctor.dataset_files import DataFiles, count_of, parts_of
+from fastload.doctor.findings import LoaderTrial
+from fastload.doctor.machine import process_cpu_s
+from fastload.doctor.record import LoaderView
+from fastload.doctor.workers import count_in
+from fastload.loader.dataloader import DataLoader as FastloadDataLoader
+from fastload.packing.job import pack
 
-_TURNS = 3
-_MOST_STEP_S = 1.0
-_MOST_S = 6.0
+TRIAL_S = 1.0
+"""Seconds of one trial: with two workers and batches of 100 ms, some twenty batches."""
 
-# Classes of modules that cannot be tried on a copy: compiled ones, and those that talk to other processes.
-_BOUND = frozenset(
-    {"OptimizedModule", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "SyncBatchNorm"}
-)
+_LEAST_BATCHES = 4
+_MOST_BATCHES = 256
+_MOST_FILES = 64
+_MOST_BYTES = 128 << 20
+_TIMEOUT_S = 30.0
 
 
-class ModelWatch:
-    """Keeps hold of the model and of what it was last given.
+class Trials:
+    """Trials of one loader.
 
-    Only the outermost module of the first training step is kept; the hook that finds it is then taken away.
-
-    Attributes:
-        model: The outermost module that was called while it trained.
-        inputs: What it was called with, if that begins with a batch: () where it got a dict, a list, or
-            keywords alone.
-        autocast: The type that it was called to compute in; None without autocast.
-        device: Where its parameters are; None for no model.
-        uses_data_parallel: Whether it is in torch's DataParallel.
+    Args:
+        view: The loader's settings.
+        num_workers: Its number of workers.
+        files: The files that its dataset reads.
+        folder: An empty folder for packing a sample of them.
+        most_s: No trial begins later than this, in seconds from now.
     """
 
-    def __init__(self) -> None:
-        self.model: nn.Module | None = None
-        self.inputs: tuple[Any, ...] = ()
-        self.autocast: torch.dtype | None = None
-        self.device: torch.device | None = None
-        self.uses_data_parallel = False
-        self._hook: Any = None
+    def __init__(
+        self, view: LoaderView, num_workers: int, files: DataFiles, folder: Path, most_s: float = 20.0
+    ) -> None:
+        self._view = view
+        self._workers = num_workers
+        self._files = files
+        self._folder = folder
+        self._ends_at = time.perf_counter() + most_s
+        self._batches = _batches_of(view)
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watches until it ends, or the model is found."""
-        self._hook = torchs.register_module_forward_pre_hook(self._called)
-        try:
-            with warnings.catch_warnings():
-                # A compiled model calls such a hook twice, which it warns of: once is enough for this one.
-                warnings.filterwarnings("ignore", message=".*when there are global hooks on modules")
-                yield
-        finally:
-            self._unhook()
+    def same(self) -> LoaderTrial | None:
+        """Measure the loader as it is."""
+        return self._tried("same", self._workers)
 
-    def _called(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if self.model is not None or not module.training or not torch.is_grad_enabled():
+    def with_workers(self, number: int, is_cold: bool) -> LoaderTrial | None:
+        """Measure it with another number of workers; cold: from the disk, or not at all."""
+        if is_cold and not self._forget():
+            return None
+        return self._tried("workers", number)
+
+    def _forget(self) -> bool:
+        """Drop the files from the page cache; False where not all of them are known, or it cannot be done."""
+        if len(self._files.paths) < count_of(self._view.dataset) or not hasattr(os, "posix_fadvise"):
+            return False
+        for path in dict.fromkeys(self._files.paths):
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(descriptor)
+        return True
+
+    def with_fast_loader(self) -> LoaderTrial | None:
+        """Measure fastload's loader with the same arguments."""
+        return self._tried("loader", self._workers, kind=FastloadDataLoader)
+
+    def cached(self) -> LoaderTrial | None:
+        """Measure a second pass over samples that a first pass has just read."""
+        batches = self._batches
+        if not batches:
+            return None
+        with contextlib.suppress(Exception):
+            _, taken = self._measured(self._view.dataset, batches, self._workers, None, is_first_pass=True)
+            return self._tried("cache", self._workers, batches=batches[: max(1, taken)])
+        return None
+
+    def from_files(self) -> Iterator[LoaderTrial]:
+        """Measure a sample of the image files: decoded by OpenCV, with fastload's transforms, and packed."""
+        dataset = next((part for part in parts_of(self._view.dataset) if hasattr(part, "transform")), None)
+        if (
+            not self._files.are_images
+            or dataset is None
+            or not self._batches
+            or self._view.batch_sampler is None
+        ):
             return
-        # A loss function is a module too, but has nothing to learn.
-        trained = next((value for value in module.parameters() if value.requires_grad), None)
-        if trained is None:
+        with contextlib.suppress(Exception):
+            photos = self._sample_folder()
+            transform = dataset.transform
+            ours = translated(transform)
+            if not isinstance(dataset, (FolderDataset, PackedDataset)):
+                yield from self._of_files("decoder", FolderDataset(photos, transform=transform), "")
+            if ours is not None:
+                yield from self._of_files("transforms", FolderDataset(photos, transform=ours), repr(ours))
+            result = pack(photos, self._folder / "sample.fl", workers=1, on_error="skip")
+            packed = PackedDataset(self._folder / "sample.fl", transform=transform if ours is None else ours)
+            detail = f"{result.encoding} {'' if ours is None else repr(ours)}".strip()
+            for trial in self._of_files("pack", packed, detail):
+                yield replace(trial, stored_bytes=result.size_bytes / max(1, len(packed)))
+
+    def _of_files(self, kind: str, dataset: Any, detail: str) -> Iterator[LoaderTrial]:
+        # A dataset that makes something else of a file would be compared with it in vain.
+        assert self._batches
+        first = self._batches[0]
+        if _images_in(dataset[0]) != _images_in(self._view.dataset[first[0]]):
             return
-        self.model, self.device = module, trained.device
-        self.uses_data_parallel = isinstance(module, nn.DataParallel)
-        self.autocast = _autocast(trained.device)
-        if any(map(_is_batch, inputs)):
-            self.inputs = tuple(
-                value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs
-            )
-        self._unhook()
+        size = len(first)
+        indices = itertools.cycle(range(len(dataset)))
+        batches = [list(itertools.islice(indices, size)) for _ in range(max(1, len(dataset)))]
+        trial = self._tried(kind, self._workers, dataset=dataset, batches=batches)
+        if trial is not None:
+            yield replace(trial, detail=detail)
 
-    def _unhook(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+    def _sample_folder(self) -> Path:
+        """Make a folder of links to some of the files."""
+        folder = self._folder / "files"
+        folder.mkdir()
+        left_bytes, paths = _MOST_BYTES, self._files.paths
+        for number, path in enumerate(paths[:: max(1, len(paths) // _MOST_FILES)][:_MOST_FILES]):
+            left_bytes -= 8 * os.path.getsize(path)
+            if left_bytes < 0 and number >= 8:
+                break
+            (folder / f"{number:04d}{Path(path).suffix.lower()}").symlink_to(os.path.abspath(path))
+        return folder
+
+    def _tried(
+        self,
+        kind_of_trial: str,
+        workers: int,
+        *,
+        dataset: Any = None,
+        batches: Sequence[list[Any]] | None = None,
+        kind: type[Any] | None = None,
+    ) -> LoaderTrial | None:
+        """Measure once; None where it fails, whatever the reason, or the time is up."""
+        if time.perf_counter() > self._ends_at:
+            return None
+        dataset = self._view.dataset if dataset is None else dataset
+        with contextlib.suppress(Exception):
+            trial, _ = self._measured(dataset, batches or self._batches, workers, kind)
+            return None if trial is None else replace(trial, kind=kind_of_trial)
+        return None
+
+    def _measured(
+        self,
+        dataset: Any,
+        batches: Sequence[list[Any]] | None,
+        workers: int,
+        kind: type[Any] | None,
+        is_first_pass: bool = False,
+    ) -> tuple[LoaderTrial | None, int]:
+        """Return the trial and the number of batches that it took; a first pass takes each batch once."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            source = None if batches is None else _Cycled(batches, 1 if is_first_pass else None)
+            began = time.perf_counter()
+            iterator: Any = iter(self._made(dataset, source, workers, kind))
+            next(iterator)
+            started_s = time.perf_counter() - began
+            for _ in range(workers):
+                next(iterator, None)
+            pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
+            at, cpu_s, taken = time.perf_counter(), _cpu_s(pids), 0
+            for _ in iterator:
+                taken += 1
+                seconds = time.perf_counter() - at
+                # Workers finish together: whole rounds of them are counted.
+                if seconds >= TRIAL_S and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
+                    break
+            seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
+            ending = time.perf_counter()
+            del iterator
+            ended_s = time.perf_counter() - ending
+        samples = taken * (count_in(batches[0]) if batches else self._view.batch_size or 1)
+        all_taken = taken + 1 + workers
+        if not samples or seconds <= 0:
+            return None, all_taken
+        own_s = seconds / taken * max(1, workers)
+        start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
+        return LoaderTrial(
+            "same", workers, samples / seconds, max(0.0, spent_s) / samples, start_s
+        ), all_taken
+
+    def _made(self, dataset: Any, source: _Cycled | None, workers: int, kind: type[Any] | None) -> Any:
+        options = self._view.options
+        arguments = {name: options[name] for name in ("collate_fn", "worker_init_fn", "pin_memory")}
+        if arguments["collate_fn"] in (default_collate, default_convert):
+            del arguments["collate_fn"]
+        if workers:
+            arguments["multiprocessing_context"] = options["multiprocessing_context"]
+            arguments["prefetch_factor"] = options["prefetch_factor"]
+            arguments["timeout"] = options["timeout"] or _TIMEOUT_S
+        if source is None:
+            arguments |= {"batch_size": options["batch_size"], "drop_last": options["drop_last"]}
+        elif self._view.batch_sampler is None:
+            arguments |= {"batch_size": None, "sampler": source}
+        else:
+            arguments["batch_sampler"] = source
+        kind = kind or (FastloadDataLoader if self._view.is_fastload else DataLoader)
+        return kind(dataset, num_workers=workers, **arguments)
 
 
-def _autocast(device: torch.device) -> torch.dtype | None:
-    """The type that operations are cast to on a device now; None where they are not."""
+class _Cycled:
+    """A sampler that gives the same batches of indices again and again, or `times` times."""
+
+    def __init__(self, batches: Sequence[list[Any]], times: int | None) -> None:
+        self._batches = batches
+        self._times = times
+
+    def __iter__(self) -> Iterator[Any]:
+        # An end is set: a loader asks for the indices of many batches ahead, but not without limit.
+        most = 1_000_000 if self._times is None else self._times * len(self._batches)
+        return itertools.islice(itertools.cycle(self._batches), most)
+
+
+def _batches_of(view: LoaderView) -> list[Any] | None:
+    """Return the indices of the first batches of a new epoch, equal in size; None for an iterable dataset."""
+    if isinstance(view.dataset, IterableDataset):
+        return None
     with contextlib.suppress(Exception):
-        if torch.is_autocast_enabled(device.type):
-            return torch.get_autocast_dtype(device.type)
+        source: Any = view.sampler if view.batch_sampler is None else view.batch_sampler
+        found = list(itertools.islice(iter(source), _MOST_BATCHES))
+        if view.batch_sampler is None:
+            return found or None
+        return [list(batch) for batch in found if len(batch) == len(found[0])] or None
     return None
 
 
-def try_model(watch: ModelWatch, step_s: float) -> tuple[ModelTrial, ...]:
-    """Trains a copy of the model on the batch that it was given, as it is and in other ways, in turns.
-
-    The copy's gradients and its optimizer (plain SGD) are its own; the random states are put back. What
-    does not work, for want of memory or because the model does not allow it, is left out, and so are models
-    whose step takes longer than a second.
-
-    Args:
-        watch: Has the model, and what it was called with.
-        step_s: What a step of the training took, in seconds.
-    """
-    if watch.model is None or watch.device is None or not watch.inputs or step_s > _MOST_STEP_S:
-        return ()
-    model = watch.model
-    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        # A copy has nobody to exchange gradients with.
-        model = model.module
-    if any(_is_bound(part) for part in model.modules()):
-        return ()
-    devices = [watch.device] if watch.device.type == "cuda" else []
-    with contextlib.suppress(Exception), torch.random.fork_rng(devices):
-        return _try(model, watch.inputs, watch.device, watch.autocast)
-    return ()
+def _cpu_s(workers: Sequence[int]) -> float:
+    return time.process_time() + sum(map(process_cpu_s, workers))
 
 
-def _is_bound(module: nn.Module) -> bool:
-    """Whether a module needs other processes, or is compiled: a copy of it says nothing, or never ends."""
-    is_compiled = getattr(module, "_compiled_call_impl", None) is not None
-    return is_compiled or any(kind.__name__ in _BOUND for kind in type(module).__mro__)
-
-
-def _try(
-    model: nn.Module, inputs: tuple[Any, ...], device: torch.device, autocast: torch.dtype | None
-) -> tuple[ModelTrial, ...]:
-    plain = _Stepper(copy.deepcopy(model), inputs, device, autocast)
-    plain.step()
-    if plain.timed() > _MOST_STEP_S:
-        return ()
-    ways: dict[str, _Stepper] = {}
-    for change, make in _changes(model, inputs, device, autocast).items():
-        with contextlib.suppress(Exception):
-            stepper = make()
-            stepper.step()
-            stepper.step()
-            ways[change] = stepper
-    taken: dict[str, list[float]] = {name: [] for name in ("plain", *ways)}
-    began = time.perf_counter()
-    for _ in range(_TURNS):
-        for name, stepper in {"plain": plain, **ways}.items():
-            if len(taken[name]) == 0 or time.perf_counter() - began < _MOST_S:
-                taken[name].append(stepper.timed() / stepper.samples)
-    seconds = {name: statistics.median(each) for name, each in taken.items()}
-    return tuple(
-        ModelTrial(change, seconds["plain"], seconds[change])  # type: ignore[arg-type]
-        for change in ways
+def _images_in(sample: Any) -> list[tuple[Any, ...]]:
+    """Return the shapes and types of a sample's images."""
+    if isinstance(sample, (torch.Tensor, np.ndarray)):
+        return [(*sample.shape, str(sample.dtype))] if sample.ndim > 2 else []
+    parts = list(sample.values()) if isinstance(sample, dict) else sample
+    return (
+        list(itertools.chain.from_iterable(map(_images_in, parts)))
+        if isinstance(parts, (list, tuple))
+        else []
     )
 
 
-def _changes(
-    model: nn.Module, inputs: tuple[Any, ...], device: torch.device, autocast: torch.dtype | None
-) -> dict[str, Callable[[], _Stepper]]:
-    changes: dict[str, Callable[[], _Stepper]] = {
-        "batch": lambda: _Stepper(copy.deepcopy(model), tuple(map(_doubled, inputs)), device, autocast),
-    }
-    if autocast is None:
-        changes["amp"] = lambda: _Stepper(copy.deepcopy(model), inputs, device, torch.bfloat16)
-    if any(isinstance(value, torch.Tensor) and value.ndim == 4 for value in inputs):
-        changes["channels_last"] = lambda: _Stepper(
-            copy.deepcopy(model).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
-            tuple(map(_channels_last, inputs)),
-            device,
-            autocast,
-        )
-    return changes
-
-
-class _Stepper:
-    """A model's training step: forward, backward, SGD."""
-
-    def __init__(
-        self, model: nn.Module, inputs: tuple[Any, ...], device: torch.device, autocast: torch.dtype | None
-    ) -> None:
-        self.samples = next(len(value) for value in inputs if _is_batch(value))
-        self._model = model
-        self._inputs = inputs
-        self._device = device
-        self._autocast = autocast
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-
-    def step(self) -> None:
-        """Does one."""
-        is_on = self._autocast is not None
-        with torch.autocast(self._device.type, dtype=self._autocast, enabled=is_on):
-            output = self._model(*self._inputs)
-        total = sum(value.float().sum() for value in _tensors(output) if value.requires_grad)
-        self._optimizer.zero_grad()
-        if isinstance(total, torch.Tensor):
-            total.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
-
-    def timed(self) -> float:
-        """Does one, and returns the seconds that it took."""
-        self._synchronize()
-        began = time.perf_counter()
-        self.step()
-        self._synchronize()
-        return time.perf_counter() - began
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-
-def _tensors(output: Any) -> Iterator[torch.Tensor]:
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, dict):
-        for value in output.values():
-            yield from _tensors(value)
-    elif isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors(value)
-
-
-def _is_batch(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) > 0
-
-
-def _doubled(value: Any) -> Any:
-    return torch.cat([value, value]) if _is_batch(value) else value
-
-
-def _channels_last(value: Any) -> Any:
-    is_image = isinstance(value, torch.Tensor) and value.ndim == 4
-    return value.contiguous(memory_format=torch.channels_last) if is_image else value
+def translated(transform: Any) -> Any:
+    """Return fastload's transforms for a pipeline of torchvision's; None where one of them is not known."""
+    if isinstance(getattr(transform, "transforms", None), (list, tuple)):
+        parts = [translated(part) for part in transform.transforms]
+        return None if not parts or None in parts else fastload.transforms.Compose(parts)
+    if not type(transform).__module__.startswith("torchvision.transforms"):
+        return None
+    ours: Callable[..., Any] | None = getattr(fastload.transforms, type(transform).__name__, None)
+    if ours is None:
+        return None
+    arguments = {}
+    for name in inspect.signature(ours).parameters:
+        if hasattr(transform, name):
+            value = getattr(transform, name)
+            arguments[name] = getattr(value, "value", value)  # An InterpolationMode stands for its name.
+    with contextlib.suppress(Exception):
+        return ours(**arguments)
+    return None

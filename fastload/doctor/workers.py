@@ -1,72 +1,219 @@
-"""Watching torch's workers: what runs in them beside their loop, and how they tell."""
+"""Times and stack samples of the processes that make batches."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torchs
 
-from fastload.doctor.activities import Frame
-from fastload.doctor.loads import LoadLog, noting_fetches
-from fastload.doctor.sampling import Sampler
+from fastload.doctor.categories import Frame, loading_category, users_line
+from fastload.doctor.findings import WorkerTimes
+from fastload.doctor.profile import FETCH_FILE, Sampler
 
+_FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+_MOST_PLACES = 200
+_MOST_SLOW = 20
 _SAVE_EACH_S = 0.25
 
 original_loop = torchs._worker_loop
 
 
-def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
-    """The worker loop of torch, watched: started in its place, by name where workers do not fork.
+class ThreadClock:
+    """Clock of the time for which the thread that makes it was ready to run and no CPU was free.
 
-    Args:
-        folder: Where to write what was seen. An argument, not a variable of the environment: all workers of a
-            forkserver have the environment of its start.
-        loader: Names the loader whose worker it is.
-        *arguments: Of torch's loop.
+    It reads /proc's `schedstat`, whose second figure is that time in nanoseconds (the kernel's
+    sched-stats.rst); where there is none, it returns 0.
     """
-    watch = _Watch(Path(folder) / f"{loader}-{os.getpid()}.json")
-    with noting_fetches(lambda: watch.log, lambda: watch.looking_cpu_s):
-        watch.start()
+
+    def __init__(self) -> None:
+        self._file = -1
+        with contextlib.suppress(OSError):
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def delayed_s(self) -> float:
+        """Return the seconds until now."""
+        if self._file < 0:
+            return 0.0
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class WorkerLog:
+    """Notes of one process that makes batches: sums of times, stack samples, and its slowest samples."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys(("batches", "samples", "busy_s", "cpu_s", "delayed_s", "collate_s"), 0.0)
+        self.seen: dict[tuple[str, str], float] = defaultdict(float)
+        self.slow: dict[int, float] = defaultdict(float)
+        self._index: int | None = None
+        self._index_s = 0.0
+
+    def notice(self, stack: Sequence[Frame], seconds: float, index: int | None = None) -> None:
+        """Note a stack sample of the main thread, where it is making a batch."""
+        begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
+        if begin is None:
+            self._index = None
+            return
+        key = loading_category(stack[begin:]), users_line(stack[begin:])
+        if key in self.seen or len(self.seen) < _MOST_PLACES:
+            self.seen[key] += seconds
+        # The longest time without a break, not the sum over epochs, by which every sample would be slow in
+        # the end.
+        self._index_s = self._index_s + seconds if index == self._index else seconds
+        self._index = index
+        if index is not None:
+            self.slow[index] = max(self.slow[index], self._index_s)
+            if len(self.slow) > 4 * _MOST_SLOW:
+                self.slow = defaultdict(float, self._slowest())
+
+    def add(self, **seconds: float) -> None:
+        """Add to the sums."""
+        for name, value in seconds.items():
+            self.sums[name] += value
+        self._index = None
+
+    def times(self) -> WorkerTimes:
+        """Return the sums."""
+        counts = {name: int(self.sums[name]) for name in ("batches", "samples")}
+        return WorkerTimes(**{**self.sums, **counts})  # type: ignore[arg-type]
+
+    def save(self, path: Path) -> None:
+        """Write the notes to a file, which another process may read at any time."""
+        seen = [[*key, seconds] for key, seconds in list(self.seen.items())]
+        content = {"sums": self.sums, "seen": seen, "slow": list(self._slowest().items())}
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(content), encoding="utf-8")
+        os.replace(part, path)
+
+    @classmethod
+    def load(cls, path: Path) -> WorkerLog:
+        """Read what `save` wrote."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        log = cls()
+        log.sums.update(content["sums"])
+        log.seen.update({(category, place): seconds for category, place, seconds in content["seen"]})
+        log.slow.update(dict(content["slow"]))
+        return log
+
+    def _slowest(self) -> dict[int, float]:
+        # A copy: the sampling thread may add to it.
+        return dict(sorted(self.slow.copy().items(), key=lambda item: -item[1])[:_MOST_SLOW])
+
+
+@contextlib.contextmanager
+def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
+    """Note the times of torch's fetchers in this process in the log that `current()` returns, if any."""
+    originals = [kind.fetch for kind in _FETCHERS]
+    clocks: dict[int, ThreadClock] = {}
+
+    def noted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
+            log = current()
+            if log is None:
+                return original(self, possibly_batched_index)
+            # One for each process, not one for each batch: it holds a file open.
+            if os.getpid() not in clocks:
+                clocks[os.getpid()] = ThreadClock()
+            clock = clocks[os.getpid()]
+            began, cpu_s, delayed_s = time.perf_counter(), time.thread_time(), clock.delayed_s()
+            with _collating_timed(self, log):
+                batch = original(self, possibly_batched_index)
+            log.add(
+                batches=1,
+                samples=count_in(possibly_batched_index),
+                busy_s=time.perf_counter() - began,
+                cpu_s=time.thread_time() - cpu_s,
+                delayed_s=clock.delayed_s() - delayed_s,
+            )
+            return batch
+
+        return fetch_noted
+
+    for kind, original in zip(_FETCHERS, originals, strict=True):
+        kind.fetch = noted(original)
+    try:
+        yield
+    finally:
+        for kind, original in zip(_FETCHERS, originals, strict=True):
+            kind.fetch = original
+        for clock in clocks.values():
+            clock.close()
+
+
+@contextlib.contextmanager
+def _collating_timed(fetcher: Any, log: WorkerLog) -> Iterator[None]:
+    """Note the time of a fetcher's `collate_fn`; fastload's own makes samples too, and is left alone."""
+    collate = fetcher.collate_fn
+    if type(collate).__module__.startswith("fastload."):
+        yield
+        return
+
+    def timed(samples: Any) -> Any:
+        began = time.perf_counter()
+        batch = collate(samples)
+        log.add(collate_s=time.perf_counter() - began)
+        return batch
+
+    fetcher.collate_fn = timed
+    try:
+        yield
+    finally:
+        fetcher.collate_fn = collate
+
+
+def count_in(asked: Any) -> int:
+    """Return the number of samples that a fetcher was asked for."""
+    try:
+        return len(getattr(asked, "indices", asked))
+    except TypeError:
+        return 1
+
+
+def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
+    """Run torch's worker loop, watched; workers that do not fork import this function by name.
+
+    The folder for the notes is an argument and not a variable of the environment: all workers of a forkserver
+    have the environment of its start.
+    """
+    path = Path(folder) / f"{loader}-{os.getpid()}.json"
+    log = WorkerLog()
+    saved = time.perf_counter()
+
+    def save() -> None:
+        # Without the doctor, its folder is gone too.
+        with contextlib.suppress(OSError):
+            log.save(path)
+
+    def notice(stack: Sequence[Frame], seconds: float, index: int | None) -> None:
+        nonlocal saved
+        log.notice(stack, seconds, index)
+        if time.perf_counter() - saved >= _SAVE_EACH_S:
+            save()
+            saved = time.perf_counter()
+
+    sampler = Sampler(threading.get_ident(), notice)
+    with noting_fetches(lambda: log):
+        sampler.start()
         try:
             original_loop(*arguments)
         finally:
-            watch.end()
-
-
-class _Watch:
-    """Looks at the worker's main thread, and writes down what it saw."""
-
-    def __init__(self, path: Path) -> None:
-        self.log = LoadLog()
-        self._path = path
-        self._saved = time.perf_counter()
-        self._sampler = Sampler(threading.get_ident(), self._notice)
-
-    @property
-    def looking_cpu_s(self) -> float:
-        return self._sampler.cpu_s
-
-    def start(self) -> None:
-        self._sampler.start()
-
-    def end(self) -> None:
-        self._sampler.stop()
-        self._save()
-
-    def _notice(self, stack: Sequence[Frame], seconds: float, index: int | None) -> None:
-        self.log.notice(stack, seconds, index)
-        if time.perf_counter() - self._saved >= _SAVE_EACH_S:
-            self._save()
-            self._saved = time.perf_counter()
-
-    def _save(self) -> None:
-        try:
-            self.log.save(self._path)
-        except OSError:
-            # The doctor has gone, and its folder with it.
-            return
+            sampler.stop()
+            save()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +14,10 @@ from torch.utils.data.dataloader import _DatasetKind
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.resident import Resident
 from fastload.errors import OptionError
-from fastload.loader import diagnosis
 from fastload.loader.clock import StepClock
 from fastload.loader.device import resolve_device
-from fastload.loader.diagnosis import Diagnosis
 from fastload.loader.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
+from fastload.loader.report import EpochReport, report_of
 from fastload.loader.resume import Epochs, Progress
 from fastload.loader.times import EpochTimes
 from fastload.loader.tuning.caching import (
@@ -35,7 +33,6 @@ from fastload.loader.tuning.prefetching import PrefetchTuner
 from fastload.loader.tuning.resident import ResidentIterator
 from fastload.loader.tuning.tuner import Tuner
 from fastload.loader.tuning.unsaid import UNSAID, Unsaid, said
-from fastload.system.cpus import affine_cpus, cpu_quota
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -261,14 +258,11 @@ class DataLoader(_Base[_T_co]):
         """What the steps of the latest epoch took, so far if it goes on; None before its first batch."""
         return self._clock.times()
 
-    def report(self) -> Diagnosis:
-        """Where the latest epoch's time went, what holds the training back, and what would help.
+    def report(self) -> EpochReport:
+        """Return where the latest epoch's time went, and the next step.
 
         It rests on what every epoch notes by the way. `fastload doctor train.py` looks closer: at decoding
         and transforms apart, at the disk, at what the main thread does between two batches.
-
-        Returns:
-            A diagnosis, whose text is a report.
 
         Raises:
             OptionError: No batch has been handed out yet.
@@ -276,21 +270,7 @@ class DataLoader(_Base[_T_co]):
         times = self.last_epoch
         if times is None:
             raise OptionError("there is nothing to report yet: iterate the loader first")
-        cpus = float(affine_cpus())
-        setting = diagnosis.Setting(
-            usable_cpus=min(cpus, cpu_quota() or cpus),
-            cpus=int(cpus),
-            pin_memory=bool(self.pin_memory),
-            persistent_workers=bool(self.persistent_workers),
-            device="cpu" if self._device is None else self._device.type,
-            epoch_samples=self._epoch_samples(times.batch_size),
-        )
-        return diagnosis.of_epoch(times, setting)
-
-    def _epoch_samples(self, batch_size: int) -> int | None:
-        with contextlib.suppress(TypeError, NotImplementedError):
-            return len(self) * batch_size
-        return None
+        return report_of(times)
 
     def obey(self, plan: Plan) -> None:
         """Shows in the attributes what a plan says, as far as it was not said by the user.

@@ -53,6 +53,6 @@ def test_a_training_on_a_gpu_is_examined_whole(tmp_path):
     [part] = json.loads(done.stdout)["parts"]
     measured = part["measurements"]
     assert part["verdict"] == "model"
-    assert measured["setting"]["device"] == "cuda"
+    assert measured["device"] == "cuda"
     assert measured["gpu_busy"]
-    assert {trial["change"] for trial in measured["trials"]} >= {"batch", "amp"}
+    assert {trial["change"] for trial in measured["model_trials"]} >= {"batch", "amp"}

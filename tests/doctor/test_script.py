@@ -1,7 +1,9 @@
-"""A script under the doctor is what it is without: arguments, output, exceptions, exit code."""
+"""A script under the doctor behaves as without it: arguments, output, exceptions, exit code."""
 
 import json
 import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -49,7 +51,7 @@ def test_arguments_name_and_folder_are_those_of_python(script):
     done = run("doctor", path, "--epochs", "3", "-x")
     assert done.returncode == 0, done.stderr
     assert "['--epochs', '3', '-x'] __main__ True beside True" in done.stdout
-    assert "nothing to say" in done.stdout
+    assert "nothing to judge" in done.stdout
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -63,15 +65,13 @@ def test_batches_and_random_states_are_the_same(script, workers):
     assert workers or "Transforms are the limit" in watched.stdout
 
 
-def run_python(path):
-    import subprocess
-    import sys
-
-    return subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout
+def run_python(*arguments, cwd=None):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=cwd).stdout
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said"),
+    ("end", "code", "message"),
     [
         ("batches(); raise KeyError('oops')", 1, "KeyError: 'oops'"),
         ("batches(); sys.exit(7)", 7, ""),
@@ -79,10 +79,10 @@ def run_python(path):
     ],
     ids=["an exception", "an exit code", "an exit message"],
 )
-def test_the_script_ends_as_it_does_alone_after_the_report(script, end, code, said):
+def test_the_script_ends_as_it_does_by_itself_after_the_report(script, end, code, message):
     done = run("doctor", script(end))
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "fastload" not in done.stderr
     assert "Transforms are the limit" in done.stdout
 
@@ -93,7 +93,7 @@ def test_json_is_all_that_is_on_standard_output(script):
     content = json.loads(done.stdout)
     assert "hello" in done.stderr
     assert "end" not in done.stderr
-    assert content["parts"][0]["measurements"]["times"]["batches"] == 5
+    assert content["parts"][0]["measurements"]["batches"] == 5
     assert content["verdict"] == "transforms"
 
 
@@ -110,13 +110,13 @@ def test_the_batches_of_a_batch_sampler_make_the_epoch(script):
         "list(DataLoader(Numbers(), batch_sampler=BatchSampler(range(64), 16, False)))"
     )
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    assert part["measurements"]["setting"]["epoch_samples"] == 64
+    assert part["measurements"]["batch_size"] * part["measurements"]["epoch_batches"] == 64
 
 
 def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
     path = script("short = DataLoader(Numbers(), 8, sampler=range(8))\nbatches()\nlist(short)\nbatches()")
     parts = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    assert [part["measurements"]["times"]["batches"] for part in parts] == [8, 8, 1]
+    assert [part["measurements"]["batches"] for part in parts] == [8, 8, 1]
 
 
 def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(script):
@@ -127,10 +127,10 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
         "class Many(Numbers):\n    def __len__(self):\n        return 800\n",
     )
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    times = part["measurements"]["times"]
-    assert times["num_workers"] > 1
-    assert 0 < times["samples"] < 800
-    assert sum(process["samples"] for process in times["loading"]) > 0
+    measured = part["measurements"]
+    assert measured["num_workers"] > 1
+    assert 0 < measured["batches"] < 200
+    assert sum(process["samples"] for process in measured["workers"]) > 0
     # Where there are few CPUs, starting so many workers takes longer than all their batches.
     assert part["verdict"] in ("transforms", "little")
 
@@ -138,7 +138,7 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
 def test_spawned_workers_are_watched_too(script):
     path = script("list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))")
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    assert part["measurements"]["times"]["loading"][0]["samples"] == 64
+    assert part["measurements"]["workers"][0]["samples"] == 64
 
 
 def test_one_rank_of_a_machine_speaks(script):
@@ -193,3 +193,81 @@ def test_packed_data_without_a_record_that_can_be_read_is_said_so(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("fastload: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_module_is_run_as_python_does(script, tmp_path):
+    package = script("").parent / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "beside.py").write_text("WORD = 'beside'")
+    (package / "train.py").write_text(
+        "import sys\nfrom . import beside\nfrom train import batches\n"
+        "print(beside.WORD, __name__, __package__, __spec__.name, sys.argv[1:], sys.path[0])\n"
+        "if __name__ == '__main__':\n    batches()\n    print(__file__ == sys.argv[0])"
+    )
+    done = run("doctor", "-m", "package.train", "--epochs", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    plain = run_python("-m", "package.train", "--epochs", "3", cwd=tmp_path)
+    assert done.stdout.startswith(plain)
+    assert "Transforms are the limit" in done.stdout
+
+
+def test_a_relative_script_has_an_absolute_file_and_its_own_name(script):
+    path = script("print(__file__, sys.argv, sys.path[0], __spec__)")
+    done = run("doctor", path.name, "-x", cwd=path.parent)
+    assert done.stdout.startswith(run_python(path.name, "-x", cwd=path.parent))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_hard_exit_is_told_with_the_batches_before_it(script, code):
+    done = run("doctor", script(f"batches(); import os; os._exit({code})"))
+    assert done.returncode == code
+    assert f"ended by os._exit({code}) after 8 batches" in done.stdout
+    assert "Transforms are the limit" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ("import subprocess; subprocess.run([sys.executable, '-c', 'pass', '--lr', '1'])", "-c pass --lr 1"),
+        (
+            "import torch.multiprocessing as mp; mp.spawn(train, nprocs=2)",
+            "train()",
+        ),
+    ],
+    ids=["subprocess", "spawn"],
+)
+def test_a_training_in_children_is_told_and_no_figure_is_made_up(script, start, name):
+    done = run("doctor", "--json", script(start, "\ndef train(rank):\n    batches()\n"))
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["parts"] == []
+    assert name in " ".join(content["notes"])
+    assert "not watched" in " ".join(content["notes"])
+
+
+def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
+    done = run("doctor", "--json", "--try", "--steps", "30", script("for _ in range(5): batches()"))
+    assert done.returncode == 0, done.stderr
+    tried = json.loads(done.stdout)["tried"]
+    assert tried["fix"]["kind"] == "workers"
+    assert tried["batches"] == 30
+    assert tried["after_per_s"] > 0
+    assert tried["before_per_s"] > 0
+
+
+def test_nothing_is_tried_where_there_is_no_fix(script):
+    done = run("doctor", "--try", script("pass"))
+    assert "nothing to try" in done.stdout
+
+
+def test_samples_of_unknown_number_are_never_counted_as_none(script):
+    done = run(
+        "doctor",
+        script("list(DataLoader(Many(), batch_size=None))", "class Many(Numbers):\n    pass\n"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "batches/s" in done.stdout
+    assert "batch_size=0" not in done.stdout
+    assert "0 samples/s" not in done.stdout

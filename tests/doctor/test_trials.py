@@ -1,125 +1,104 @@
-"""Trying the model in other ways: which module is taken, as what it is tried, and when it is left alone."""
+"""Trials of loaders: the user's own loader made again, and its files packed."""
 
-import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
+from torch.utils.data import DataLoader
 
-from fastload.doctor.trials import ModelWatch, try_model
-from tests.tools import CUDA
-
-STEP_S = 0.01
-
-
-class Outer(nn.Module):
-    """A model that is called with a dict, a list or keywords, and calls another one with a tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(8, 4)
-
-    def forward(self, batch=None, images=None):
-        if isinstance(batch, dict):
-            images = batch["images"]
-        elif batch is not None:
-            images = torch.stack(batch) if isinstance(batch, list) else batch
-        return self.inner(images)
+import fastload.transforms as T
+from fastload.doctor.dataset_files import files_of
+from fastload.doctor.record import LoaderView
+from fastload.doctor.trials import Trials, translated
+from tests.doctor.situations import make_photos
+from tests.doctor.train import Files, cropping_augment
 
 
-def watched(call, context=contextlib.nullcontext):
-    watch = ModelWatch()
-    with watch.watching(), context():
-        call()
-    return watch
+@pytest.fixture
+def dataset(tmp_path):
+    return Files(make_photos(tmp_path / "photos", 12, 120, 160), "pil", cropping_augment, 12)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda model: model({"images": torch.ones(6, 8)}),
-        lambda model: model([torch.ones(8)] * 6),
-        lambda model: model(images=torch.ones(6, 8)),
-    ],
-    ids=["a dict", "a list", "keywords"],
-)
-def test_the_outermost_module_is_taken_whatever_it_is_given(call):
-    model = Outer()
-    watch = watched(lambda: call(model))
-    assert watch.model is model
-    assert watch.device == torch.device("cpu")
-    assert watch.inputs == ()
-    assert try_model(watch, STEP_S) == ()
+@pytest.fixture
+def trials(dataset, tmp_path):
+    def make(workers=0, loader_dataset=None, **options):
+        loader = DataLoader(loader_dataset or dataset, 4, num_workers=workers, **options)
+        (tmp_path / "work").mkdir()
+        return Trials(LoaderView(loader), workers, files_of(loader.dataset), tmp_path / "work")
+
+    return make
 
 
-@pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_a_model_is_tried_in_each_way(device):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2)).to(device)
-    images = torch.ones(2, 3, 8, 8, device=device)
-    model(images)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    watch = watched(lambda: model(images))
-    assert {trial.change for trial in try_model(watch, STEP_S)} == {"batch", "amp", "channels_last"}
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(value.grad is None for value in model.parameters())
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_is_made_again_with_another_number_of_workers(trials, workers):
+    trial = trials(1).with_workers(workers, is_cold=False)
+    assert (trial.kind, trial.num_workers) == ("workers", workers)
+    assert trial.samples_per_s > 0
+    assert (trial.start_s > 0) == bool(workers)
 
 
-class Types(nn.Module):
-    """Notes in which type it computes."""
-
-    seen: list
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 4)
-
-    def forward(self, images):
-        output = self.linear(images)
-        Types.seen.append(output.dtype)
-        return output
+def test_files_are_decoded_and_packed_with_the_users_own_transform(trials):
+    found = list(trials().from_files())
+    assert [trial.kind for trial in found] == ["decoder", "pack"]
+    assert found[1].detail in ("raw", "tiled", "keep")
+    assert found[1].stored_bytes > 0
 
 
-def test_what_is_cast_already_is_tried_so_and_not_with_amp():
-    model, images = Types(), torch.ones(6, 8)
-    Types.seen = []
-    watch = watched(lambda: model(images), lambda: torch.autocast("cpu", dtype=torch.bfloat16))
-    assert watch.autocast == torch.bfloat16
-    assert {trial.change for trial in try_model(watch, STEP_S)} == {"batch"}
-    assert set(Types.seen) == {torch.bfloat16}
-    assert watched(lambda: model(images)).autocast is None
+def test_samples_of_another_kind_are_not_compared(trials, dataset):
+    class Twice(Files):
+        def __getitem__(self, index):
+            image, label = super().__getitem__(index)
+            return image, image, label
+
+    dataset.__class__ = Twice
+    assert list(trials().from_files()) == []
 
 
-def test_a_step_that_takes_long_is_not_tried():
-    model = nn.Linear(8, 4)
-    watch = watched(lambda: model(torch.ones(6, 8)))
-    assert try_model(watch, 1.5) == ()
-    assert try_model(watch, STEP_S)
+def test_a_dataset_that_fails_gives_no_trial(trials):
+    class Broken(list):
+        def __getitem__(self, index):
+            raise KeyError(index)
+
+    assert trials(0, Broken(range(12))).same() is None
 
 
-def test_a_model_that_is_compiled_or_bound_to_other_processes_is_left_alone():
-    def forbidden(graph, inputs):
-        raise AssertionError("it must not be compiled")
-
-    compiled = torch.compile(nn.Linear(8, 4), backend=forbidden)
-    watch = ModelWatch()
-    watch._called(compiled, (torch.ones(6, 8),))
-    assert watch.inputs
-    assert try_model(watch, STEP_S) == ()
-    bound = nn.Sequential(nn.Linear(8, 4), nn.SyncBatchNorm(4))
-    watch = ModelWatch()
-    watch._called(bound, (torch.ones(6, 8),))
-    assert try_model(watch, STEP_S) == ()
+def test_a_second_pass_over_the_same_samples_is_measured(trials):
+    assert trials().cached().kind == "cache"
 
 
-def test_a_model_in_data_parallel_is_tried_without_it():
-    model = nn.DataParallel(nn.Linear(8, 4))
-    watch = watched(lambda: model(torch.ones(6, 8)))
-    assert watch.uses_data_parallel
-    assert {trial.change for trial in try_model(watch, STEP_S)} == {"batch", "amp"}
+def named_after_torchvision(name, **attributes):
+    kind = type(name, (), {"__module__": "torchvision.transforms.transforms"})
+    made = kind()
+    made.__dict__.update(attributes)
+    return made
 
 
-def test_modules_without_anything_to_learn_are_passed_over():
-    frozen = nn.Linear(8, 8).requires_grad_(False)
-    model = nn.Linear(8, 4)
-    watch = watched(lambda: model(nn.ReLU()(frozen(torch.ones(6, 8)))))
-    assert watch.model is model
+def test_a_known_pipeline_of_torchvision_is_translated():
+    steps = [named_after_torchvision("CenterCrop", size=32), named_after_torchvision("ToTensor")]
+    ours = translated(named_after_torchvision("Compose", transforms=steps))
+    assert [type(part) for part in ours.transforms] == [T.CenterCrop, T.ToTensor]
+    assert translated(named_after_torchvision("Compose", transforms=[*steps, len])) is None
+    assert translated(named_after_torchvision("Unheard")) is None
+
+
+def test_a_workspace_is_gone_even_where_its_process_is_killed():
+    code = (
+        "import sys, time\nfrom fastload.doctor.workspace import workspace\n"
+        "with workspace() as folder:\n    (folder / 'file').touch()\n    print(folder, flush=True)\n"
+        "    time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with child.stdout as output:
+        folder = Path(output.readline().strip())
+    assert (folder / "file").exists()
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    for _ in range(1000):
+        if not folder.exists():
+            break
+        os.sched_yield()
+        subprocess.run(["sleep", "0.01"], check=True)
+    assert not folder.exists()

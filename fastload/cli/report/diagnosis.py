@@ -4,81 +4,65 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from fastload.cli.report.document import Bar, Column, Document, Plot, Row, Section, Series, Table, figure
-from fastload.loader.diagnosis.data import DataMeasurements
-from fastload.loader.diagnosis.findings import Diagnosis
-from fastload.loader.diagnosis.measurements import Decoding, Measurements, Store
+from fastload.doctor.findings import Diagnosis, Store, TrainingMeasurements
+from fastload.doctor.folder import DataMeasurements
+
+Parts = Sequence[tuple[str, Diagnosis, "TrainingMeasurements | DataMeasurements"]]
+"""Each loader, or each split: its name, the diagnosis, the measurements. The first one's verdict is the
+document's.
+"""
 
 _MOST_COLUMNS = 120
 
 
-def diagnosis_document(
-    title: str,
-    parts: Sequence[tuple[str, Diagnosis, Measurements | DataMeasurements]],
-    footer: Sequence[str] = (),
-) -> Document:
-    """Everything that was found, for reading.
-
-    Args:
-        title: What was examined.
-        parts: For each loader, or each split: its name, the diagnosis, the measurements. The first one's
-            verdict is the document's.
-        footer: How it came about.
-    """
+def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
+    """Return everything that was found, for reading; `footer` is how it came about."""
     if not parts:
-        return Document(title, ("No loader gave a batch, so there is nothing to say.",), (), tuple(footer))
+        return Document(title, ("No loader gave a batch, so there is nothing to judge.",), (), tuple(footer))
     sections: list[Section] = []
     for place, (name, diagnosis, measured) in enumerate(parts):
         prefix = "" if len(parts) == 1 else f"{name}: "
         if place:
             sections.append(Section(name, (diagnosis.headline,)))
         sections += _sections(prefix, diagnosis, measured)
-    return Document(title, (parts[0][1].headline, *_first_fix(parts[0][1])), tuple(sections), tuple(footer))
-
-
-def _first_fix(diagnosis: Diagnosis) -> Iterator[str]:
-    for fix in diagnosis.fixes[:1]:
-        yield f"First: {fix.action}. Predicted gain: {fix.gain_text}."
+    first = parts[0][1]
+    answer = [first.headline, *(f"First: {fix.action}. Gain: {fix.gain_text}." for fix in first.fixes[:1])]
+    return Document(title, tuple(answer), tuple(sections), tuple(footer))
 
 
 def _sections(
-    prefix: str, diagnosis: Diagnosis, measured: Measurements | DataMeasurements
+    prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements | DataMeasurements
 ) -> Iterator[Section]:
     yield Section(f"{prefix}What to do, first things first", tables=(_fix_table(diagnosis),))
-    if isinstance(measured, Measurements):
-        plots = tuple(_training_plots(measured))
+    if isinstance(measured, TrainingMeasurements):
         tables = (_share_table(diagnosis, "Where the time of a sample goes"),)
-        yield Section(f"{prefix}Time per step", plots=plots, tables=tables)
+        yield Section(f"{prefix}Time per step", plots=tuple(_training_plots(measured)), tables=tables)
     else:
-        tables = (_share_table(diagnosis, "What a sample takes, without workers"),)
+        tables = (_share_table(diagnosis, "Time of a sample, without workers"),)
         yield Section(f"{prefix}Time per sample", tables=tables)
     if len(diagnosis.forecast) > 1:
-        yield Section(f"{prefix}Throughput by workers", plots=(_forecast_plot(diagnosis, measured),))
+        points = tuple((float(one.num_workers), one.samples_per_s) for one in diagnosis.forecast)
+        plot = Plot("Throughput", "workers", "samples/s", (Series("training", points, "own"),))
+        yield Section(f"{prefix}Throughput by workers", plots=(plot,))
     if measured.store is not None and measured.store.random_per_s > 0:
         yield Section(f"{prefix}The disk", tables=(_disk_table(measured.store),))
-    if measured.decoding is not None:
-        yield Section(f"{prefix}Decoding", tables=(_decoding_table(measured.decoding),))
-    yield Section(f"{prefix}Evidence", diagnosis.evidence)
-    limits = diagnosis.limits or ("None that is in the way.",)
-    yield Section(f"{prefix}Limits of this machine", limits)
+    for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
+        if sentences:
+            yield Section(f"{prefix}{heading}", sentences)
+    yield Section(f"{prefix}Limits of this machine", diagnosis.limits or ("None that is in the way.",))
 
 
 def _fix_table(diagnosis: Diagnosis) -> Table:
-    columns = (
-        Column("", "number"),
-        Column("what to do"),
-        Column("gain", "number"),
-        Column("why", is_minor=False),
-    )
+    columns = (Column("", "number"), Column("what to do"), Column("gain", "number"), Column("why"))
     rows = tuple(
         Row((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
-    notes = () if rows else ("Nothing that would gain 5%.",)
-    return Table("", columns, rows, notes)
+    return Table("", columns, rows, () if rows else ("Nothing that would gain 5%.",))
 
 
 def _share_table(diagnosis: Diagnosis, title: str) -> Table:
@@ -103,92 +87,54 @@ def _share_table(diagnosis: Diagnosis, title: str) -> Table:
     return Table(title, columns, rows)
 
 
-def _training_plots(measured: Measurements) -> Iterator[Plot]:
-    times = measured.times
-    count = min(len(times.waits_s), len(times.steps_s))
+def _training_plots(measured: TrainingMeasurements) -> Iterator[Plot]:
+    count = min(len(measured.waits_s), len(measured.steps_s))
     if count > 1:
-        waits, steps = _thinned(times.waits_s[:count]), _thinned(times.steps_s[:count])
-        yield Plot(
-            "Each step: waiting for data, then computing",
-            "step",
-            "ms",
-            (Series("waiting", waits, "reference"), Series("computing", steps, "contender")),
-            is_stacked=True,
-        )
+        waits, steps = _thinned(measured.waits_s[:count]), _thinned(measured.steps_s[:count])
+        series = (Series("waiting", waits, "reference"), Series("training", steps, "contender"))
+        yield Plot("Each step: waiting for data, then training", "step", "ms", series, is_stacked=True)
     if len(measured.gpu_busy) > 1:
         points = tuple((0.25 * place, 100 * busy) for place, busy in enumerate(measured.gpu_busy))
         yield Plot("GPU utilisation", "seconds", "%", (Series("GPU", points, "own"),))
 
 
 def _thinned(seconds: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Milliseconds by step; where there are many, the mean of each few."""
+    """Return milliseconds by step; where there are many, the mean of each few."""
     each = max(1, -(-len(seconds) // _MOST_COLUMNS))
     groups = (seconds[begin : begin + each] for begin in range(0, len(seconds), each))
     return tuple((1.0 + place * each, 1e3 * sum(group) / len(group)) for place, group in enumerate(groups))
 
 
-def _forecast_plot(diagnosis: Diagnosis, measured: Measurements | DataMeasurements) -> Plot:
-    points = tuple((float(one.num_workers), one.samples_per_s) for one in diagnosis.forecast)
-    series = [Series("predicted", points, "own")]
-    marked = None
-    if isinstance(measured, Measurements):
-        marked = float(measured.times.num_workers)
-        if measured.times.stepping_s > 0:
-            most = measured.times.samples / measured.times.stepping_s
-            # Far beyond what any number of workers gives, it would flatten everything else.
-            if most <= 3 * max(y for _, y in points):
-                level = tuple((x, most) for x, _ in points)
-                series.append(Series("without waiting", level, "contender"))
-    title = "Throughput" if marked is None else "Throughput, the dot being the present"
-    return Plot(title, "workers", "samples/s", tuple(series), marked_x=marked)
-
-
 def _disk_table(store: Store) -> Table:
     columns = (Column("reading"), Column("", "bars"), Column("samples/s", "number"), Column("MB/s", "number"))
     each = store.size_bytes / max(1, store.samples)
-    speeds = [
-        ("cold, one by one", store.random_per_s),
-        ("cold, several at once", store.parallel_per_s),
-        ("cold, in order", store.sequential_bytes_per_s / max(1.0, each)),
+    state = "cold, " if store.is_cold else ""
+    speeds = (
+        (f"{state}one by one", store.random_per_s),
+        (f"{state}several at once", store.parallel_per_s),
         ("out of the page cache", store.warm_per_s),
-    ]
-    if not store.is_cold:
-        speeds = [(name.replace("cold, ", ""), speed) for name, speed in speeds]
+    )
     rows = tuple(
         Row((name, Bar(speed, tone="contender"), figure(speed), figure(speed * each / 1e6)))
         for name, speed in speeds
         if speed > 0
     )
-    notes = (f"{store.kind}.", store.note) if store.note else (f"{store.kind}.",)
-    return Table("", columns, rows, notes)
+    return Table("", columns, rows, (f"{store.kind}.", store.note) if store.note else (f"{store.kind}.",))
 
 
-def _decoding_table(decoding: Decoding) -> Table:
-    columns = (Column("way"), Column("", "bars"), Column("images/s a core", "number"), Column("KB", "number"))
-    rows = tuple(
-        Row(
-            (
-                name,
-                Bar(1 / seconds, tone="own" if name in decoding.stored_bytes else "contender"),
-                figure(1 / seconds),
-                figure(decoding.stored_bytes[name] / 1e3) if name in decoding.stored_bytes else "",
-            )
-        )
-        for name, seconds in decoding.seconds.items()
-        if seconds > 0
-    )
-    return Table("Your own images, whole, on one core", columns, rows)
-
-
-def diagnosis_json(
-    title: str, parts: Sequence[tuple[str, Diagnosis, Measurements | DataMeasurements]]
-) -> str:
-    """Everything that was found and measured."""
+def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: Any = None) -> str:
+    """Return everything that was found and measured."""
     content: dict[str, Any] = {
         "examined": title,
         "verdict": parts[0][1].verdict if parts else None,
-        "parts": [],
+        "notes": list(notes),
+        "parts": [
+            {"name": name, **asdict(diagnosis), "measurements": asdict(measured)}
+            for name, diagnosis, measured in parts
+        ],
     }
-    for name, diagnosis, measured in parts:
-        content["parts"].append({"name": name, **asdict(diagnosis), "measurements": asdict(measured)})
+    if tried is not None:
+        content["tried"] = (
+            asdict(tried) if is_dataclass(tried) and not isinstance(tried, type) else str(tried)
+        )
     return json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"

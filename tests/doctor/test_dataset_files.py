@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.doctor.data import files_of
-from fastload.doctor.stores import measure_store
+from fastload.doctor.dataset_files import files_of, measure_store
 from tests.doctor.situations import make_photos
 
 LARGE = 2 << 20

@@ -1,4 +1,4 @@
-"""What the doctor notes of loaders: whichever way they are iterated, and without a trace in them."""
+"""Watching loaders, however they are iterated, and without a trace in them."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
-from fastload.doctor.activities import Frame
-from fastload.doctor.gpu import GpuWatch, Reading, busy_of
-from fastload.doctor.loads import LoadLog, noting_fetches
-from fastload.doctor.records import slow_samples, with_hidden
-from fastload.doctor.streams import GpuTimes
-from fastload.doctor.watching import Enough, Watcher
+from fastload.doctor.categories import Frame
+from fastload.doctor.gpu import GpuTimes, GpuWatch
+from fastload.doctor.machine import BusyWatch
+from fastload.doctor.record import slow_samples, warmup_steps, with_hidden
+from fastload.doctor.watch import Enough, Watcher
+from fastload.doctor.workers import WorkerLog, noting_fetches
 from fastload.system.gpus import Gpu
 
 _FETCH = Frame(torch.utils.data._utils.fetch.__file__, "fetch", 1, "self.dataset[idx]", False)
@@ -74,10 +74,11 @@ def test_a_loader_is_watched_however_it_is_iterated(watch, kind, workers):
         values = torch.cat(list(kind(Numbers(), 4, num_workers=workers))).flatten().tolist()
     [record] = watcher.records
     assert values == list(range(24))
-    assert (record.epochs, record.batches, record.samples) == (1, 6, 24)
-    assert record.loader["is_fastload"] == issubclass(kind, fastload.DataLoader)
-    if workers:
-        assert sum(log.samples for log in watcher.logs_of(record)) == 24
+    assert (record.epochs, record.batches) == (1, 6)
+    measured = record.measured(watcher.logs_of(record), BusyWatch().state())
+    assert measured.is_fastload == issubclass(kind, fastload.DataLoader)
+    assert measured.batch_size == 4
+    assert sum(worker.samples for worker in measured.workers) == 24
 
 
 def test_workers_of_a_forkserver_are_each_their_own_loaders(watch):
@@ -88,7 +89,10 @@ def test_workers_of_a_forkserver_are_each_their_own_loaders(watch):
     with watch() as watcher:
         for loader in loaders:
             list(loader)
-    assert [[log.samples for log in watcher.logs_of(record)] for record in watcher.records] == [[24], [24]]
+    assert [[log.times().samples for log in watcher.logs_of(record)] for record in watcher.records] == [
+        [24],
+        [24],
+    ]
 
 
 def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
@@ -99,7 +103,7 @@ def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
         del loader
     [record] = watcher.records
     assert (record.epochs, record.batches) == (3, 18)
-    assert [log.samples for log in watcher.logs_of(record)] == [72]
+    assert [log.times().samples for log in watcher.logs_of(record)] == [72]
 
 
 def test_torchs_methods_are_put_back(watch):
@@ -111,10 +115,10 @@ def test_torchs_methods_are_put_back(watch):
 
 
 def test_no_file_is_left_open_by_a_batch():
-    log = LoadLog()
+    log = WorkerLog()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-    with noting_fetches(lambda: log, lambda: 0.0):
+    with noting_fetches(lambda: log):
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, hard))
             assert len(list(DataLoader(Numbers(100)))) == 100
@@ -122,19 +126,7 @@ def test_no_file_is_left_open_by_a_batch():
                 pass
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert log.batches == 100
-
-
-def test_looking_is_neither_the_loaders_work_nor_that_of_threads_that_help():
-    logs = LoadLog(), LoadLog()
-    with noting_fetches(lambda: logs[0], lambda: 0.0):
-        list(DataLoader(Numbers(100)))
-    with noting_fetches(lambda: logs[1], time.process_time):
-        list(DataLoader(Numbers(100)))
-    assert logs[0].process_cpu_s > 0
-    # The clock that looking is said to have taken goes on between two readings of it.
-    assert logs[1].process_cpu_s < 0.1 * logs[0].process_cpu_s
-    assert logs[1].helping_cpu_s == 0
+    assert log.times().batches == 100
 
 
 def test_what_comes_after_a_look_at_a_batch_is_no_step(watch):
@@ -148,7 +140,7 @@ def test_what_comes_after_a_look_at_a_batch_is_no_step(watch):
         time.sleep(0.3)
     [record] = watcher.records
     assert record.batches == 7
-    assert record.stepping_s < 0.2
+    assert sum(record.steps_s) < 0.2
     assert not watcher.was_cut
 
 
@@ -159,7 +151,7 @@ def test_a_training_that_is_left_has_no_step_after_it(watch):
             break
         time.sleep(0.3)
     [record] = watcher.records
-    assert 0.05 <= record.stepping_s < 0.25
+    assert 0.05 <= sum(record.steps_s) < 0.25
 
 
 def test_a_cut_is_remembered_whatever_becomes_of_the_exception(watch):
@@ -175,9 +167,9 @@ def test_loaders_that_are_zipped_share_their_steps(watch):
             time.sleep(0.02)
     first, second = watcher.records
     # To the light loader, the other's waits are time that it has for its next batch.
-    assert first.stepping_s >= 6 * 0.02 + 6 * 4 * 0.005
+    assert sum(first.steps_s) >= 6 * 0.02 + 6 * 4 * 0.005
     assert first.total_s < 0.1
-    assert second.stepping_s >= 6 * 0.02
+    assert sum(second.steps_s) >= 6 * 0.02
     assert second.total_s >= 6 * 0.02 + 6 * 4 * 0.005
 
 
@@ -188,7 +180,7 @@ def test_a_validation_is_no_step_of_the_training(watch):
             list(test)
     training, testing = watcher.records
     assert testing.first_wait_s > 0.4
-    assert training.stepping_s < 0.2
+    assert sum(training.steps_s) < 0.2
 
 
 class Stream(IterableDataset):
@@ -204,22 +196,20 @@ def test_asking_for_its_length_leaves_no_trace_in_a_loader(watch):
     with warnings.catch_warnings(), watch() as watcher:
         warnings.simplefilter("error")
         assert sum(len(batch) for batch in loader) == 4
-    assert watcher.records[0].loader["epoch_batches"] == 2
+    assert watcher.records[0].view.epoch_batches == 2
     assert loader._IterableDataset_len_called is None
 
 
 def test_a_sample_is_not_slow_for_being_made_in_many_epochs():
-    log = LoadLog()
+    log = WorkerLog()
     for _ in range(20):
         for index in range(4):
             log.notice([_FETCH], 0.02, index)
-        log.note_batch(0.08, 4)
+        log.add(batches=1, samples=4, busy_s=0.08)
     assert slow_samples([log]) == ()
     for _ in range(30):
         log.notice([_FETCH], 0.02, 2)
-    [slow] = slow_samples([log])
-    assert slow.index == 2
-    assert slow.seconds == pytest.approx(0.6)
+    assert slow_samples([log]) == ((2, pytest.approx(0.6)),)
 
 
 class Fake:
@@ -289,11 +279,10 @@ class TestGpuTimes:
 
 
 def test_copies_that_wait_for_earlier_steps_are_the_models():
-    seen = {("copy", "train.py:3"): 1.0, ("model", "train.py:3"): 2.0, ("receive", ""): 0.5}
-    assert with_hidden(seen, copying_s=0.2, behind_s=0.75) == {
+    seen = {("copy", "train.py:3"): 1.0, ("model", "train.py:3"): 2.0}
+    assert with_hidden(seen, behind_s=0.75) == {
         ("copy", "train.py:3"): pytest.approx(0.25),
         ("model", "train.py:3"): pytest.approx(2.75),
-        ("receive", ""): pytest.approx(0.3),
     }
 
 
@@ -302,19 +291,22 @@ def gpu(index, utilization):
 
 
 class TestBusy:
-    READINGS = tuple(
-        Reading(float(at), (gpu(0, 0.9), gpu(1, busy))) for at, busy in enumerate([0.0, 0.4, 0.6, 0.0])
-    )
+    READINGS = tuple((float(at), (gpu(0, 0.9), gpu(1, busy))) for at, busy in enumerate([0.0, 0.4, 0.6, 0.0]))
+
+    def busy(self, readings, span, uuid):
+        watch = GpuWatch()
+        watch._readings.extend(readings)
+        return watch.busy(span, uuid)
 
     def test_the_trainings_own_gpu_counts_while_it_trains(self):
-        assert busy_of(self.READINGS, (0.5, 2.5), "GPU-1") == (0.4, 0.6)
+        assert self.busy(self.READINGS, (0.5, 2.5), "GPU-1") == (0.4, 0.6)
 
     def test_the_busiest_counts_where_it_is_not_known(self):
-        assert busy_of(self.READINGS, (0.5, 2.5), "") == (0.9, 0.9)
+        assert self.busy(self.READINGS, (0.5, 2.5), "") == (0.9, 0.9)
 
-    def test_without_readings_there_is_nothing_to_say(self):
-        assert busy_of(self.READINGS, (7.0, 7.0), "") == ()
-        assert busy_of((), (0.0, 9.0), "GPU-1") == ()
+    def test_without_readings_there_is_nothing(self):
+        assert self.busy(self.READINGS, (7.0, 7.0), "") == ()
+        assert self.busy((), (0.0, 9.0), "GPU-1") == ()
 
     def test_one_session_serves_all_readings(self):
         opened = []
@@ -331,3 +323,63 @@ class TestBusy:
             time.sleep(0.1)
         assert opened == [1, -1]
         assert len(watch.busy((began, time.perf_counter()), "")) > 1
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "count"),
+    [
+        ([30.0, 0.1, 0.1, 0.1], 1),
+        ([30.0, 9.0, 0.1, 0.1, 0.1, 0.1], 2),
+        ([30.0, 0.1], 1),
+        ([0.2, 0.1, 0.1, 0.1], 0),
+        ([0.1, 0.1, 30.0, 0.1], 0),
+        ([30.0], 0),
+        ([], 0),
+    ],
+)
+def test_long_first_steps_are_warm_up(steps_s, count):
+    assert warmup_steps(steps_s) == count
+
+
+class Boxes(Dataset):
+    """Each sample has boxes of its own number."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.zeros(index + 3, 4), index
+
+
+def test_the_batch_size_is_the_samplers_whatever_the_batches_hold(watch):
+    with watch() as watcher:
+        list(DataLoader(Boxes(), 2, collate_fn=lambda samples: torch.cat([boxes for boxes, _ in samples])))
+        list(DataLoader(Boxes(), batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7]], collate_fn=list))
+        list(DataLoader(Boxes(), batch_size=None))
+    state = BusyWatch().state()
+    measured = [record.measured(watcher.logs_of(record), state) for record in watcher.records]
+    assert [each.batch_size for each in measured] == [2, 4, None]
+    assert measured[2].unit == "batches"
+
+
+def test_training_and_evaluation_are_told_apart(watch):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch() as watcher:
+        for batch in DataLoader(Numbers(), 4):
+            model(batch).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            for batch in DataLoader(Numbers(), 4):
+                model(batch)
+    assert [record.role() for record in watcher.records] == ["training", "evaluation"]
+
+
+def test_warm_up_is_left_out_of_the_step(watch):
+    with watch() as watcher:
+        for number, _ in enumerate(DataLoader(Numbers(), 4)):
+            time.sleep(0.3 if number == 0 else 0.02)
+    [record] = watcher.records
+    measured = record.measured([], BusyWatch().state())
+    assert (measured.warmup_steps, measured.steps) == (1, 5)
+    assert measured.warmup_s >= 0.3 > measured.stepping_s >= 0.1

@@ -1,14 +1,14 @@
-"""What a frame runs, as its source tells."""
+"""Reading what a frame runs from its source."""
 
 import sys
 
 import pytest
 
-from fastload.doctor.stacks import described
+from fastload.doctor.profile import described
 
 
 class Chain:
-    """Gives the frame that calls one of its methods."""
+    """Returns the frame that calls one of its methods."""
 
     def open(self, *_):
         return self

@@ -1,14 +1,14 @@
-"""What a stack tells of what a thread is doing."""
+"""Categories of work, told from stacks."""
 
 import pytest
 
-from fastload.doctor.activities import (
+from fastload.doctor.categories import (
     Frame,
-    loading_activity,
+    loading_category,
     shortened,
-    step_activity,
-    users_place,
-    waiting_activity,
+    step_category,
+    users_line,
+    work_name,
 )
 
 FETCH = Frame("/lib/torch/utils/data/_utils/fetch.py", "fetch", 52, "self.dataset[idx]", False)
@@ -59,14 +59,14 @@ LOADING = {
 
 
 @pytest.mark.parametrize(
-    ("activity", "stack"), [(name, stack) for name, all_ in LOADING.items() for stack in all_]
+    ("category", "stack"), [(name, stack) for name, all_ in LOADING.items() for stack in all_]
 )
-def test_loading(activity, stack):
-    assert loading_activity([FETCH, *stack]) == activity
+def test_loading(category, stack):
+    assert loading_category([FETCH, *stack]) == category
 
 
-def test_collating_is_told_by_who_calls():
-    assert loading_activity([COLLATES, mine("torch.stack(images)", "my_collate")]) == "collate"
+def test_collating_is_told_by_the_caller():
+    assert loading_category([COLLATES, mine("torch.stack(images)", "my_collate")]) == "collate"
 
 
 STEPS = {
@@ -93,33 +93,24 @@ STEPS = {
 
 
 @pytest.mark.parametrize(
-    ("activity", "stack"), [(name, stack) for name, all_ in STEPS.items() for stack in all_]
+    ("category", "stack"), [(name, stack) for name, all_ in STEPS.items() for stack in all_]
 )
-def test_steps(activity, stack):
-    assert step_activity(stack, has_device=False) == activity
+def test_steps(category, stack):
+    assert step_category(stack, has_device=False) == category
 
 
 def test_copies_are_those_to_a_device():
-    assert step_activity([mine("images.to(device)", "main")], has_device=True) == "copy"
+    assert step_category([mine("images.to(device)", "main")], has_device=True) == "copy"
 
 
-def test_waiting_for_workers_and_taking_batches_in_are_told_apart():
-    assert waiting_activity(
-        [lib("multiprocessing/connection.py", "wait"), lib("selectors.py", "select", "")]
-    ) == ("receive")
-    idle = Frame("/lib/python3.11/selectors.py", "select", 1, "self._selector.poll(timeout)", False)
-    assert waiting_activity([idle]) == "idle"
-    assert waiting_activity([lib("torch/multiprocessing/reductions.py", "rebuild_storage_fd")]) == "receive"
-
-
-def test_the_place_is_the_innermost_line_of_the_users():
+def test_the_line_is_the_innermost_one_of_the_users():
     stack = [
         mine("train()", "<module>"),
         mine("model(x)", "train"),
         lib("torch/nn/modules/module.py", "_call_impl"),
     ]
-    assert users_place(stack) == "train.py:41 model(x)"
-    assert users_place([]) == ""
+    assert users_line(stack) == "train.py:41 model(x)"
+    assert users_line([]) == ""
     assert len(shortened("x" * 100)) == 60
 
 
@@ -138,19 +129,19 @@ def test_the_place_is_the_innermost_line_of_the_users():
     ],
 )
 def test_mathematics_is_the_model_though_it_sounds_like_writing(name):
-    assert step_activity([mine("x * y", name)], has_device=False) == "model"
+    assert step_category([mine("x * y", name)], has_device=False) == "model"
 
 
 @pytest.mark.parametrize(
     "name", ["log_summary", "log_scalars", "log_variables", "save_checkpoint", "draw_boxes"]
 )
 def test_what_writes_is_work(name):
-    assert step_activity([mine("x * y", name)], has_device=False) == "work"
+    assert step_category([mine("x * y", name)], has_device=False) == "work"
 
 
 def test_what_a_model_calls_is_the_model_whatever_its_name():
     stack = [mine("model(x)", "main"), mine("self.report(x)", "Net.forward"), mine("x * y", "Net.report")]
-    assert step_activity(stack, has_device=False) == "model"
+    assert step_category(stack, has_device=False) == "model"
 
 
 LIBRARIES = [
@@ -163,12 +154,12 @@ LIBRARIES = [
 @pytest.mark.parametrize("path", [*LIBRARIES, "monai/transforms/compose.py", "imgaug/augmenters/meta.py"])
 def test_a_library_of_transforms_in_a_function_that_loads_is_a_transform(path):
     stack = [FETCH, mine("self.transform(image)", "load_item"), lib(path, "apply", "np.asarray(image)")]
-    assert loading_activity(stack) == "transform"
+    assert loading_category(stack) == "transform"
 
 
 def test_what_such_a_library_reads_is_loading():
     stack = [FETCH, mine("self.transform(path)"), lib("monai/transforms/io/array.py", "LoadImage.__call__")]
-    assert loading_activity(stack) == "load"
+    assert loading_category(stack) == "load"
 
 
 COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.py", "Compose.__call__")]
@@ -202,10 +193,23 @@ COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.
         ([lib("mmcv/image/io.py", "imfrombytes", "cv2.imdecode(data, 1)")], "OpenCV"),
     ],
 )
-def test_the_place_says_what_the_library_does(frames, part):
-    assert users_place([FETCH, *COMPOSED, *frames]) == f"train.py:41 self.transform(img) → {part}"
-    assert users_place([FETCH, *frames]) == part
+def test_the_line_names_the_part_of_the_library(frames, part):
+    assert users_line([FETCH, *COMPOSED, *frames]) == f"train.py:41 self.transform(img) → {part}"
+    assert users_line([FETCH, *frames]) == part
 
 
 def test_a_transform_of_the_users_that_a_library_calls_is_their_own():
-    assert users_place([*COMPOSED, mine("x * 2", "Mine.__call__")]) == "train.py:41 x * 2"
+    assert users_line([*COMPOSED, mine("x * 2", "Mine.__call__")]) == "train.py:41 x * 2"
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("train.py:9 torch.save(state, path)", "checkpoints"),
+        ("train.py:9 metrics.update(output)", "metrics"),
+        ("train.py:9 draw_boxes(images)", "drawing"),
+        ("train.py:9 file.write(line)", "logging"),
+    ],
+)
+def test_work_beside_the_model_has_a_name(place, name):
+    assert work_name(place) == name

@@ -1,0 +1,291 @@
+"""Measurements of a training, and the diagnosis that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Category = Literal["read", "load", "decode", "transform", "collate", "wait", "copy", "work", "model"]
+"""Kinds of work: reading files; reading and decoding in one call; decoding; anything else that makes a
+sample; collating; waiting for workers; copying to the device; logging and the like; the model and the rest of
+a step."""
+
+Verdict = Literal[
+    "storage", "decoding", "transforms", "preparing", "transport", "copy", "model", "main thread", "little"
+]
+"""The main cause: reading; decoding; transforms; one of these two where they cannot be told apart; collating
+and moving batches; copies to the device; the model; logging and the like; or too little work to matter."""
+
+Side = Literal["loading", "training step", "balanced"]
+Role = Literal["training", "evaluation", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Seconds that a thread spent on one line of the user's code, by stack samples."""
+
+    category: Category
+    place: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTimes:
+    """Seconds that one process spent on making batches; `delayed_s` is the wait for a free CPU."""
+
+    batches: int = 0
+    samples: int = 0
+    busy_s: float = 0.0
+    cpu_s: float = 0.0
+    delayed_s: float = 0.0
+    collate_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderTrial:
+    """The rate of a loader that was made again with one change, while nobody trains.
+
+    Attributes:
+        kind: `same`, or the fix that was applied: `workers`, `loader`, `decoder`, `transforms`, `pack`,
+            `cache`.
+        num_workers: Its workers.
+        samples_per_s: Its steady rate.
+        cpu_s: CPU seconds of all its processes for each sample.
+        start_s: Seconds for starting and ending its workers, once an epoch.
+        detail: The encoding of `pack`, the transforms of `transforms`.
+        stored_bytes: Bytes of a sample in the packed dataset.
+    """
+
+    kind: str
+    num_workers: int
+    samples_per_s: float
+    cpu_s: float
+    start_s: float
+    detail: str = ""
+    stored_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTrial:
+    """Seconds that the model's step took for each sample, as it is and with a change, on the same batch."""
+
+    change: Literal["batch", "amp", "channels_last"]
+    seconds: float
+    changed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The files of a dataset and the speed of their disk, in samples a second (0: not measured).
+
+    Attributes:
+        kind: The disk and its file system.
+        is_cold: Whether the pages could be dropped from the page cache before reading.
+        are_containers: Whether each file holds many samples.
+    """
+
+    samples: int
+    size_bytes: int
+    kind: str = ""
+    is_cold: bool = False
+    random_per_s: float = 0.0
+    parallel_per_s: float = 0.0
+    warm_per_s: float = 0.0
+    latency_s: float = 0.0
+    note: str = ""
+    are_containers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """CPUs and limits of this machine; None: unknown or unlimited.
+
+    Attributes:
+        usable_cpus: CPUs' worth of time for this process: its affinity, or its quota if that is less.
+        other_cpus: CPUs that other programs kept busy meanwhile.
+        stolen_cpus: CPUs' worth of time that the hypervisor gave to other machines.
+    """
+
+    usable_cpus: float
+    cpus: int
+    open_files: int | None = None
+    shared_memory_bytes: int | None = None
+    available_bytes: int | None = None
+    other_cpus: float = 0.0
+    stolen_cpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMeasurements:
+    """Everything that was measured of one loader and the steps that used its batches.
+
+    Warm-up steps are in `warmup_s` alone; the first wait of each epoch, which starts workers, is in
+    `first_wait_s` alone. All times are sums in seconds unless said otherwise.
+
+    Attributes:
+        batch_size: Samples of a batch by the loader's sampler; None where the dataset makes whole batches.
+        waits: Batches that `waiting_s` covers.
+        steps: Batches that `stepping_s` covers.
+        epoch_batches: `len(loader)`; None where it has none.
+        epoch_waits_s: The mean wait of a batch in each epoch of more than a few batches.
+        step_cpu_s: CPU time of the training process in the steps, of all its threads.
+        step_delayed_s: Time for which the main thread was ready to run in the steps and no CPU was free.
+        loading: Stack samples of the processes that make batches.
+        training: Stack samples of the main thread in the steps.
+        was_cut: Whether the training was ended before its own end.
+        slow_samples: Indices of samples that took much longer than the mean, with their seconds.
+        error: The exception that ended the training; "" for none.
+    """
+
+    machine: MachineState
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    batch_size: int | None = None
+    batches: int = 0
+    batch_bytes: int = 0
+    epochs: int = 1
+    epoch_batches: int | None = None
+    first_wait_s: float = 0.0
+    waits: int = 0
+    waiting_s: float = 0.0
+    copying_s: float = 0.0
+    steps: int = 0
+    stepping_s: float = 0.0
+    step_cpu_s: float = 0.0
+    step_delayed_s: float = 0.0
+    warmup_steps: int = 0
+    warmup_s: float = 0.0
+    waits_s: tuple[float, ...] = ()
+    steps_s: tuple[float, ...] = ()
+    epoch_waits_s: tuple[float, ...] = ()
+    workers: tuple[WorkerTimes, ...] = ()
+    loading: tuple[Sampled, ...] = ()
+    training: tuple[Sampled, ...] = ()
+    role: Role = "unknown"
+    is_fastload: bool = False
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    device: str = "cpu"
+    encoding: str | None = None
+    uses_data_parallel: bool = False
+    was_cut: bool = False
+    slow_samples: tuple[tuple[int, float], ...] = ()
+    trials: tuple[LoaderTrial, ...] = ()
+    model_trials: tuple[ModelTrial, ...] = ()
+    store: Store | None = None
+    gpu_busy: tuple[float, ...] = ()
+    error: str = ""
+
+    @property
+    def samples_a_batch(self) -> float:
+        """Samples of a batch; 1 where that is unknown, so that rates are of batches."""
+        return float(self.batch_size or 1)
+
+    @property
+    def unit(self) -> str:
+        """The noun for what `samples_a_batch` counts."""
+        return "samples" if self.batch_size else "batches"
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that a batch is waited for."""
+        return self.waiting_s / self.waits if self.waits else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds that a step takes, warm-up left out."""
+        return self.stepping_s / self.steps if self.steps else 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """The throughput of the training, the starts of epochs and warm-up left out; 0 where unknown."""
+        batch_s = self.wait_s + self.step_s
+        return self.samples_a_batch / batch_s if batch_s > 0 and self.waits else 0.0
+
+    def trial(self, kind: str) -> LoaderTrial | None:
+        """Return the first trial of a kind."""
+        return next((trial for trial in self.trials if trial.kind == kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One thing to do.
+
+    Attributes:
+        kind: A name that stays the same from release to release: `workers`, `pack`, `cache`, …
+        action: What to do, with the code or the command.
+        gain: The training's throughput with it as a multiple of the present one; None where it was not
+            measured.
+        why: The measurement behind the gain.
+        arguments: The DataLoader arguments that apply it, for `--try`; empty where the script has to change.
+    """
+
+    kind: str
+    action: str
+    gain: float | None
+    why: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gain_text(self) -> str:
+        """The gain as people read it: `1.8 ×`."""
+        if self.gain is None:
+            return "not measured"
+        return f"{self.gain:.0f} ×" if self.gain >= 10 else f"{self.gain:.2g} ×"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the time from one batch to the next, in seconds for each sample."""
+
+    name: str
+    seconds: float
+    is_waiting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The throughput of the training with a number of workers, from the trials."""
+
+    num_workers: int
+    samples_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The verdict, its evidence and the fixes; `str()` of it is a report.
+
+    Attributes:
+        side: The slower of the two: loading or the training step.
+        loading_per_s: Samples a second that the loader gives while nobody trains; 0 where unknown.
+        step_per_s: Samples a second that the training step takes of batches that are there; 0 where unknown.
+        doubts: Reasons why the figures may be wrong, a sentence each.
+        limits: Limits of the machine that are, or soon will be, in the way, a sentence each.
+    """
+
+    verdict: Verdict
+    headline: str
+    evidence: tuple[str, ...]
+    fixes: tuple[Fix, ...]
+    limits: tuple[str, ...]
+    samples_per_s: float
+    side: Side = "balanced"
+    loading_per_s: float = 0.0
+    step_per_s: float = 0.0
+    doubts: tuple[str, ...] = ()
+    shares: tuple[Share, ...] = ()
+    forecast: tuple[Forecast, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [self.headline, *_bullets("Evidence", self.evidence), *_bullets("Doubts", self.doubts)]
+        lines += ["", "What to do, first things first:" if self.fixes else "Nothing to do."]
+        for number, fix in enumerate(self.fixes, 1):
+            lines += [f"  {number}. {fix.action}", f"     gain: {fix.gain_text} ({fix.why})"]
+        return "\n".join([*lines, *_bullets("Limits of this machine", self.limits)])
+
+    __repr__ = __str__
+
+
+def _bullets(title: str, sentences: Sequence[str]) -> list[str]:
+    return ["", f"{title}:", *(f"  - {text}" for text in sentences)] if sentences else []

@@ -1,0 +1,245 @@
+"""Judging: the slower of two rates names the side, and trials give the gains."""
+
+from dataclasses import replace
+
+import pytest
+
+from fastload.doctor.findings import LoaderTrial, MachineState, ModelTrial, Sampled, Store, WorkerTimes
+from fastload.doctor.findings import TrainingMeasurements as Training
+from fastload.doctor.fixes import trials_to_make, workers_to_try
+from fastload.doctor.judge import diagnose
+from fastload.doctor.rates import Rates, loading_work, rates_of
+
+MACHINE = MachineState(8.0, 8)
+
+
+def seen(**seconds):
+    return tuple(Sampled(category, f"train.py:7 {category}()", taken) for category, taken in seconds.items())
+
+
+def training(num_workers=0, wait_s=0.08, step_s=0.02, loading=None, step=None, busy_s=None, **changes):
+    """100 batches of 32; each process takes `busy_s` for all of its batches."""
+    processes = max(1, num_workers)
+    busy_s = 100 * wait_s if busy_s is None else busy_s
+    one = WorkerTimes(100 // processes, 3200 // processes, busy_s, changes.pop("cpu_s", busy_s))
+    values = {
+        "machine": MACHINE,
+        "num_workers": num_workers,
+        "batch_size": 32,
+        "batches": 100,
+        "waits": 99,
+        "waiting_s": 99 * wait_s,
+        "steps": 100,
+        "stepping_s": 100 * step_s,
+        "workers": (one,) * processes,
+        "loading": seen(decode=6.0, transform=2.0) if loading is None else loading,
+        "training": seen(model=2.0) if step is None else step,
+    }
+    return Training(**{**values, **changes})
+
+
+def trial(kind="same", workers=2, rate=1000.0, **changes):
+    return LoaderTrial(kind, workers, rate, changes.pop("cpu_s", 0.0), changes.pop("start_s", 0.0), **changes)
+
+
+@pytest.mark.parametrize(
+    ("loading", "verdict"),
+    [
+        (seen(decode=6.0, transform=2.0), "decoding"),
+        (seen(decode=2.0, transform=6.0), "transforms"),
+        (seen(read=6.0, transform=2.0), "storage"),
+        (seen(collate=6.0, transform=2.0), "transport"),
+        ((), "preparing"),
+    ],
+)
+def test_slow_loading_is_named_by_what_it_does_most(loading, verdict):
+    diagnosis = diagnose(training(loading=loading))
+    assert (diagnosis.side, diagnosis.verdict) == ("loading", verdict)
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [
+        (seen(model=7.0, work=3.0), "model"),
+        (seen(model=3.0, work=7.0), "main thread"),
+        (seen(model=3.0, copy=7.0), "copy"),
+    ],
+)
+def test_a_slow_step_is_named_by_what_it_does_most(step, verdict):
+    diagnosis = diagnose(training(wait_s=0.02, step_s=0.08, step=step))
+    assert (diagnosis.side, diagnosis.verdict) == ("training step", verdict)
+
+
+def test_log_lines_beside_a_quarter_of_waiting_are_the_limit():
+    measured = training(wait_s=0.024, step_s=0.076, step=seen(work=7.0, model=0.6))
+    diagnosis = diagnose(measured)
+    assert diagnosis.verdict == "main thread"
+    assert diagnosis.headline.startswith("Logging")
+    assert "24 ms waiting for data, 76 ms training" in diagnosis.evidence[0]
+
+
+def test_reading_that_hides_in_a_call_that_decodes_is_storage():
+    measured = training(loading=seen(load=8.0), cpu_s=1.0)
+    assert diagnose(measured).verdict == "storage"
+    assert diagnose(training(loading=seen(load=8.0))).verdict == "decoding"
+
+
+def test_a_transform_that_sleeps_is_no_storage():
+    assert diagnose(training(loading=seen(transform=7.0, decode=1.0), cpu_s=1.0)).verdict == "transforms"
+
+
+def test_idle_workers_that_are_waited_for_are_a_matter_of_transport():
+    measured = training(2, wait_s=0.08, busy_s=2.0, trials=(trial(rate=300.0),))
+    assert diagnose(measured).verdict == "transport"
+
+
+def test_with_workers_the_rate_without_training_decides():
+    slow, fast = trial(rate=300.0), trial(rate=30_000.0)
+    measured = training(2, wait_s=0.01, step_s=0.02, busy_s=0.2)
+    assert rates_of(replace(measured, trials=(slow,))).loading == 300.0
+    assert diagnose(replace(measured, trials=(fast,))).side == "training step"
+
+
+def test_a_trial_out_of_memory_does_not_hide_a_slow_disk():
+    measured = training(
+        2, wait_s=0.08, busy_s=9.0, cpu_s=1.0, loading=seen(read=9.0), trials=(trial(rate=9000.0),)
+    )
+    diagnosis = diagnose(measured)
+    assert diagnosis.verdict == "storage"
+    assert diagnosis.loading_per_s < 1000
+    assert any("from the disk" in doubt for doubt in diagnosis.doubts)
+
+
+def test_nearly_equal_sides_are_called_balanced():
+    diagnosis = diagnose(training(wait_s=0.05, step_s=0.052))
+    assert diagnosis.side == "balanced"
+    assert any("nearly equally fast" in doubt for doubt in diagnosis.doubts)
+    assert diagnose(training(wait_s=0.05, step_s=0.06)).side == "training step"
+
+
+def test_a_busy_machine_is_a_reason_for_doubt():
+    busy = replace(MACHINE, other_cpus=4.0, stolen_cpus=1.0)
+    doubts = diagnose(training(machine=busy)).doubts
+    assert any("other programs took 4.0 of 8 CPUs" in doubt for doubt in doubts)
+    assert any("steal" in doubt for doubt in doubts)
+    assert diagnose(training()).doubts == ()
+
+
+def test_warm_up_is_named():
+    evidence = diagnose(training(warmup_steps=1, warmup_s=31.0)).evidence
+    assert any("first step took 31 s" in text for text in evidence)
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.001, "little"), (0.003, "decoding")])
+def test_a_quarter_of_a_second_is_too_little(seconds, verdict):
+    assert diagnose(training(wait_s=0.9 * seconds, step_s=0.1 * seconds)).verdict == verdict
+
+
+def test_workers_that_take_most_of_the_time_to_start_are_too_many():
+    measured = training(2, wait_s=0.002, step_s=0.002, first_wait_s=2.0, trials=(trial(start_s=1.0),))
+    assert diagnose(measured).verdict == "little"
+    assert diagnose(replace(measured, first_wait_s=0.1)).verdict != "little"
+
+
+class TestTheRule:
+    def test_without_workers_loading_and_the_step_take_turns(self):
+        assert Rates(100.0, 300.0, 0, 8.0).combined() == pytest.approx(75.0)
+
+    def test_with_workers_the_slower_decides(self):
+        assert Rates(100.0, 300.0, 2, 8.0).combined() == 100.0
+        assert Rates(400.0, 300.0, 2, 8.0).combined() == 300.0
+
+    def test_no_more_than_the_cpus_give(self):
+        assert Rates(400.0, 300.0, 2, 2.0, loading_cpu_s=0.006, step_cpu_s=0.004).combined() == pytest.approx(
+            200.0
+        )
+
+    def test_the_start_of_workers_counts_once_an_epoch(self):
+        assert Rates(100.0, 300.0, 2, 8.0, start_s=1.0, epoch_samples=100.0).combined() == pytest.approx(50.0)
+
+
+def test_the_gain_of_workers_is_that_of_their_trial():
+    measured = training(trials=(trial("workers", 4, 1600.0),))
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "workers")
+    # 400 samples/s loaded and 1600 trained take turns now: 320 in all.
+    assert fix.gain == pytest.approx(1600 / 320)
+    assert fix.arguments == {"num_workers": 4}
+    assert "num_workers=4)" in fix.action
+
+
+def test_the_fewest_workers_that_are_nearly_best_are_advised():
+    trials = (trial("workers", 4, 1000.0), trial("workers", 8, 1040.0))
+    assert "num_workers=4)" in diagnose(training(trials=trials)).fixes[0].action
+    trials = (trial("workers", 4, 1000.0), trial("workers", 8, 1100.0))
+    assert "num_workers=8)" in diagnose(training(trials=trials)).fixes[0].action
+
+
+def test_a_small_gain_is_not_worth_the_trouble():
+    for rate, kinds in ((415.0, []), (430.0, ["decoder"])):
+        measured = training(loading=seen(decode=1.0), trials=(trial("decoder", 0, rate),))
+        assert [fix.kind for fix in diagnose(measured).fixes] == kinds
+
+
+def test_a_change_of_code_has_to_gain_more_than_an_argument():
+    trials = (trial("workers", 4, 700.0), trial("pack", 0, 1200.0, detail="raw"))
+    assert diagnose(training(trials=trials)).fixes[0].kind == "workers"
+    trials = (trial("workers", 4, 500.0), trial("pack", 0, 6000.0, detail="raw"))
+    assert diagnose(training(trials=trials)).fixes[0].kind == "pack"
+
+
+def test_what_was_not_tried_has_no_number_and_comes_last():
+    fixes = diagnose(training(loading=seen(transform=8.0), trials=(trial("workers", 4, 1600.0),))).fixes
+    assert [(fix.kind, fix.gain is None) for fix in fixes] == [("workers", False), ("transform", True)]
+
+
+def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
+    store = Store(3200, 1 << 40, "fuse", True, 400.0)
+    measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)
+    packed = replace(measured, trials=(trial("pack", 0, 1e9, detail="raw"),))
+    [fix] = (fix for fix in diagnose(packed).fixes if fix.kind == "pack")
+    assert fix.gain < 2
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "kind", "kinds"), [(1 << 30, "fuse", ["cache"]), (1 << 30, "ssd", [])]
+)
+def test_a_cache_is_advised_where_the_kernel_does_not_keep_the_data(size_bytes, kind, kinds):
+    machine = replace(MACHINE, available_bytes=8 << 30)
+    measured = training(
+        loading=seen(read=8.0),
+        machine=machine,
+        store=Store(3200, size_bytes, kind),
+        trials=(trial("cache", 0, 5000.0),),
+    )
+    assert [fix.kind for fix in diagnose(measured).fixes if fix.kind == "cache"] == kinds
+
+
+def test_the_gain_of_a_larger_batch_is_that_of_its_trial():
+    measured = training(wait_s=0.001, step_s=0.1, model_trials=(ModelTrial("batch", 2e-3, 1e-3),))
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "batch")
+    assert fix.gain == pytest.approx(101 / 51, rel=0.01)
+    assert "batch_size=64;" in fix.action
+
+
+def test_a_training_that_ran_out_of_shared_memory_says_so():
+    diagnosis = diagnose(
+        training(error="RuntimeError: unable to write to file </torch_1>: No space left on device")
+    )
+    assert diagnosis.verdict == "transport"
+    assert diagnosis.fixes[0].arguments == {"class": "fastload.DataLoader"}
+
+
+class TestTrials:
+    def test_a_training_that_hardly_waits_needs_none(self):
+        measured = training(wait_s=0.001, step_s=0.1)
+        assert trials_to_make(measured, loading_work(measured), "model") == []
+
+    def test_slow_decoding_is_tried_with_workers_and_packed(self):
+        measured = training()
+        assert trials_to_make(measured, loading_work(measured), "decoding") == ["workers", "files"]
+
+    @pytest.mark.parametrize(
+        ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]
+    )
+    def test_numbers_of_workers_are_about_the_cpus(self, workers, cpu_s, numbers):
+        assert workers_to_try(training(workers, busy_s=8.0, cpu_s=cpu_s)) == numbers

@@ -1,0 +1,69 @@
+"""The report of an epoch."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fastload
+from fastload.loader.report import report_of
+from fastload.loader.times import EpochTimes, LoadTimes
+
+
+def epoch(num_workers=2, waiting_s=8.0, stepping_s=2.0, busy_s=10.0, cpu_s=None, collate_s=0.0):
+    """An epoch of 100 batches of 32."""
+    processes = max(1, num_workers)
+    one = LoadTimes(
+        100 // processes, 3200 // processes, busy_s, busy_s if cpu_s is None else cpu_s, 0.0, collate_s
+    )
+    return EpochTimes(
+        num_workers=num_workers,
+        prefetch_factor=2 if num_workers else None,
+        batch_size=32,
+        batches=100,
+        samples=3200,
+        batch_bytes=1,
+        first_wait_s=0.1,
+        waiting_s=waiting_s,
+        stepping_s=stepping_s,
+        copying_s=0.0,
+        waits_s=(),
+        steps_s=(),
+        loading=(one,) * processes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"),
+    [
+        (epoch(), "preparing"),
+        (epoch(cpu_s=2.0), "storage"),
+        (epoch(collate_s=6.0), "transport"),
+        (epoch(busy_s=5.0), "transport"),
+        (epoch(waiting_s=1.0, stepping_s=9.0, busy_s=3.0), "model"),
+        (epoch(num_workers=0, waiting_s=2.4, stepping_s=7.6, busy_s=2.4), "model"),
+        (epoch(waiting_s=0.1, stepping_s=0.04), "little"),
+        (epoch(waiting_s=0.1, stepping_s=0.06, busy_s=0.16), "preparing"),
+    ],
+)
+def test_the_longer_side_is_the_verdict(times, verdict):
+    assert report_of(times).verdict == verdict
+
+
+def test_the_report_is_text_for_people():
+    text = str(report_of(epoch()))
+    assert "each batch takes 101 ms: 80.8 ms waiting for data, 20.2 ms training" in text
+    assert "Next: " in text
+
+
+def test_an_epoch_of_one_batch_has_no_rate():
+    report = report_of(replace(epoch(), batches=1))
+    assert "Only 1 batch of 32 samples was seen." in report.evidence
+
+
+def test_a_loader_reports_its_last_epoch():
+    loader = fastload.DataLoader(torch.arange(64), 8, num_workers=0)
+    with pytest.raises(fastload.OptionError, match="iterate the loader first"):
+        loader.report()
+    assert len(list(loader)) == 8
+    assert "Loaded by the training process" in str(loader.report())
