@@ -25,6 +25,9 @@ HELP = "find out what holds a training back, and what to do: 'doctor train.py', 
 
 EXIT_INTERRUPTED = 130
 
+# Of further loaders only the verdict is printed; --json and --html have everything.
+_MOST_WHOLE = 3
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -112,12 +115,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
     )
     tried = None
     with output_to_stderr(options.json):
-        with ProgressDisplay(
-            "examining", "steps", options.quiet or options.json or bool(local_rank())
-        ) as display:
-            found = examine_script(
-                script, options.steps, options.seconds, lambda label: display.update(0, 0, f"  {label}")
-            )
+        found = examine_script(script, options.steps, options.seconds, lambda: _announce(options))
         if found.ending.error is not None and not found.was_cut:
             _print_error(found.ending.error, script.code.co_filename)
         if options.tries and not local_rank():
@@ -128,6 +126,11 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
     if local_rank() == 0:
         _print_result(f"What holds {script.name} back?", parts, options, found.notes, tried)
     return 0 if found.was_cut else _exit_code(found.ending)
+
+
+def _announce(options: argparse.Namespace) -> None:
+    if not options.quiet and not options.json:
+        print("fastload: trying changes on your data, for some ten seconds", file=sys.stderr)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
@@ -180,7 +183,7 @@ def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:
     for place, (name, diagnosis, _) in enumerate(parts):
         if len(parts) > 1:
             print(f"\n{name}{'' if place else ', the main loader'}:")
-        print(f"\n{diagnosis}")
+        print(f"\n{diagnosis if place < _MOST_WHOLE else diagnosis.headline}")
     for note in notes:
         print(f"\n{note}")
 

@@ -23,8 +23,6 @@ from fastload.doctor.trials import Trials
 from fastload.doctor.watch import Watcher
 from fastload.doctor.workspace import workspace
 
-Progress = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Examination:
@@ -83,7 +81,7 @@ def examine_script(
     script: Script,
     steps: int | None = None,
     seconds: float | None = None,
-    progress: Progress = lambda label: None,
+    on_trials: Callable[[], None] = lambda: None,
 ) -> ScriptReport:
     """Run a script and find out what holds its training back.
 
@@ -119,7 +117,7 @@ def examine_script(
             )
             # Of several ranks on a machine, one speaks, and the others' CPUs and GPUs are left alone.
             if place == 0 and not local_rank():
-                measured = _with_trials(measured, record, model, folder / "trials", progress)
+                measured = _with_trials(measured, record, model, folder / "trials", on_trials)
             examinations.append(Examination(_name(record), measured, diagnose(measured)))
     return ScriptReport(tuple(examinations), ending, was_cut, watcher.batches)
 
@@ -130,12 +128,16 @@ def _with_role(measured: TrainingMeasurements) -> TrainingMeasurements:
 
 
 def _with_trials(
-    measured: TrainingMeasurements, record: LoaderRecord, model: ModelWatch, folder: Path, progress: Progress
+    measured: TrainingMeasurements,
+    record: LoaderRecord,
+    model: ModelWatch,
+    folder: Path,
+    on_trials: Callable[[], None],
 ) -> TrainingMeasurements:
     """Add the speed of the disk and the trials that matter for the verdict."""
+    on_trials()
     files = files_of(record.view.dataset)
     if files.paths:
-        progress("reading the files")
         samples = count_of(record.view.dataset)
         if not files.are_containers:
             samples = max(samples, len(files.paths))
@@ -143,39 +145,33 @@ def _with_trials(
     if not measured.batches:
         return measured
     folder.mkdir()
-    tried: list[LoaderTrial] = []
-    for trial in _loader_trials(measured, record, files, folder, progress):
-        tried.append(trial)
-    measured = replace(measured, trials=tuple(tried))
+    measured = replace(measured, trials=tuple(_loader_trials(measured, record, files, folder)))
     if diagnose(measured).verdict == "model":
-        progress("trying the model")
         measured = replace(measured, model_trials=try_model(model, measured.step_s))
     return measured
 
 
 def _loader_trials(
-    measured: TrainingMeasurements, record: LoaderRecord, files: DataFiles, folder: Path, progress: Progress
+    measured: TrainingMeasurements,
+    record: LoaderRecord,
+    files: DataFiles,
+    folder: Path,
 ) -> Iterator[LoaderTrial]:
     trials = Trials(record.view, measured.num_workers, files, folder)
     if measured.num_workers:
-        progress("loading without training")
         same = trials.same()
         if same is not None:
             yield same
             measured = replace(measured, trials=(same,))
     kinds = trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
     if "cache" in kinds:
-        progress("loading a second time")
         yield from filter(None, [trials.cached()])
     if "workers" in kinds:
         for number in workers_to_try(measured):
-            progress(f"loading with {number} workers")
             yield from filter(None, [trials.with_workers(number, is_cold="cache" in kinds)])
     if "loader" in kinds:
-        progress("loading with fastload's loader")
         yield from filter(None, [trials.with_fast_loader()])
     if "files" in kinds:
-        progress("packing a sample")
         yield from trials.from_files()
 
 

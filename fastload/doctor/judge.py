@@ -22,7 +22,7 @@ MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
 minds that in an epoch which is longer than so many seconds."""
 
 LEAST_BUSY = 0.6
-"""Workers that make batches for less than this share of the time are not what loading waits for."""
+"""Workers are not the cause where their loader gives less than this share of what they make."""
 
 
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:
@@ -97,15 +97,16 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
 
 
 def _are_workers_idle(measured: TrainingMeasurements) -> bool:
-    """Return whether workers have time left to make batches, though loading is the slower side."""
-    busy = [worker.busy_s for worker in measured.workers]
-    if not busy or not measured.num_workers or measured.batches < 4 * measured.num_workers:
+    """Return whether the loader gives much less than its workers make, even while nobody trains."""
+    busy_s = [worker.busy_s for worker in measured.workers if worker.batches]
+    same = measured.trial("same")
+    if not busy_s or same is None or measured.batches < 4 * measured.num_workers:
         return False
-    mean_s = sum(busy) / measured.num_workers
     # One that is much slower than the others holds up all: that is a matter of its samples.
-    return max(busy) <= 1.5 * mean_s and mean_s < LEAST_BUSY * (
-        measured.waiting_s + measured.stepping_s + measured.warmup_s
-    )
+    is_even = max(busy_s) <= 1.5 * sum(busy_s) / len(busy_s)
+    batches = sum(worker.batches for worker in measured.workers)
+    made_per_s = batches * measured.samples_a_batch * measured.num_workers / sum(busy_s)
+    return is_even and same.samples_per_s < LEAST_BUSY * made_per_s
 
 
 def _shares(measured: TrainingMeasurements, work: LoadingWork) -> Iterator[Share]:

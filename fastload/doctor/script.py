@@ -45,7 +45,7 @@ class Ending:
     def text(self) -> str:
         """The exception in a line; "" for none, and for an exit with status 0."""
         if isinstance(self.error, HardExit):
-            return f"os._exit({self.error.code})"
+            return f"os._exit({self.error.code})" if self.error.code else ""
         if self.error is None or isinstance(self.error, SystemExit):
             code = getattr(self.error, "code", None)
             return "" if code in (None, 0) else f"exit code {code}"

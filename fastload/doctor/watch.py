@@ -48,8 +48,19 @@ class _Watched:
         self.make_record = make_record
         self.record = make_record(name, self.view, self.view.options["num_workers"])
         self.records = {self.record.num_workers: self.record}
+        self.loader = weakref.ref(loader)
         # Batches that all loaders had handed out when this one last did; None before its first of an epoch.
         self.handed: int | None = None
+
+    def is_followed_by(self, loader: Any) -> bool:
+        """Return whether a loader is like this one, which is gone."""
+        options, number = self.view.options, getattr(loader, "num_workers", None)
+        return (
+            self.loader() is None
+            and self.view.dataset is loader.dataset
+            and self.view.kind is type(loader)
+            and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
+        )
 
     def clock(self, iterator: Any) -> Any:
         """Return the clock of an iterator of fastload's."""
@@ -185,12 +196,7 @@ class Watcher:
         """Make a loader's iterator, watched: `__iter__`, or `_get_iterator` within it or without it."""
         if not self._is_watched():
             return original(loader)
-        watched = self._by_loader.get(loader)
-        if watched is None:
-            watched = self._by_loader[loader] = _Watched(
-                f"loader{len(self._watched)}", loader, self._new_record
-            )
-            self._watched.append(watched)
+        watched = self._by_loader.get(loader) or self._watch(loader)
         if watched.record.phase == "starting":
             iterator = original(loader)
         else:
@@ -198,6 +204,16 @@ class Watcher:
         with contextlib.suppress(TypeError):  # What cannot be referred to weakly is not watched.
             self._by_iterator[iterator] = watched
         return iterator
+
+    def _watch(self, loader: Any) -> _Watched:
+        """Watch a new loader; one in the place of another that is gone, as in each epoch, goes on with it."""
+        found = next((each for each in self._watched if each.is_followed_by(loader)), None)
+        if found is None:
+            found = _Watched(f"loader{len(self._watched)}", loader, self._new_record)
+            self._watched.append(found)
+        found.loader = weakref.ref(loader)
+        self._by_loader[loader] = found
+        return found
 
     def _new_record(self, name: str, view: LoaderView, workers: int) -> LoaderRecord:
         return LoaderRecord(

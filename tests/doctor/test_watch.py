@@ -106,6 +106,17 @@ def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
     assert [log.times().samples for log in watcher.logs_of(record)] == [72]
 
 
+def test_loaders_that_are_made_anew_for_each_epoch_are_one(watch):
+    dataset = Numbers()
+    with watch() as watcher:
+        for _ in range(3):
+            list(DataLoader(dataset, 4))
+        several = [DataLoader(dataset, 4), DataLoader(dataset, 4)]
+        for loader in several:
+            list(loader)
+    assert [record.epochs for record in watcher.records] == [4, 1]
+
+
 def test_torchs_methods_are_put_back(watch):
     kinds = (_BaseDataLoaderIter, DataLoader, fastload.DataLoader)
     before = [dict(vars(kind)) for kind in kinds]
