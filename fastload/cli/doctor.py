@@ -92,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_script(str(path) if not options.is_module else options.path, options)
     if options.arguments:
         raise OptionError(
-            f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: "
-            "options of the doctor come before the path"
+            f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: options of the "
+            "doctor come before the path"
         )
     if options.steps or options.seconds or options.tries:
         raise OptionError(f"--steps, --seconds and --try are for scripts, and {path} is none")

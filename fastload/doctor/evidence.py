@@ -136,8 +136,8 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         batch_s = measured.wait_s + measured.step_s
         yield (
             f"{_rate(measured.samples_per_s, measured.unit)} in {batches}: each batch takes "
-            f"{milliseconds(batch_s)}: "
-            f"{milliseconds(measured.wait_s)} waiting for data, {milliseconds(measured.step_s)} training."
+            f"{milliseconds(batch_s)}: {milliseconds(measured.wait_s)} waiting for data, "
+            f"{milliseconds(measured.step_s)} training."
         )
     else:
         seen = count(measured.batches, "batch was", "batches were")
@@ -146,8 +146,7 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (
             f"The {steps} took {milliseconds(measured.warmup_s)}: warm-up, such as compilation. It is left "
-            "out of all "
-            "other figures."
+            "out of all other figures."
         )
     if measured.role == "evaluation":
         yield "No optimizer stepped on these batches: they are evaluation."
@@ -208,9 +207,8 @@ def _store_evidence(measured: TrainingMeasurements, work: LoadingWork) -> Iterat
         state = "from the disk" if store.is_cold else "out of the page cache"
         yield (
             f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
-            "one by one, "
-            f"{store.parallel_per_s:,.0f} by several readers; {milliseconds(store.latency_s)} to the first "
-            "byte."
+            f"one by one, {store.parallel_per_s:,.0f} by several readers; {milliseconds(store.latency_s)} to "
+            "the first byte."
         )
     if store.note:
         yield store.note
@@ -220,14 +218,12 @@ def _store_evidence(measured: TrainingMeasurements, work: LoadingWork) -> Iterat
         first_s, *_, last_s = measured.epoch_waits_s
         yield (
             f"Only the first epoch waits for the disk: {milliseconds(first_s)} a batch, and "
-            f"{milliseconds(last_s)} in "
-            "the last one. What is read once stays in memory."
+            f"{milliseconds(last_s)} in the last one. What is read once stays in memory."
         )
     elif fits_page_cache(store, measured.machine.available_bytes):
         yield (
             f"The data take {size(store.size_bytes)}, less than half of the memory that is available: after "
-            "the first "
-            "epoch they are read from the page cache."
+            "the first epoch they are read from the page cache."
         )
 
 
@@ -248,8 +244,7 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
     if machine.other_cpus > MOST_OF_OTHERS * machine.cpus:
         yield (
             f"The machine was busy with other work: other programs took {machine.other_cpus:.1f} of "
-            f"{machine.cpus} CPUs. "
-            "On an idle machine, loading and training may both be faster."
+            f"{machine.cpus} CPUs. On an idle machine, loading and training may both be faster."
         )
     if machine.stolen_cpus > MOST_OF_OTHERS / 4 * machine.cpus:
         yield f"Other virtual machines took {machine.stolen_cpus:.1f} CPUs' worth of time (steal time)."
@@ -269,9 +264,8 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
         )
     if is_colder(measured):
         yield (
-            "During the training, workers made batches much slower than afterwards: files came from the disk "
-            "rather "
-            "than from memory, or CPUs were taken. The training's own rate is used."
+            "During the training, workers made batches much slower than afterwards: files came from the "
+            "disk rather than from memory, or CPUs were taken. The training's own rate is used."
         )
 
 
@@ -282,14 +276,13 @@ def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
     if machine.usable_cpus < machine.cpus:
         yield (
             f"CPU quota: {machine.usable_cpus:g} CPUs' worth of time on {machine.cpus} CPUs. Programs that "
-            "count CPUs "
-            "start too many threads and workers; os.cpu_count() does not know of it."
+            "count CPUs start too many threads and workers; os.cpu_count() does not know of it."
         )
     if machine.open_files is not None and machine.open_files < FEW_OPEN_FILES:
         yield (
             f"ulimit -n: {machine.open_files} open files. torch's loader takes one for each tensor on its "
-            "way, and "
-            "shards one each a worker: 'ulimit -n 65536' before the training (Docker: --ulimit nofile=65536)."
+            "way, and shards one each a worker: 'ulimit -n 65536' before the training (Docker: --ulimit "
+            "nofile=65536)."
         )
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):

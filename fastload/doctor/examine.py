@@ -67,8 +67,8 @@ class ScriptReport:
         if not self.batches and self.ending.children:
             yield (
                 f"It started {_listed(self.ending.children)}. Child processes are not watched: run the one "
-                "that trains "
-                "by itself, 'fastload doctor CHILD.py …', or call its function in the main process."
+                "that trains by itself, 'fastload doctor CHILD.py …', or call its function in the main "
+                "process."
             )
 
 

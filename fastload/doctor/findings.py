@@ -70,7 +70,7 @@ class LoaderTrial:
 class ModelTrial:
     """Seconds that the model's step took for each sample, as it is and with a change, on the same batch."""
 
-    change: Literal["batch", "amp", "channels_last"]
+    change: Literal["batch", "amp"]
     seconds: float
     changed_s: float
 

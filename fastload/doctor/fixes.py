@@ -32,9 +32,63 @@ _NORMALISING = re.compile(r"normali[sz]e|to_?tensor|to_?dtype|convert_?image_?dt
 _MODEL_CHANGES = {
     "batch": "a batch twice as large (batch_size={doubled}; adapt the learning rate)",
     "amp": "automatic mixed precision: with torch.autocast({device!r}, dtype=torch.bfloat16): …",
-    "channels_last": "model.to(memory_format=torch.channels_last), and the images too",
 }
 _FASTLOAD = {"class": "fastload.DataLoader"}
+_USE_FASTLOAD = "from fastload import DataLoader, in place of torch.utils.data's"
+
+# Advice that cannot be tried: by what the training ran out of, then by the name that the code below uses.
+_ADVICE: dict[str, tuple[Fix, ...]] = {
+    "open files": (
+        Fix(
+            "open files",
+            "more open files: 'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536)",
+            None,
+            "torch's workers pass a descriptor for each tensor on its way, and for each that is kept",
+        ),
+        Fix(
+            "sharing strategy",
+            "torch.multiprocessing.set_sharing_strategy('file_system')",
+            None,
+            "tensors then go by name, and take no descriptor while nobody uses them",
+        ),
+    ),
+    "shared memory": (
+        Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD),
+        Fix(
+            "shared memory",
+            "more shared memory: docker run --shm-size=8g, or mount -o remount,size=8g /dev/shm",
+            None,
+            "torch's workers put their batches there",
+        ),
+    ),
+    "pin": (
+        Fix(
+            "pin",
+            "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
+            'DataLoader(…, device="cuda")',
+            None,
+            "copies out of page-locked memory run beside the model",
+            {"pin_memory": True},
+        ),
+    ),
+    "model": (
+        Fix(
+            "amp",
+            "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
+            "smaller model",
+            None,
+            "what each gains depends on the model and the device",
+        ),
+    ),
+    "data parallel": (
+        Fix(
+            "ddp",
+            "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel",
+            None,
+            "DataParallel copies the model to every GPU in each step, from one Python thread",
+        ),
+    ),
+}
 
 
 def fixes_of(
@@ -58,14 +112,14 @@ def _candidates(
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
     if ended:
-        yield from _descriptor_fixes() if ended == "open files" else _shared_memory_fixes()
+        yield from _ADVICE[ended]
         return
     if verdict in ("model", "main thread", "copy"):
         yield from _work_fixes(measured, rates)
     if verdict == "model":
         yield from _model_fixes(measured, rates)
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
-        yield _pin_fix()
+        yield from _ADVICE["pin"]
     yield from _persistence_fix(measured, rates)
     yield from _worker_fixes(measured, rates)
     if verdict in ("storage", "decoding", "transforms", "preparing", "transport"):
@@ -74,12 +128,11 @@ def _candidates(
         yield Fix(
             "quota",
             f"raise the CPU quota of the container from {measured.machine.usable_cpus:g} to "
-            f"{measured.machine.cpus} "
-            f"(docker run --cpus={measured.machine.cpus}, or Kubernetes' resources.limits.cpu)",
+            f"{measured.machine.cpus} (docker run --cpus={measured.machine.cpus}, or Kubernetes' "
+            "resources.limits.cpu)",
             None,
             f"{measured.machine.cpus} CPUs are there, and the quota gives {measured.machine.usable_cpus:g} "
-            "CPUs' worth "
-            "of time",
+            "CPUs' worth of time",
         )
 
 
@@ -160,7 +213,7 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, work: LoadingWo
 def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
     encoding, _, transforms = trial.detail.partition(" ")
     if trial.kind == "loader":
-        return "from fastload import DataLoader, in place of torch.utils.data's"
+        return _USE_FASTLOAD
     if trial.kind == "decoder":
         return "decode with OpenCV: fastload.FolderDataset('FOLDER', transform=…) in place of your dataset"
     if trial.kind == "transforms":
@@ -169,8 +222,8 @@ def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
     samples = measured.store.samples if measured.store is not None else 0
     room = f" ({size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
     return (
-        f"fastload pack FOLDER data.fl --encode {encoding}{room}, then "
-        f"fastload.PackedDataset('data.fl', transform={f'T.{transforms}' if transforms else '…'})"
+        f"fastload pack FOLDER data.fl --encode {encoding}{room}, then fastload.PackedDataset('data.fl', "
+        f"transform={f'T.{transforms}' if transforms else '…'})"
     )
 
 
@@ -204,17 +257,16 @@ def _transform_fix(measured: TrainingMeasurements) -> Iterator[Fix]:
     if measured.device != "cpu" and _NORMALISING.search(slowest.place):
         yield Fix(
             "device",
-            "make uint8 batches, and convert and normalise them on the device: "
-            "batch.to(device, non_blocking=True).float().div_(255).sub_(mean).div_(std)",
+            "make uint8 batches, and convert and normalise them on the device: batch.to(device, "
+            "non_blocking=True).float().div_(255).sub_(mean).div_(std)",
             None,
             share,
         )
         return
     yield Fix(
         "transform",
-        f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole batches, on "
-        "the device, "
-        "or with fastload.transforms",
+        f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole batches, "
+        "on the device, or with fastload.transforms",
         None,
         share,
     )
@@ -232,8 +284,8 @@ def _work_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
         "fewer log writes",
         f"log, save and draw ten times less often than now{': ' if places else ''}{'; '.join(places)}",
         _with_step(rates, left).combined() / rates.combined(),
-        f"all that is logged, saved and the like takes {share:.0%} of the step, and a tenth of that would be "
-        "left",
+        f"all that is logged, saved and the like takes {share:.0%} of the step, and a tenth of that would "
+        "be left",
     )
 
 
@@ -259,62 +311,9 @@ def _model_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
             f"{milliseconds(trial.changed_s)}",
         )
     if not measured.model_trials:
-        yield Fix(
-            "amp",
-            "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
-            "smaller model",
-            None,
-            "what each gains depends on the model and the device",
-        )
+        yield from _ADVICE["model"]
     if measured.uses_data_parallel:
-        yield Fix(
-            "ddp",
-            "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel",
-            None,
-            "DataParallel copies the model to every GPU in each step, from one Python thread",
-        )
-
-
-def _pin_fix() -> Fix:
-    return Fix(
-        "pin",
-        "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
-        'DataLoader(…, device="cuda")',
-        None,
-        "copies out of page-locked memory run beside the model",
-        {"pin_memory": True},
-    )
-
-
-def _descriptor_fixes() -> Iterator[Fix]:
-    yield Fix(
-        "open files",
-        "more open files: 'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536)",
-        None,
-        "torch's workers pass a descriptor for each tensor on its way, and for each that the training keeps",
-    )
-    yield Fix(
-        "sharing strategy",
-        "torch.multiprocessing.set_sharing_strategy('file_system')",
-        None,
-        "tensors then go by name, and take no descriptor while nobody uses them",
-    )
-
-
-def _shared_memory_fixes() -> Iterator[Fix]:
-    yield Fix(
-        "loader",
-        "from fastload import DataLoader, in place of torch.utils.data's",
-        None,
-        "its batches do not go through /dev/shm, so that the training runs at all",
-        _FASTLOAD,
-    )
-    yield Fix(
-        "shared memory",
-        "more shared memory: docker run --shm-size=8g, or mount -o remount,size=8g /dev/shm",
-        None,
-        "torch's workers put their batches there",
-    )
+        yield from _ADVICE["data parallel"]
 
 
 def trials_to_make(measured: TrainingMeasurements, work: LoadingWork, verdict: Verdict) -> Sequence[str]:

@@ -243,13 +243,10 @@ def diagnose_data(measured: DataMeasurements) -> Diagnosis:
     if measured.samples * measured.sample_s < LEAST_S:
         verdict = "little"
     # Of too little data, nobody would feel it.
-    fixes = (
-        []
-        if verdict == "little"
-        else [fix for fix in _fixes(measured, workers) if (fix.gain or 0.0) >= LEAST_GAIN]
-    )
+    found = [] if verdict == "little" else _fixes(measured, workers)
+    fixes = [fix for fix in found if (fix.gain or 0.0) >= LEAST_GAIN]
     shares = [Share(f"decoding ({measured.way})", measured.sample_s, False)]
-    if measured.store is not None and measured.store.random_per_s > 0:
+    if measured.store is not None and min(measured.store.warm_per_s, measured.store.random_per_s) > 0:
         read_s = 1 / (measured.store.warm_per_s if measured.is_warm else measured.store.random_per_s)
         shares.insert(0, Share("reading", read_s, True))
     numbers = sorted({1, 2, 4, workers, 2 * workers})
@@ -285,18 +282,15 @@ def _evidence(measured: DataMeasurements) -> Iterator[str]:
     if store is not None and store.random_per_s > 0:
         yield (
             f"The disk ({store.kind}): {store.random_per_s:,.0f} samples/s one by one, "
-            f"{store.parallel_per_s:,.0f} by "
-            f"several readers, {store.warm_per_s:,.0f} out of the page cache; "
-            f"{milliseconds(store.latency_s)} to the "
-            "first byte."
+            f"{store.parallel_per_s:,.0f} by several readers, {store.warm_per_s:,.0f} out of the page cache; "
+            f"{milliseconds(store.latency_s)} to the first byte."
         )
         if store.note:
             yield store.note
         if measured.is_warm:
             yield (
                 "The data take less than half of the memory that is available: only the first epoch reads "
-                "from the disk, "
-                "and the epochs after it are judged."
+                "from the disk, and the epochs after it are judged."
             )
     yield f"One core makes {1 / measured.sample_s:,.0f} samples/s ({measured.way})."
     if len(measured.decoding) > 1:
@@ -316,9 +310,8 @@ def _fixes(measured: DataMeasurements, workers: int) -> Iterator[Fix]:
             "cache",
             f'keep the data in memory: fastload.{kind}({measured.name!r}, cache="ram")',
             measured.rate(workers, is_warm=True) / rate,
-            f"all {size(store.size_bytes)} fit into the {size(available)} of memory that are available; from "
-            "the second "
-            "epoch on",
+            f"all {size(store.size_bytes)} fit into the {size(available)} of memory that are available; "
+            "from the second epoch on",
         )
     present = milliseconds(measured.sample_s)
     opencv_s = measured.decoding.get("OpenCV")

@@ -1,4 +1,4 @@
-"""Trials of the model on a copy, after the training: a larger batch, AMP, channels_last."""
+"""Trials of the model on a copy, after the training: a larger batch, AMP."""
 
 from __future__ import annotations
 
@@ -107,78 +107,56 @@ def _is_bound(module: nn.Module) -> bool:
 def _try(
     model: nn.Module, inputs: tuple[Any, ...], device: torch.device, autocast: torch.dtype | None
 ) -> tuple[ModelTrial, ...]:
-    plain = _Stepper(copy.deepcopy(model), inputs, device, autocast)
-    plain.step()
-    if plain.timed() > _MOST_STEP_S:
-        return ()
-
-    def doubled() -> _Stepper:
-        return _Stepper(copy.deepcopy(model), tuple(map(_doubled, inputs)), device, autocast)
-
-    def with_amp() -> _Stepper:
-        return _Stepper(copy.deepcopy(model), inputs, device, torch.bfloat16)
-
-    def channels_last() -> _Stepper:
-        changed = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return _Stepper(changed, tuple(map(_channels_last, inputs)), device, autocast)
-
-    changes: dict[Any, Callable[[], _Stepper]] = {"batch": doubled}
+    doubled = tuple(torch.cat([value, value]) if _is_batch(value) else value for value in inputs)
+    ways: dict[Any, tuple[tuple[Any, ...], torch.dtype | None]] = {
+        "plain": (inputs, autocast),
+        "batch": (doubled, autocast),
+    }
     if autocast is None:
-        changes["amp"] = with_amp
-    if any(map(_is_images, inputs)):
-        changes["channels_last"] = channels_last
-    steppers: dict[Any, _Stepper] = {}
-    for change, make in changes.items():
+        ways["amp"] = inputs, torch.bfloat16
+    steps: dict[Any, Callable[[], float]] = {}
+    for change, (values, dtype) in ways.items():
         with contextlib.suppress(Exception):
-            stepper = make()
-            stepper.step()
-            stepper.step()
-            steppers[change] = stepper
-    taken: dict[Any, list[float]] = {name: [] for name in ("plain", *steppers)}
+            step = _stepper(copy.deepcopy(model), values, device, dtype)
+            step()
+            if step() * next(len(value) for value in values if _is_batch(value)) > _MOST_STEP_S:
+                return ()
+            steps[change] = step
+    taken: dict[Any, list[float]] = {change: [] for change in steps}
     began = time.perf_counter()
     for _ in range(_TURNS):
-        for name, stepper in {"plain": plain, **steppers}.items():
-            if not taken[name] or time.perf_counter() - began < _MOST_S:
-                taken[name].append(stepper.timed() / stepper.samples)
-    seconds = {name: statistics.median(each) for name, each in taken.items()}
-    return tuple(ModelTrial(change, seconds["plain"], seconds[change]) for change in steppers)
+        for change, step in steps.items():
+            if not taken[change] or time.perf_counter() - began < _MOST_S:
+                taken[change].append(step())
+    seconds = {change: statistics.median(each) for change, each in taken.items()}
+    plain_s = seconds.pop("plain")
+    return tuple(ModelTrial(change, plain_s, changed_s) for change, changed_s in seconds.items())
 
 
-class _Stepper:
-    """A model's training step: forward, backward, SGD."""
+def _stepper(
+    model: nn.Module, inputs: tuple[Any, ...], device: torch.device, dtype: torch.dtype | None
+) -> Callable[[], float]:
+    """Return a function that trains for one step and returns the seconds of a sample."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    samples = next(len(value) for value in inputs if _is_batch(value))
 
-    def __init__(
-        self, model: nn.Module, inputs: tuple[Any, ...], device: torch.device, autocast: torch.dtype | None
-    ) -> None:
-        self.samples = next(len(value) for value in inputs if _is_batch(value))
-        self._model = model
-        self._inputs = inputs
-        self._device = device
-        self._autocast = autocast
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
 
-    def step(self) -> None:
-        """Make one step."""
-        is_on = self._autocast is not None
-        with torch.autocast(self._device.type, dtype=self._autocast, enabled=is_on):
-            output = self._model(*self._inputs)
+    def step() -> float:
+        began = now()
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+            output = model(*inputs)
         total = sum(value.float().sum() for value in _tensors(output) if value.requires_grad)
-        self._optimizer.zero_grad()
+        optimizer.zero_grad()
         if isinstance(total, torch.Tensor):
             total.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        optimizer.step()
+        return (now() - began) / samples
 
-    def timed(self) -> float:
-        """Make one step, and return its seconds."""
-        self._synchronize()
-        began = time.perf_counter()
-        self.step()
-        self._synchronize()
-        return time.perf_counter() - began
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+    return step
 
 
 def _tensors(output: Any) -> Iterator[torch.Tensor]:
@@ -191,15 +169,3 @@ def _tensors(output: Any) -> Iterator[torch.Tensor]:
 
 def _is_batch(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) > 0
-
-
-def _is_images(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim == 4
-
-
-def _doubled(value: Any) -> Any:
-    return torch.cat([value, value]) if _is_batch(value) else value
-
-
-def _channels_last(value: Any) -> Any:
-    return value.contiguous(memory_format=torch.channels_last) if _is_images(value) else value

@@ -118,7 +118,7 @@ def _evidence(times: EpochTimes) -> list[str]:
         who = count(times.num_workers, "worker") if times.num_workers else "the training process"
         found.append(
             f"Loaded by {who}: a sample takes {milliseconds(cpu_s)} of CPU time, {milliseconds(blocked_s)} "
-            "of waiting "
-            f"(for a disk, a lock, a sleep) and {milliseconds(delayed_s)} of waiting for a free CPU."
+            f"of waiting (for a disk, a lock, a sleep) and {milliseconds(delayed_s)} of waiting for a free "
+            "CPU."
         )
     return found
