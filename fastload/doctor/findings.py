@@ -203,6 +203,12 @@ class TrainingMeasurements:
         batch_s = self.wait_s + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 and self.waits else 0.0
 
+    @property
+    def overall_per_s(self) -> float:
+        """The throughput with the starts of epochs, in which workers start; warm-up is left out."""
+        seconds = self.first_wait_s + self.waiting_s + self.stepping_s
+        return self.batches * self.samples_a_batch / seconds if seconds > 0 else 0.0
+
     def trial(self, kind: str) -> LoaderTrial | None:
         """Return the first trial of a kind."""
         return next((trial for trial in self.trials if trial.kind == kind), None)

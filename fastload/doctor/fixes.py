@@ -18,9 +18,9 @@ WRITES_LEFT = 0.1
 """Of ten log writes, one is left."""
 
 CODE_EFFORT = 1.3
-"""By how much more something has to gain to come before the change of an argument, if the code has to
-change.
-"""
+"""How many times as much another dataset has to gain to come before the change of a line."""
+
+_OTHER_DATASETS = frozenset({"decoder", "transforms", "pack"})
 
 ENOUGH = 0.95
 """The fewest workers that give this share of the best rate are advised: each is a process of some 200 MB."""
@@ -102,7 +102,7 @@ def fixes_of(
     ]
 
     def rank(fix: Fix) -> tuple[bool, float]:
-        return fix.gain is None, -(fix.gain or 0.0) / (1.0 if fix.arguments else CODE_EFFORT)
+        return fix.gain is None, -(fix.gain or 0.0) / (CODE_EFFORT if fix.kind in _OTHER_DATASETS else 1.0)
 
     return tuple(sorted(found, key=rank))
 

@@ -28,7 +28,7 @@ class Attempt:
 
     Attributes:
         fix: What was in place.
-        before_per_s: The throughput of the first run; of `unit` a second.
+        before_per_s: The throughput of the first run, the start of workers included; of `unit` a second.
         after_per_s: That of the second; 0 where it gave no batches.
         skipped: The fix that comes first but needs a change of the code; None if that is `fix`.
         error: How the second run ended, if not well.
@@ -94,7 +94,7 @@ def try_first_fix(
     skipped = None if fix is fixes[0] else fixes[0]
     return Attempt(
         fix,
-        measured.samples_per_s,
+        measured.overall_per_s,
         after["samples_per_s"],
         measured.unit,
         report.batches,
@@ -171,7 +171,7 @@ def main(spec: Path) -> None:
             for record in watcher.records
             if type(record.view.dataset).__name__ == content["dataset"]
         ]
-        rates = [measured.samples_per_s for measured in sorted(found, key=lambda each: -each.batches)]
+        rates = [measured.overall_per_s for measured in sorted(found, key=lambda each: -each.batches)]
         error = "" if watcher.was_cut else ending.text
         result = {"samples_per_s": rates[0] if rates else 0.0, "error": error}
         Path(content["result"]).write_text(json.dumps(result), encoding="utf-8")

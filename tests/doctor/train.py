@@ -34,6 +34,8 @@ def options():
     parser.add_argument("--collate", default="default")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--times", default="")
+    parser.add_argument("--warm-up", type=float, default=0.0)
+    parser.add_argument("--evaluate", default="")
     return parser.parse_args()
 
 
@@ -152,6 +154,7 @@ class Model(torch.nn.Module):
     def __init__(self, kind):
         super().__init__()
         self.kind = kind
+        self.warm_up_s = 0.0
         width = {"linear": 1500, "conv": 8}.get(kind, 16)
         if kind == "conv":
             convolve = torch.nn.Conv2d
@@ -168,6 +171,8 @@ class Model(torch.nn.Module):
                     self.layers.append(torch.nn.Linear(width, width))
 
     def forward(self, images):
+        time.sleep(self.warm_up_s)
+        self.warm_up_s = 0.0
         if self.kind == "sleep":
             time.sleep(0.05)
         images = images.float().reshape(len(images), -1)
@@ -214,6 +219,14 @@ def dataset_of(given):
     return Files(given.data, given.decoder, transform, given.samples)
 
 
+def evaluate(model, loader):
+    model.eval()
+    with torch.no_grad():
+        for images, _labels in loader:
+            model(images)
+    model.train()
+
+
 def main():
     given = options()
     torch.manual_seed(0)
@@ -229,6 +242,7 @@ def main():
         arguments["collate_fn"] = slow_collate
     loader = kind(dataset_of(given), batch_size=given.batch, num_workers=given.workers, **arguments)
     model = Model(given.step)
+    model.warm_up_s = given.warm_up
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     journal = Journal(given.log, given.out)
     step, first, began, last = 0, None, time.perf_counter(), 0.0
@@ -246,6 +260,8 @@ def main():
             first = first or last
             if step >= given.steps:
                 break
+        if given.evaluate:
+            evaluate(model, kind(Files(given.evaluate, "pil", no_transform, 24), batch_size=given.batch))
         if step >= given.steps:
             break
     if given.times:

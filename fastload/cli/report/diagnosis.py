@@ -8,7 +8,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from fastload.cli.report.document import Bar, Column, Document, Plot, Row, Section, Series, Table, figure
-from fastload.doctor.findings import Diagnosis, Store, TrainingMeasurements
+from fastload.doctor.findings import Diagnosis, TrainingMeasurements
 from fastload.doctor.folder import DataMeasurements
 
 Parts = Sequence[tuple[str, Diagnosis, "TrainingMeasurements | DataMeasurements"]]
@@ -48,8 +48,6 @@ def _sections(
         points = tuple((float(one.num_workers), one.samples_per_s) for one in diagnosis.forecast)
         plot = Plot("Throughput", "workers", "samples/s", (Series("training", points, "own"),))
         yield Section(f"{prefix}Throughput by workers", plots=(plot,))
-    if measured.store is not None and measured.store.random_per_s > 0:
-        yield Section(f"{prefix}The disk", tables=(_disk_table(measured.store),))
     for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
         if sentences:
             yield Section(f"{prefix}{heading}", sentences)
@@ -103,23 +101,6 @@ def _thinned(seconds: Sequence[float]) -> tuple[tuple[float, float], ...]:
     each = max(1, -(-len(seconds) // _MOST_COLUMNS))
     groups = (seconds[begin : begin + each] for begin in range(0, len(seconds), each))
     return tuple((1.0 + place * each, 1e3 * sum(group) / len(group)) for place, group in enumerate(groups))
-
-
-def _disk_table(store: Store) -> Table:
-    columns = (Column("reading"), Column("", "bars"), Column("samples/s", "number"), Column("MB/s", "number"))
-    each = store.size_bytes / max(1, store.samples)
-    state = "cold, " if store.is_cold else ""
-    speeds = (
-        (f"{state}one by one", store.random_per_s),
-        (f"{state}several at once", store.parallel_per_s),
-        ("out of the page cache", store.warm_per_s),
-    )
-    rows = tuple(
-        Row((name, Bar(speed, tone="contender"), figure(speed), figure(speed * each / 1e6)))
-        for name, speed in speeds
-        if speed > 0
-    )
-    return Table("", columns, rows, (f"{store.kind}.", store.note) if store.note else (f"{store.kind}.",))
 
 
 def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: Any = None) -> str:
