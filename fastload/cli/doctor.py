@@ -130,7 +130,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
 
 def _announce(options: argparse.Namespace) -> None:
     if not options.quiet and not options.json:
-        print("fastload: trying changes on your data, for some ten seconds", file=sys.stderr)
+        print("trying changes on your data, for some ten seconds", file=sys.stderr)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:

@@ -157,7 +157,7 @@ def _loader_trials(
     files: DataFiles,
     folder: Path,
 ) -> Iterator[LoaderTrial]:
-    trials = Trials(record.view, measured.num_workers, files, folder)
+    trials = Trials(record.view, measured.num_workers, files, folder, record.total_s)
     if measured.num_workers:
         same = trials.same()
         if same is not None:

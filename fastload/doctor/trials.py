@@ -29,8 +29,9 @@ from fastload.doctor.workers import count_in
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
 
-TRIAL_S = 1.0
-"""Seconds of one trial: with two workers and batches of 100 ms, some twenty batches."""
+MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
+"""Seconds of one trial, a quarter of the training that was watched: with two workers and batches of 100 ms,
+one second gives some twenty batches."""
 
 _LEAST_BATCHES = 4
 _MOST_BATCHES = 256
@@ -47,16 +48,24 @@ class Trials:
         num_workers: Its number of workers.
         files: The files that its dataset reads.
         folder: An empty folder for packing a sample of them.
+        watched_s: Seconds of the training that was watched.
         most_s: No trial begins later than this, in seconds from now.
     """
 
     def __init__(
-        self, view: LoaderView, num_workers: int, files: DataFiles, folder: Path, most_s: float = 20.0
+        self,
+        view: LoaderView,
+        num_workers: int,
+        files: DataFiles,
+        folder: Path,
+        watched_s: float,
+        most_s: float = 20.0,
     ) -> None:
         self._view = view
         self._workers = num_workers
         self._files = files
         self._folder = folder
+        self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, watched_s / 4))
         self._ends_at = time.perf_counter() + most_s
         self._batches = _batches_of(view)
 
@@ -188,7 +197,7 @@ class Trials:
                 taken += 1
                 seconds = time.perf_counter() - at
                 # Workers finish together: whole rounds of them are counted.
-                if seconds >= TRIAL_S and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
+                if seconds >= self._trial_s and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
                     break
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
             ending = time.perf_counter()

@@ -27,7 +27,7 @@ def trials(dataset, tmp_path):
     def make(workers=0, loader_dataset=None, **options):
         loader = DataLoader(loader_dataset or dataset, 4, num_workers=workers, **options)
         (tmp_path / "work").mkdir()
-        return Trials(LoaderView(loader), workers, files_of(loader.dataset), tmp_path / "work")
+        return Trials(LoaderView(loader), workers, files_of(loader.dataset), tmp_path / "work", 1.0)
 
     return make
 
