@@ -1,1 +1,1 @@
-"""What holds a training back: watch a script, measure its loader and its step, judge, and try fixes."""
+"""Diagnosis of slow trainings: watch a script, measure its loader and its step, judge, and try fixes."""

@@ -39,7 +39,7 @@ class DataFiles:
 
     @property
     def are_images(self) -> bool:
-        """Whether each is an image by its name."""
+        """True if each is an image by its name."""
         return (
             bool(self.paths)
             and not self.are_containers

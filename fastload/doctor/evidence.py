@@ -16,14 +16,14 @@ MOST_OF_OTHERS = 0.2
 """A machine of whose CPUs other programs take more than this share gives other figures on another day."""
 
 SMALL_SHARED_MEMORY = 64 << 20
-"""What Docker gives a container unless told otherwise."""
+"""Docker gives a container so much unless told otherwise."""
 
 FEW_OPEN_FILES = 4096
 """Below this a training comes to the end of its descriptors: torch's file_descriptor strategy takes one for
 each tensor on its way, h5py and LMDB one for each shard and worker (pytorch 973). Distributions give 1024."""
 
 KEPT_BY_MEMORY = 0.6
-"""Where later epochs wait for less than this share of what the first one waited, it was the disk's."""
+"""Later epochs that wait for less than this share of the first one's waits no longer wait for the disk."""
 
 STORAGE_SHARE = 0.15
 """Reading that takes less than this share of loading is not mentioned, and nothing is advised against it."""

@@ -51,7 +51,7 @@ class ScriptReport:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the script ended and what could not be watched, in sentences."""
+        """Sentences on how the script ended and what could not be watched."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:
@@ -123,7 +123,7 @@ def examine_script(
 
 
 def _with_role(measured: TrainingMeasurements) -> TrainingMeasurements:
-    """Where another loader was trained on, call a loader without optimizer steps evaluation."""
+    """Call a loader without optimizer steps evaluation, as another one was trained on."""
     return replace(measured, role="evaluation") if measured.role == "unknown" else measured
 
 

@@ -1,4 +1,4 @@
-"""What to do, and what each thing gains: the rates of the trials, combined with the step by one rule."""
+"""Fixes and their gains: the rates of the trials, combined with the step by one rule."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fastload.doctor.rates import LoadingWork, Rates, attributed, blocked_s, per
 from fastload.system.units import milliseconds, size
 
 LEAST_GAIN = 1.05
-"""What gains less is not worth the trouble, nor within what one second of measuring tells."""
+"""A smaller gain is not worth the trouble, nor more than one second of measuring can tell."""
 
 WRITES_LEFT = 0.1
 """Of ten log writes, one is left."""
 
 CODE_EFFORT = 1.3
-"""How many times as much another dataset has to gain to come before the change of a line."""
+"""Another dataset has to gain so many times as much to come before the change of a line."""
 
 _OTHER_DATASETS = frozenset({"decoder", "transforms", "pack"})
 
@@ -290,7 +290,7 @@ def _work_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
 
 
 def _with_step(rates: Rates, left: float) -> Rates:
-    """Return the rates with a step of which a share is left."""
+    """Return the rates with a step that takes only the share `left` of its time."""
     return replace(rates, step=per_s(left * per_s(rates.step)), step_cpu_s=left * rates.step_cpu_s)
 
 

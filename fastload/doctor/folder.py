@@ -82,7 +82,7 @@ class DataMeasurements:
 
     @property
     def is_warm(self) -> bool:
-        """Whether every epoch after the first reads from memory."""
+        """True if every epoch after the first reads from memory."""
         return self.store is None or fits_page_cache(self.store, self.machine.available_bytes)
 
     def rate(self, workers: int, sample_s: float | None = None, is_warm: bool | None = None) -> float:

@@ -11,15 +11,15 @@ from fastload.doctor.fixes import fixes_of
 from fastload.doctor.rates import LoadingWork, Rates, loading_work, rates_of, seen_loading_per_s, spent
 
 BALANCED = 0.9
-"""Two rates of which the slower is more than this share of the faster are called balanced: stack samples and
-clocks on a machine that does other work are not better than that."""
+"""Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
+work, stack samples and clocks tell no smaller difference."""
 
 LEAST_S = 0.25
 """A training of less than this in all has nothing to gain."""
 
 MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
-"""Where starting workers takes more than this share of an epoch, there is too little work for them; nobody
-minds that in an epoch which is longer than so many seconds."""
+"""Workers whose start takes more than this share of an epoch have too little to do; nobody minds that in an
+epoch of more than so many seconds."""
 
 LEAST_BUSY = 0.6
 """Workers are not the cause where their loader gives less than this share of what they make."""
@@ -134,7 +134,7 @@ def _shares(measured: TrainingMeasurements, work: LoadingWork) -> Iterator[Share
 
 
 def _forecast(measured: TrainingMeasurements, rates: Rates) -> tuple[Forecast, ...]:
-    """Return the throughput by workers, as far as it was tried."""
+    """Return the throughput by workers, for the numbers that were tried."""
     found = {measured.num_workers: rates.combined()}
     for trial in measured.trials:
         if trial.kind == "workers":

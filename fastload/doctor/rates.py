@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from fastload.doctor.findings import Category, LoaderTrial, Sampled, TrainingMeasurements
 
 COLDER = 0.75
-"""Where workers loaded at less than this share of the rate that the same loader has when it is tried
-afterwards, the training read from the disk what the trial found in memory: then the training's own rate
-counts."""
+"""Workers that loaded at less than this share of the rate of a later trial read from a disk what the trial
+found in memory: then the training's own rate counts."""
 
 _ALL_COLLATING = 0.95
 

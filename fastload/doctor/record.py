@@ -38,7 +38,7 @@ _OPTIONS = (
 
 
 class LoaderView:
-    """The settings of a loader, as far as one like it can be made of them; the loader itself is not kept."""
+    """The settings of a loader that are needed to make one like it; the loader itself is not kept."""
 
     def __init__(self, loader: Any) -> None:
         self.dataset = loader.dataset

@@ -22,12 +22,12 @@ too."""
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """Where an epoch's time went; `str()` of it is a report.
+    """A report of an epoch's time; `str()` of it is text for people.
 
     Attributes:
-        verdict: What takes longer.
+        verdict: The side that takes longer.
         headline: The same as a sentence.
-        evidence: What was measured, a sentence each.
+        evidence: The measurements, a sentence each.
         next_step: One thing to do.
         samples_per_s: The throughput, the first batch left out.
     """

@@ -182,7 +182,7 @@ class Model(torch.nn.Module):
 
 
 class Journal:
-    """What a training writes down."""
+    """Writes down what a training logs."""
 
     def __init__(self, kind, folder):
         self.kind = kind
