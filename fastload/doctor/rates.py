@@ -24,6 +24,7 @@ class Rates:
         step: What the training step takes of batches that are there.
         start_s: Seconds for starting and ending workers, once an epoch.
         epoch_samples: Samples of an epoch; infinite where unknown.
+        warmup_s: Seconds of warm-up for each epoch, of a training that was watched to its end.
     """
 
     loading: float
@@ -34,6 +35,7 @@ class Rates:
     step_cpu_s: float = 0.0
     start_s: float = 0.0
     epoch_samples: float = math.inf
+    warmup_s: float = 0.0
 
     def combined(self) -> float:
         """Return the throughput of the training, by the one rule that all gains rest on.
@@ -41,12 +43,13 @@ class Rates:
         Without workers, loading and the step take turns. With workers the slower one decides, unless the CPUs
         that they share do. The start of workers counts once an epoch.
         """
-        if not self.num_workers:
-            return per_s(per_s(self.loading) + per_s(self.step))
-        steady = min(self.loading, self.step, per_s(self.loading_cpu_s + self.step_cpu_s, self.cpus))
+        if self.num_workers:
+            steady = min(self.loading, self.step, per_s(self.loading_cpu_s + self.step_cpu_s, self.cpus))
+        else:
+            steady = per_s(per_s(self.loading) + per_s(self.step))
         if math.isinf(self.epoch_samples) or math.isinf(steady) or steady <= 0:
             return steady
-        return self.epoch_samples / (self.epoch_samples / steady + self.start_s)
+        return self.epoch_samples / (self.epoch_samples / steady + self.start_s + self.warmup_s)
 
     def with_trial(self, trial: LoaderTrial, read_s: float = 0.0) -> Rates:
         """Return the rates with the loader of a trial, and `read_s` of each sample for reading."""
@@ -60,6 +63,7 @@ class Rates:
             self.step_cpu_s,
             trial.start_s,
             self.epoch_samples,
+            self.warmup_s,
         )
 
 
@@ -83,6 +87,7 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
         step_cpu_s=step_cpu_s / size,
         start_s=same.start_s if same is not None and not measured.persistent_workers else 0.0,
         epoch_samples=epoch,
+        warmup_s=0.0 if measured.was_cut else measured.warmup_s / measured.epochs,
     )
 
 

@@ -154,6 +154,14 @@ class TestTheRule:
             200.0
         )
 
+    def test_warm_up_counts_with_and_without_workers(self):
+        assert Rates(100.0, 100.0, 0, 8.0, epoch_samples=100.0, warmup_s=2.0).combined() == pytest.approx(
+            25.0
+        )
+        assert Rates(100.0, 100.0, 2, 8.0, epoch_samples=100.0, warmup_s=1.0).combined() == pytest.approx(
+            50.0
+        )
+
     def test_the_start_of_workers_counts_once_an_epoch(self):
         assert Rates(100.0, 300.0, 2, 8.0, start_s=1.0, epoch_samples=100.0).combined() == pytest.approx(50.0)
 
