@@ -1,4 +1,4 @@
-"""The clock of an epoch: stops the time of waits and steps while batches are handed out."""
+"""Clock of an epoch: the times of waits for batches and of the steps between them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ import torch
 
 from fastload.loader.times import EpochTimes, LoadTimes
 
-# So many of the latest waits and steps are kept one by one.
-_MOST_KEPT = 4096
+# The number of latest waits and steps that are stored one by one.
+_LATEST = 4096
 
 
 class StepClock:
-    """Stops the time of an epoch's waits and steps.
-
-    The loader and the epoch's iterator share it, and the iterator calls it twice a batch (0.5 µs).
+    """Measures an epoch's waits and steps; the iterator calls it twice per batch (0.5 µs).
 
     Attributes:
-        num_workers: How many workers load; 0: the training process.
-        prefetch_factor: Batches asked of each worker in advance; None without workers.
-        copying_s: What copies to the device took so far, in seconds.
-        waits_s: The latest waits, without the first batch's.
-        steps_s: What followed each of these.
-        batches: How many batches were handed out.
-        batch_size: Samples in the first of them; 0 before.
-        batch_bytes: Bytes of its tensors.
-        latest_wait_s: The latest wait, in seconds.
+        num_workers: The number of workers that load; 0: the training process.
+        prefetch_factor: Batches requested from each worker in advance; None without workers.
+        copying_s: Time of copies to the device so far.
+        waits_s: The latest waits, without that for the first batch.
+        steps_s: The step after each of these waits.
+        batches: The number of batches handed out.
+        batch_size: Samples in the first batch; 0 before.
+        batch_bytes: Bytes of the first batch's tensors.
+        latest_wait_s: The latest wait.
         first_wait_s: The wait for the first batch.
     """
 
@@ -39,8 +37,8 @@ class StepClock:
         self.num_workers = 0
         self.prefetch_factor: int | None = None
         self.copying_s = 0.0
-        self.waits_s: deque[float] = deque(maxlen=_MOST_KEPT)
-        self.steps_s: deque[float] = deque(maxlen=_MOST_KEPT)
+        self.waits_s: deque[float] = deque(maxlen=_LATEST)
+        self.steps_s: deque[float] = deque(maxlen=_LATEST)
         self.batches = self.batch_size = self.batch_bytes = 0
         self._samples = 0
         self.latest_wait_s = 0.0
@@ -53,25 +51,19 @@ class StepClock:
         prefetch_factor: int | None,
         loading: Callable[[], tuple[LoadTimes, ...]] | None,
     ) -> None:
-        """Begins an epoch, or a part of one that is loaded in another way.
-
-        Args:
-            num_workers: See the attribute.
-            prefetch_factor: See the attribute.
-            loading: Called for what making the batches took each process; None where nothing is known.
-        """
+        """Begin an epoch, or a part of one with other workers; `loading` returns each process's times."""
         self.num_workers = num_workers
         self.prefetch_factor = prefetch_factor
         self._loading = loading
 
     def settle(self) -> None:
-        """Keeps what making the batches took until now, because the processes will be gone."""
+        """Store the load times until now, because the processes are about to end."""
         if self._loading is not None:
             times = self._loading()
             self._loading = lambda: times
 
     def ask(self) -> None:
-        """Notes that the training asks for a batch."""
+        """Record that the training asks for a batch."""
         self._asked = time.perf_counter()
         if self.batches:
             step = self._asked - self._handed
@@ -79,7 +71,7 @@ class StepClock:
             self.steps_s.append(step)
 
     def hand(self, batch: Any) -> None:
-        """Notes that it gets one."""
+        """Record that the training receives a batch."""
         self._handed = time.perf_counter()
         wait = self.latest_wait_s = self._handed - self._asked
         if self.batches:
@@ -93,19 +85,19 @@ class StepClock:
 
     @property
     def waited_s(self) -> float:
-        """What all waits took so far, the first included."""
+        """The sum of all waits so far, including the first."""
         return self.first_wait_s + self._waiting_s
 
     def seconds(self) -> float:
-        """What all waits and steps took so far, without the first wait."""
+        """Return the sum of all waits and steps so far, without the first wait."""
         return self._waiting_s + self._stepping_s
 
     def loading(self) -> tuple[LoadTimes, ...]:
-        """What making the batches took each process."""
+        """Return the load times of each process so far."""
         return () if self._loading is None else self._loading()
 
     def times(self) -> EpochTimes | None:
-        """What the epoch's steps took so far; None before the first batch."""
+        """Return the epoch's times so far; None before the first batch."""
         if not self.batches:
             return None
         return EpochTimes(
@@ -126,10 +118,11 @@ class StepClock:
 
 
 def size_of(batch: Any) -> tuple[int, int]:
-    """How many samples a batch seems to hold, and how many bytes its tensors and arrays have.
+    """Return a batch's samples, and the bytes of its tensors and arrays.
 
     The number of samples is the first dimension of the first tensor or array that has one, else 1. Only
-    what is known not to run anybody's code is looked into, each container once: a batch may contain itself.
+    built-in containers are searched, because others could run user code; each once, as a batch may contain
+    itself.
     """
     samples, size = 0, 0
     parts = [batch]
@@ -142,14 +135,14 @@ def size_of(batch: Any) -> tuple[int, int]:
                 samples = part.shape[0]
         elif id(part) not in seen:
             seen.add(id(part))
-            parts.extend(reversed(_held(part)))
+            parts.extend(reversed(_elements(part)))
     return samples or 1, size
 
 
-def _held(part: Any) -> list[Any]:
+def _elements(part: Any) -> list[Any]:
     if type(part) is dict:
         return list(part.values())
-    # By the base's own iterator: that of a subclass is somebody's code.
+    # The base class's own iterator: that of a subclass is user code.
     for kind in (list, tuple):
         if issubclass(type(part), kind):
             return list(kind.__iter__(part))

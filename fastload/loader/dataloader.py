@@ -1,38 +1,38 @@
-"""DataLoader: torch's, under the same name and with the same behaviour, over shared-memory slots."""
+"""DataLoader: torch's class under the same name, over shared-memory slots."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import warnings
 from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.resident import Resident
 from fastload.errors import OptionError
+from fastload.loader import _torch
 from fastload.loader.clock import StepClock
-from fastload.loader.device import resolve_device
-from fastload.loader.iterators import Setting, SingleProcessIterator, Start, WorkersIterator
+from fastload.loader.device import moved_to, resolve_device
+from fastload.loader.iterators import WorkersIterator
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.resume import Epochs, Progress
+from fastload.loader.strategies import DeviceStrategy, choose_strategy
+from fastload.loader.strategy import EpochStart, EpochStrategy, LoaderView
 from fastload.loader.times import EpochTimes
-from fastload.loader.tuning.caching import (
-    LoaderCache,
-    asks_for_device,
-    is_filling,
-    own_choice,
-    why_not_resident,
-)
-from fastload.loader.tuning.epoch import TunedIterator
-from fastload.loader.tuning.plan import Alone, Plan
-from fastload.loader.tuning.prefetching import PrefetchTuner
-from fastload.loader.tuning.resident import ResidentIterator
-from fastload.loader.tuning.tuner import Tuner
-from fastload.loader.tuning.unsaid import UNSAID, Unsaid, said
+from fastload.loader.tuning.caching import LoaderCache, asks_for_device, own_choice, why_not_resident
+from fastload.loader.tuning.plan import Plan
+from fastload.loader.unset import UNSET, DecidedAttribute, Unset, is_explicit
+
+if _torch.missing:
+    warnings.warn(_torch.explanation(), RuntimeWarning, stacklevel=2)
+
+# Parameters of torch's that are decided where the user leaves them out.
+_DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -48,45 +48,26 @@ else:
 
 
 class DataLoader(_Base[_T_co]):
-    """`torch.utils.data.DataLoader`, parameter for parameter and batch for batch, but faster.
+    """A faster `torch.utils.data.DataLoader` with the same parameters and the same batches.
 
-    Import it in place of torch's. Batches come from the workers through shared memory, without being
-    pickled or copied; they can be moved to a GPU ahead of their use; and an epoch can be resumed where it
-    was left. Of `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers`, what is not said is
-    decided by measuring the first epoch's own batches: see `plan`. Every difference from torch's class is
-    listed in docs/compatibility.md.
+    Import it in place of torch's. Batches come from the workers through shared memory, without being pickled
+    or copied; they can be moved to a GPU ahead of their use; and an epoch can be resumed where it was left.
+    Those of `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` that are left out are
+    decided by measuring the epochs' own batches: see `plan`. docs/compatibility.md lists all differences.
 
     Args:
-        dataset: As all parameters down to `in_order`, this is torch's; torch's defaults hold too, but for
-            the four that are decided.
-        batch_size: See `dataset`.
-        shuffle: See `dataset`.
-        sampler: See `dataset`.
-        batch_sampler: See `dataset`.
-        num_workers: See `dataset`.
-        collate_fn: See `dataset`.
-        pin_memory: See `dataset`.
-        drop_last: See `dataset`.
-        timeout: See `dataset`.
-        worker_init_fn: See `dataset`.
-        multiprocessing_context: See `dataset`.
-        generator: See `dataset`.
-        prefetch_factor: See `dataset`.
-        persistent_workers: See `dataset`.
-        pin_memory_device: See `dataset`.
-        in_order: See `dataset`.
-        device: Where batches are handed out, such as `"cuda"`. They are copied there ahead of their use, on
-            a stream of their own. None, or a device that this machine lacks: in the CPU's memory.
-        cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"auto"` measures and decides;
-            `"ram"`, `"tmpfs"`, `"page"` and `"device"` are obeyed; see `fastload.Cache`. None: as the dataset
-            itself says.
-        seed: Makes the order that `shuffle` gives epoch `n`, and the workers' seeds, a function of
-            (seed, n) alone, whatever else draws random numbers. None: they are drawn as torch's are. It
-            excludes `generator`. A sampler that is passed draws as it ever did.
+        dataset, …, in_order: Same meaning as in torch, up to and including `in_order`. Their defaults are
+            torch's as well, except for the four that are decided.
+        device: The device for batches, such as `"cuda"`. They are copied there ahead of their use, on a
+            stream of their own. None, or a device that this machine lacks: the CPU's memory.
+        cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"ram"`, `"tmpfs"` or
+            `"device"`; `"auto"` measures and decides; see `fastload.Cache`. None: as the dataset was told.
+        seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
+            alone. None: they are drawn as in torch. It excludes `generator`, and leaves a `sampler` alone.
 
     Raises:
-        OptionError: `device`, `cache` or `seed` has a value that cannot be obeyed.
-        ValueError: Any other parameter has, as torch says it.
+        OptionError: `device`, `cache` or `seed` has an invalid value.
+        ValueError: Another parameter has, as in torch.
 
     Example:
         >>> loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # doctest: +SKIP
@@ -100,9 +81,9 @@ class DataLoader(_Base[_T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = UNSAID,
+        num_workers: int = UNSET,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = UNSAID,
+        pin_memory: bool = UNSET,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -110,7 +91,7 @@ class DataLoader(_Base[_T_co]):
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = UNSAID,
+        persistent_workers: bool = UNSET,
         pin_memory_device: str = "",
         in_order: bool = True,
         device: torch.device | str | int | None = None,
@@ -120,33 +101,22 @@ class DataLoader(_Base[_T_co]):
         self.device = device
         self.cache = cache
         self.seed = seed
+        self._strategy: EpochStrategy | None = None
         self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)
-        self._said = said(
-            num_workers=num_workers,
-            prefetch_factor=prefetch_factor,
-            pin_memory=pin_memory,
-            persistent_workers=persistent_workers,
-            device=device,
-            cache=cache,
-        )
-        self._is_tuned = "num_workers" not in self._said
-        self._tuner: Tuner | None = None
-        self._obeyed: Plan | None = None
-        self._prefetching: PrefetchTuner | None = None
         self._clock = StepClock()
-        self._kept: LoaderCache | None = None
-        # The epoch that is about to begin.
-        self._beginning: Progress | None = None
+        # Set while an epoch begins.
+        self._beginning: tuple[LoaderView, EpochStart] | None = None
         self._thread = get_ident()
+        has_explicit_workers = is_explicit(num_workers)
         super().__init__(
             dataset,
             batch_size,
             shuffle,
             sampler,
             batch_sampler,
-            # torch would refuse what is said of workers (a context, a prefetch_factor) where none are.
-            1 if self._is_tuned else num_workers,
+            # Without workers, torch would refuse their other settings, such as a prefetch_factor.
+            num_workers if has_explicit_workers else 1,
             collate_fn,
             pin_memory,
             drop_last,
@@ -160,102 +130,156 @@ class DataLoader(_Base[_T_co]):
             in_order=in_order,
         )
         self.generator = generator
-        if cache is not None:
-            self._kept = self._cache_of(cache)
-        if self._is_tuned:
-            self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
-        elif "prefetch_factor" not in self._said and self.prefetch_factor is not None:
-            self.prefetch_factor = Unsaid(self.prefetch_factor)
+        if self.prefetch_factor != prefetch_factor:
+            # torch's default for workers: shown as such, unless their number is not known yet.
+            self.prefetch_factor = Unset(2) if has_explicit_workers else None
+        self.num_workers = num_workers
+        self._cache: LoaderCache | None = None if cache is None else self._make_cache(cache)
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
-            # Annotations written for a torch with one type parameter more, or one less, stay valid.
-            given = parameters if isinstance(parameters, tuple) else (parameters,)
-            wanted = len(cls.__parameters__)
-            if wanted:
-                given = (*given, Any)[:wanted]
-            return super().__class_getitem__(given)
+            # Annotations for a torch with one type parameter more, or one less, stay valid.
+            types = parameters if isinstance(parameters, tuple) else (parameters,)
+            if cls.__parameters__:
+                types = (*types, Any)[: len(cls.__parameters__)]
+            return super().__class_getitem__(types)
+
+        num_workers = DecidedAttribute("num_workers")
+        prefetch_factor = DecidedAttribute("prefetch_factor")
+        pin_memory = DecidedAttribute("pin_memory")
+        persistent_workers = DecidedAttribute("persistent_workers")
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was measured is of this process's epochs, and refers to them. A copy measures for itself.
-        measured = {"_tuner": None, "_obeyed": None, "_prefetching": None, "_clock": StepClock()}
-        return {**self.__dict__, **measured}
+        # Measurements refer to the epochs of this process; a copy measures for itself.
+        return {**self.__dict__, "_strategy": None, "_clock": StepClock()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._thread = get_ident()
 
     def __iter__(self) -> Any:
-        """Begins an epoch, or goes on with the one whose state has been loaded."""
-        return self._begin(super().__iter__)
+        """Begin an epoch, or go on with the one whose state has been loaded."""
+        iterator = self._begin(super().__iter__)
+        device = self._device if _torch.missing else None
+        return iterator if device is None else (moved_to(batch, device) for batch in iterator)
 
     def _get_iterator(self) -> Any:
-        # Called by torch's `__iter__`, and by subclasses that want a new iterator of their own.
+        # Called by torch's `__iter__`, and directly by subclasses that keep an iterator of their own.
         return self._begin(self._make_iterator) if self._beginning is None else self._make_iterator()
 
     def _begin(self, iterate: Callable[[], Any]) -> Any:
-        """Begins an epoch with the iterator that `iterate()` returns."""
-        if self._said_since():
-            self._is_tuned = "num_workers" not in self._said
-            self._tuner = self._obeyed = self._prefetching = None
-        if self._is_tuned:
-            self._follow_plan()
+        """Begin an epoch with the iterator that `iterate()` returns."""
+        # The strategy comes first: torch's `__iter__` reads the attributes that it decides.
+        strategy = self._choose_strategy()
+        view = self._view()
+        cache = self._open_cache(view)
+        strategy.prepare(view, cache)
+        options = strategy.options
+        if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
+            # Persistent workers cannot be told where to go on.
+            self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
-            self._beginning, self._clock = progress, StepClock()
+            self._clock = StepClock()
+            start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
+            self._beginning = view, start
             if isinstance(self._iterator, WorkersIterator):
-                self._iterator.begin_epoch(self, self._start())
+                self._iterator.begin_epoch(view, start)
             return iterate()
 
         try:
-            iterator = self._epochs.begin(self, iterator_of)
+            iterator = self._epochs.begin(view, iterator_of, getattr(self._iterator, "kept_seed", None))
         finally:
             self._beginning = None
-        if not isinstance(self._iterator, WorkersIterator):
+        if not isinstance(self._iterator, WorkersIterator) and not _torch.missing:
             # torch would begin the next epoch with it, and only workers can live on.
             self._iterator = None
         return iterator
 
-    def _said_since(self) -> bool:
-        """Takes note of what the user has set in the attributes since; says whether that is anything."""
-        values = {
-            name: getattr(self, name)
-            for name in ("num_workers", "prefetch_factor", "pin_memory")
-            if name not in self._said
-        }
-        new = said(**values)
-        self._said.update(new)
-        return bool(new)
+    def _make_iterator(self) -> Any:
+        if _torch.missing:
+            return super()._get_iterator()
+        strategy = self._strategy
+        assert strategy is not None
+        assert self._beginning is not None
+        view, start = self._beginning
+        if self._cache is not None and self._cache.resident is not None:
+            if not isinstance(strategy, DeviceStrategy):
+                self._strategy = strategy = DeviceStrategy(view, self._cache.resident)
+        elif "num_workers" in view.explicit:
+            self.check_worker_number_rationality()
+        return strategy.begin(view, start)
 
-    def _follow_plan(self) -> None:
-        """Shows in the attributes how the next epoch begins, before torch looks at them."""
-        tuner = self._tuned_by()
-        tuner.open(self)
-        tuner.take_up(is_filling(self.dataset))
-        if not tuner.is_settled:
-            # What another loader, or an earlier search, came to is no longer what is done.
-            self.num_workers, self._iterator = UNSAID, None
-        elif self._obeyed is not tuner.plan:
-            self.obey(tuner.plan)
+    def _make_cache(self, asked: str | Cache) -> LoaderCache:
+        device = torch.device("cpu") if self._device is None and self.device is not None else self._device
+        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
+
+    def _open_cache(self, view: LoaderView) -> LoaderCache | None:
+        """Open the cache of the loader or its dataset, before the first worker starts."""
+        if self._cache is None and asks_for_device(view.dataset):
+            self._cache = self._make_cache("device")
+        if self._cache is not None:
+            self._cache.open(view.dataset)
+        return self._cache
+
+    def _choose_strategy(self) -> EpochStrategy:
+        """Return the loader's strategy, chosen anew if the user has set an attribute since."""
+        explicit = self._explicit()
+        if self._strategy is None or self._strategy.explicit != explicit:
+            if self._strategy is not None and "num_workers" not in self._strategy.explicit:
+                self._iterator = None  # persistent workers of a number that was decided
+            self._strategy = choose_strategy(self._view())
+        return self._strategy
+
+    def _explicit(self) -> dict[str, Any]:
+        """Return the parameters, among those that can be decided, that the user has set."""
+        values = {name: vars(self)[name] for name in (*_DECIDED, "device", "cache")}
+        return {name: value for name, value in values.items() if is_explicit(value)}
+
+    def _view(self, with_batches: bool = False) -> LoaderView:
+        """Return the arguments as they are now: frameworks change some of them between epochs."""
+        explicit = self._explicit()
+        names = [name for name in vars(self) if not name.startswith("_")]
+        names += [name for name in ("_dataset_kind", "_IterableDataset_len_called") if hasattr(self, name)]
+        return LoaderView(
+            explicit=explicit,
+            dataset=self.dataset,
+            is_iterable=isinstance(self.dataset, IterableDataset),
+            batch_size=self.batch_size,
+            batch_sampler=self.batch_sampler,
+            sampler=self.sampler,
+            collate_fn=self.collate_fn,
+            worker_init_fn=self.worker_init_fn,
+            multiprocessing_context=self.multiprocessing_context,
+            generator=self.generator,
+            in_order=self.in_order,
+            batches=self._count_batches() if with_batches or "num_workers" not in explicit else None,
+            device=self._device,
+            thread=self._thread,
+            attributes={name: vars(self)[name] for name in names},
+        )
+
+    def _count_batches(self) -> int | None:
+        # torch remembers that an iterable dataset's length was read, and warns if more samples come.
+        if not isinstance(self.dataset, IterableDataset):
+            with contextlib.suppress(Exception):
+                return len(self)
+        return None
 
     @property
     def plan(self) -> Plan:
-        """How batches are loaded: what you said, what was decided, and the measurement behind each choice.
+        """The plan by which batches are loaded: user's settings, decisions, and the measurement behind each.
 
-        Printed, it is a table. Before the first epoch it says that nothing has been measured.
-
-        Example:
-            >>> print(loader.plan)  # doctest: +SKIP
+        `print(loader.plan)` shows it as a table. Before the first epoch, nothing has been measured.
         """
-        tuner = self._tuned_by()
-        if self._kept is None and (own := own_choice(self.dataset)) is not None:
-            tuner.note_cache(own)
-        return tuner.plan
+        plan = self._choose_strategy().plan
+        cache = own_choice(self.dataset) if self._cache is None else self._cache.choice
+        return plan if cache is None else dataclasses.replace(plan, cache=cache)
 
     @property
     def last_epoch(self) -> EpochTimes | None:
-        """What the steps of the latest epoch took, so far if it goes on; None before its first batch."""
+        """Times of the latest epoch, so far if it goes on; None before its first batch."""
         return self._clock.times()
 
     def report(self) -> EpochReport:
@@ -272,125 +296,37 @@ class DataLoader(_Base[_T_co]):
             raise OptionError("there is nothing to report yet: iterate the loader first")
         return report_of(times)
 
-    def obey(self, plan: Plan) -> None:
-        """Shows in the attributes what a plan says, as far as it was not said by the user.
-
-        Args:
-            plan: The plan.
-        """
-        self._obeyed = plan
-        if self._is_tuned:
-            self.num_workers = Unsaid(plan.num_workers.value)
-        if "prefetch_factor" not in self._said:
-            prefetch = plan.prefetch_factor.value
-            self.prefetch_factor = None if prefetch is None else Unsaid(prefetch)
-        if "pin_memory" not in self._said:
-            self.pin_memory = Unsaid(plan.pin_memory.value)  # type: ignore[assignment]
-
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: what `load_state_dict` needs to go on with the next batch.
+        """Return the state from which `load_state_dict` continues with the next batch.
 
-        It may be taken at any time, between any two batches, however many have been prefetched, and loaded
-        into a loader with another number of workers. It takes about 12 KB: random states, a position.
-        Batches of a map-style dataset are not loaded again on a resume; those of an iterable one are,
-        unless it is stateful (has `state_dict` and `load_state_dict`, as torchdata's protocol says).
+        It can be taken between any two batches, however many have been prefetched, and loaded into a loader
+        with another number of workers. It holds random states and a position, about 12 KB. A resume does not
+        load the epoch's earlier batches again, except those of an iterable dataset without `state_dict` and
+        `load_state_dict` (torchdata's protocol).
 
         Returns:
             A dict of numbers, strings, lists and tensors, for `torch.save`.
         """
-        return self._epochs.state_dict(self)
+        if _torch.missing:
+            return {"missing": _torch.explanation()}
+        return self._epochs.state_dict(
+            self._view(with_batches=True), int(self.num_workers), getattr(self._iterator, "kept_seed", None)
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iteration go on where `state_dict` was called.
+        """Make the next iteration continue where `state_dict` was called.
 
-        The order of the epoch is the one that it had, whatever the global random states are now; these are
-        left alone. The orders of later epochs follow too, unless other code draws from torch's global
-        random state and is not restored along with it; with `seed` or `generator` that does not matter.
+        The order of the epoch is the saved one, whatever the global random states are now; these are left
+        alone. Later epochs have the saved order too, unless other code draws from torch's global random state
+        and is not restored as well; with `seed` or `generator` that does not matter.
 
         Args:
-            state: What `state_dict` returned, of a loader with the same dataset, batches and sampler.
+            state: The result of `state_dict`, of a loader with the same dataset, batches and sampler.
 
         Raises:
             OptionError: It is no such state, or that of a loader with another seed, batch size, number of
-                samples or batches, or kind of sampler; of a stateful iterable dataset, with other workers.
+                samples or batches, or kind of sampler; for a stateful iterable dataset, other workers.
         """
-        self._epochs.load_state_dict(self, state)
-
-    def _start(self) -> Start:
-        """What an iterator of the epoch that is about to begin begins with."""
-        assert self._beginning is not None
-        setting = Setting(self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers)
-        # An iterable dataset is loaded in one way alone.
-        may_change = self._is_tuned and self._dataset_kind == _DatasetKind.Map and not self._tuned_by().is_off
-        seeds = self._epochs.worker_seeds(self)
-        return Start(self._beginning, self._device, seeds, self._clock, setting, seeds_batches=may_change)
-
-    def _make_iterator(self) -> Any:
-        start = self._start()
-        setting = start.setting
-        resident = self._opened_cache()
-        if resident is not None:
-            start = start._replace(setting=Setting(0, None), reads=False, seeds_batches=False)
-            return ResidentIterator(self, start, resident)
-        if self._is_tuned:
-            tuner = self._tuned_by()
-            # Workers that live on are torch's business, once it is settled how many they are.
-            if not (tuner.is_settled and self.persistent_workers and self.num_workers):
-                return TunedIterator(self, start._replace(setting=tuner.setting()), tuner)
-            generator = self.generator or torch.default_generator
-            state = generator.get_state()
-            try:
-                return WorkersIterator(self, start)
-            except Exception as error:
-                generator.set_state(state)
-                tuner.note_no_workers(error)
-            self.obey(tuner.plan)
-            return TunedIterator(self, self._start()._replace(setting=tuner.setting()), tuner)
-        else:
-            self.check_worker_number_rationality()
-        if not self.num_workers:
-            return SingleProcessIterator(self, start)
-        if not self._is_tuned and self._may_ask_ahead():
-            prefetching = self._prefetching = self._prefetching or PrefetchTuner(self._tuned_by())
-            setting = setting._replace(prefetch_factor=prefetching.prefetch_factor)
-            start = start._replace(setting=setting, watch=prefetching.watch(self, self._clock))
-        return WorkersIterator(self, start)
-
-    def _may_ask_ahead(self) -> bool:
-        """Whether it is to be found out how many batches to ask workers for in advance."""
-        is_said = "prefetch_factor" in self._said
-        return not is_said and self.in_order and self._dataset_kind == _DatasetKind.Map
-
-    def note_alone(self, alone: Alone | None) -> None:
-        """Decides what `cache="auto"` has left open, once it is known what loading and training take.
-
-        Args:
-            alone: What a batch takes without workers; None: that will not be known.
-        """
-        if self._kept is not None and self._kept.waits_for_measurements:
-            self._kept.decide(self.dataset, alone)
-            self._tuned_by().note_cache(self._kept.choice)
-
-    def _cache_of(self, asked: str | Cache) -> LoaderCache:
-        is_elsewhere = self._device is not None or self.device is None
-        return LoaderCache(
-            asked, self._device if is_elsewhere else torch.device("cpu"), why_not_resident(self)
-        )
-
-    def _opened_cache(self) -> Resident | None:
-        """The dataset on the device, if it lies there, with every cache opened that can be by now."""
-        if self._kept is None:
-            if not asks_for_device(self.dataset):
-                return None
-            self._kept = self._cache_of("device")
-        tuner = self._tuned_by()
-        self._kept.open(self.dataset)
-        tuner.note_cache(self._kept.choice)
-        if tuner.is_settled:
-            self.note_alone(tuner.plan.measured.alone)
-        return self._kept.resident
-
-    def _tuned_by(self) -> Tuner:
-        if self._tuner is None:
-            self._tuner = Tuner(self, self._said)
-        return self._tuner
+        if _torch.missing:
+            raise OptionError(f"a state cannot be loaded here: {_torch.explanation()}")
+        self._epochs.load_state_dict(self._view(with_batches=True), int(self.num_workers), state)

@@ -1,9 +1,9 @@
-"""Batches on their way to an accelerator: copied ahead, from the memory that the workers wrote.
+"""Batches on an accelerator: copied ahead of their use, from the memory that the workers wrote.
 
 With CUDA the slots are page-locked once (cudaHostRegister), so the copy engine reads them directly. Copies
-run on a stream of their own, while the model works on earlier batches. A batch is handed out with two
-promises kept: the stream that uses it waits for its copy, and its memory is not given to another tensor
-before that stream is through with it (`record_stream`). A slot is held until it has been read.
+run on a stream of their own while the model works on earlier batches. A batch that is handed out is safe to
+use: the current stream waits for its copy, and the batch's memory is not reused before that stream is done
+with it (`record_stream`). A slot is held until it has been read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from fastload.errors import OptionError
+
+if TYPE_CHECKING:
+    from fastload.loader.resume import Position
+    from fastload.loader.transport.memory import Arena
 
 # One batch being copied while one waits: more would only fill the device's memory.
 _BATCHES_AHEAD = 2
@@ -28,13 +32,10 @@ _PAGE_BYTES = 4096
 
 
 def resolve_device(device: Any) -> torch.device | None:
-    """The device that batches are to be moved to; None where they stay in the CPU's memory.
+    """Return the device that batches are moved to; None if they stay in the CPU's memory.
 
-    Where the device asked for is not there, as on a machine without a GPU, they stay as well, and a warning
-    says so, as torch does for `pin_memory`.
-
-    Raises:
-        OptionError: It is no device.
+    On a machine without the device they stay there too, and a warning says so, as torch does for
+    `pin_memory`. A value that names no device, or one beyond the last, raises OptionError.
     """
     if device is None:
         return None
@@ -47,11 +48,11 @@ def resolve_device(device: Any) -> torch.device | None:
         ) from error
     if wanted.type == "cpu":
         return None
-    # A build for CUDA names its kind of accelerator also where there is none.
+    # A build for CUDA names its accelerator even where there is none.
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != wanted.type:
         warnings.warn(
-            f"device={str(wanted)!r} was asked for and is not available here: batches stay on the CPU",
+            f"device={str(wanted)!r} is not available on this machine: batches stay on the CPU",
             stacklevel=3,
         )
         return None
@@ -66,26 +67,26 @@ def moved(
     move: Callable[[torch.Tensor], torch.Tensor],
     move_object: Callable[[Any], Any] = lambda data: data,
 ) -> Any:
-    """A batch with every tensor replaced by what `move` makes of it.
+    """Return a batch with each tensor replaced by `move(tensor)`.
 
-    Looked into are mappings, lists, tuples, named tuples and dataclasses. An object of another kind that
-    has a method `to`, such as a PackedSequence, is a batch class of its own, and given to `move_object`.
+    Tensors are found in mappings, lists, tuples, named tuples and dataclasses. Other objects with a method
+    `to`, such as a PackedSequence, are batch classes of their own: `move_object` replaces them.
     """
-    return _Move(move, move_object).of(data)
+    return _Mover(move, move_object).apply(data)
 
 
-class _Move:
-    """A batch on its way: what contains itself, as a list may, does so afterwards as well."""
+class _Mover:
+    """Rebuilds a batch; a container that contains itself does so afterwards as well."""
 
     def __init__(
         self, move: Callable[[torch.Tensor], torch.Tensor], move_object: Callable[[Any], Any]
     ) -> None:
         self._move = move
         self._move_object = move_object
-        # What was looked into, and what has been made of it, by identity.
+        # Containers and their replacements, by the container's identity.
         self._made: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, data: Any) -> Any:
+    def apply(self, data: Any) -> Any:
         if isinstance(data, torch.Tensor):
             return self._move(data)
         if isinstance(data, str | bytes | bytearray):
@@ -96,32 +97,32 @@ class _Move:
             return self._move_object(data)
         if isinstance(data, Mapping):
             is_plain = type(data) is dict or not isinstance(data, MutableMapping)
-            mapping = self._note(data, {} if is_plain else copy.copy(data))
+            mapping = self._remember(data, {} if is_plain else copy.copy(data))
             for key, value in data.items():
-                mapping[key] = self.of(value)
+                mapping[key] = self.apply(value)
             return mapping
         if isinstance(data, tuple):
-            values = [self.of(value) for value in data]
+            values = [self.apply(value) for value in data]
             return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
         if isinstance(data, MutableSequence):
-            sequence = self._note(data, copy.copy(data))
+            sequence = self._remember(data, copy.copy(data))
             for index, value in enumerate(data):
-                sequence[index] = self.of(value)
+                sequence[index] = self.apply(value)
             return sequence
         if dataclasses.is_dataclass(data) and not isinstance(data, type):
-            record = self._note(data, copy.copy(data))
+            record = self._remember(data, copy.copy(data))
             for field in dataclasses.fields(data):
-                object.__setattr__(record, field.name, self.of(getattr(data, field.name)))
+                object.__setattr__(record, field.name, self.apply(getattr(data, field.name)))
             return record
         return data
 
-    def _note(self, data: Any, made: Any) -> Any:
+    def _remember(self, data: Any, made: Any) -> Any:
         self._made[id(data)] = data, made
         return made
 
 
 def moved_to(data: Any, device: torch.device) -> Any:
-    """A batch with all that can be moved on a device."""
+    """Return a batch with everything that can be moved on a device."""
     return moved(
         data,
         lambda tensor: tensor.to(device, non_blocking=True),
@@ -130,22 +131,16 @@ def moved_to(data: Any, device: torch.device) -> Any:
 
 
 class Arrival(NamedTuple):
-    """What the loader's iterator got: a batch, or the error or the end that came in its place.
+    """A batch from the workers and its position in the epoch, or the error or end in its place."""
 
-    Attributes:
-        mark: Where in the epoch it stands.
-        batch: The batch.
-        error: What to raise.
-    """
-
-    mark: Any
+    position: Position
     batch: Any = None
     error: BaseException | None = None
 
 
 class _Copy(NamedTuple):
     arrival: Arrival
-    event: Any
+    event: Any  # None for an error
 
 
 class CopiesAhead:
@@ -153,9 +148,9 @@ class CopiesAhead:
 
     Args:
         device: The device, with its number.
-        fetch: Gets the next batch from the workers, waiting for it.
-        is_ready: Whether `fetch` would return at once.
-        base: An object that keeps the slots' memory mapped.
+        fetch: Returns the next batch of the workers, waiting for it.
+        is_ready: Returns whether `fetch` would return at once.
+        arena: The memory of the slots; None if there is none.
     """
 
     def __init__(
@@ -163,10 +158,10 @@ class CopiesAhead:
         device: torch.device,
         fetch: Callable[[], Arrival],
         is_ready: Callable[[], bool],
-        base: Any,
+        arena: Arena | None,
     ) -> None:
         self._process = os.getpid()
-        # Tensors whose copy has been issued and may not have been carried out, and the event after it.
+        # Tensors whose copy has been issued but may not be done, and the event after it.
         self._being_read: deque[tuple[Any, list[torch.Tensor]]] = deque()
         self._copies: deque[_Copy] = deque()
         # A batch that has been fetched and could not be copied yet.
@@ -175,10 +170,10 @@ class CopiesAhead:
         self._fetch = fetch
         self._is_ready = is_ready
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._locked = _PageLocked(base, device)
+        self._locked = _PageLockedSlots(arena, device)
 
     def next(self) -> Arrival:
-        """The next batch, on the device, safe to use on the current stream."""
+        """Return the next batch, on the device, safe to use on the current stream."""
         while self._being_read and self._being_read[0][0].query():
             self._being_read.popleft()
         if not self._copies:
@@ -195,12 +190,12 @@ class CopiesAhead:
         return arrival._replace(batch=batch)
 
     def restart(self) -> None:
-        """Forgets what has been fetched: another epoch begins."""
+        """Discard fetched batches, because another epoch begins."""
         self._copies.clear()
         self._uncopied = None
 
     def _go_ahead(self) -> None:
-        """Starts copies of batches that are there already, as far as the device has room for them."""
+        """Start copies of batches that have arrived, while the device has room for them."""
         while len(self._copies) < _BATCHES_AHEAD:
             if self._copies and self._copies[-1].event is None:
                 return  # an error, or the end
@@ -209,17 +204,14 @@ class CopiesAhead:
             try:
                 self._start_copy()
             except RuntimeError:
-                return  # no memory for it now: it is tried again, and raises, when its turn has come
+                return  # out of memory: it is tried again, and raises, when the batch is asked for
 
     def _start_copy(self) -> None:
         arrival = self._uncopied = self._uncopied or self._fetch()
-        if arrival.error is not None:
-            self._copies.append(_Copy(arrival, None))
-        else:
-            self._copies.append(self._copied(arrival))
+        self._copies.append(_Copy(arrival, None) if arrival.error is not None else self._copy(arrival))
         self._uncopied = None
 
-    def _copied(self, arrival: Arrival) -> _Copy:
+    def _copy(self, arrival: Arrival) -> _Copy:
         sources: list[torch.Tensor] = []
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -239,44 +231,35 @@ class CopiesAhead:
         return _Copy(arrival._replace(batch=batch), event)
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        # Neither the slots nor their page locks may go while the copy engine reads them. A forked child
-        # has no part in that.
+        # Slots and their page locks must outlive the copy engine's reads. A forked child has no part in it.
         if self._being_read and getpid() == self._process:
             self._stream.synchronize()
 
 
-class _PageLocked:
-    """The pages of shared memory that CUDA has been told never to move.
+class _PageLockedSlots:
+    """The slots that CUDA has page-locked."""
 
-    Args:
-        base: What maps them; None: there are none.
-        device: The device that reads them.
-    """
-
-    def __init__(self, base: Any, device: torch.device) -> None:
+    def __init__(self, arena: Arena | None, device: torch.device) -> None:
         self._process = os.getpid()
         self._sizes: dict[int, int] = {}
-        self._base = base
+        self._arena = arena
         self._device = device
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Locks the slot that a tensor lies in, unless that has been done."""
+        """Lock the slot that a tensor lies in, unless it is locked."""
         storage = tensor.untyped_storage()
         start = storage.data_ptr()
         size = -(-storage.nbytes() // _PAGE_BYTES) * _PAGE_BYTES
-        if self._base is None or not self._base.contains(start) or self._sizes.get(start, 0) >= size:
+        if self._arena is None or not self._arena.contains(start) or self._sizes.get(start, 0) >= size:
             return
         if self._sizes.pop(start, None) is not None:
             _runtime().cudaHostUnregister(start)
         if int(_runtime().cudaHostRegister(start, size, 0)) == 0:
             self._sizes[start] = size
-        else:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        # The system refuses (ulimit -l): copies work all the same, only not ahead. CUDA keeps the refusal
-        # as its last error, and the next launch of any kernel reports it: let that be this one.
-        self._base = None
+            return
+        # The system refuses (ulimit -l): copies still work, only not ahead. CUDA keeps the refusal as its
+        # last error, which the next launch of any kernel reports: let that be this one.
+        self._arena = None
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)
 

@@ -1,4 +1,4 @@
-"""What the steps of an epoch took, as the loader saw them: the readings that tuning and diagnosis share."""
+"""Times of an epoch as the loader measured them, for tuning and diagnosis."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
-    """What making batches took one process: a worker, or the training process where there are none.
+    """Time that one process spent on making batches: a worker or, without workers, the training process.
 
     Attributes:
-        batches: How many batches it made.
-        samples: How many samples they hold.
-        busy_s: From the indices' arrival to the batch's being made, in seconds, summed over the batches.
-        cpu_s: The CPU time of that.
-        delayed_s: How much of it the process was ready to run and no CPU was free; 0 where the system does
-            not tell.
-        collate_s: How much of `busy_s` went into making batches of samples and putting them into slots. Of a
-            dataset that fills batches itself, everything.
+        batches: The number of batches it made.
+        samples: Their samples.
+        busy_s: Time from receiving the indices to the finished batch, summed over the batches.
+        cpu_s: CPU time within `busy_s`.
+        delayed_s: Time within `busy_s` in which the process was ready but no CPU was free; 0 if unknown.
+        collate_s: Time within `busy_s` for collating samples and writing the batch into slots; all of it for
+            a dataset that fills batches itself.
     """
 
     batches: int
@@ -29,30 +28,28 @@ class LoadTimes:
 
     @property
     def blocked_s(self) -> float:
-        """How much of `busy_s` it waited for something other than a CPU: a disk, a network, a lock."""
+        """Time within `busy_s` spent waiting for something other than a CPU: a disk, a network, a lock."""
         return max(0.0, self.busy_s - self.cpu_s - self.delayed_s)
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTimes:
-    """What one epoch's steps took.
-
-    A step is a wait for the next batch, then whatever the training does until it asks for another one.
+    """Times of one epoch: waits for the next batch, and the training's steps between them.
 
     Attributes:
-        num_workers: How many workers loaded at the epoch's end; 0: the training process.
-        prefetch_factor: Batches asked of each worker in advance; None without workers.
+        num_workers: Workers that loaded at the epoch's end; 0: the training process.
+        prefetch_factor: Batches requested from each worker in advance; None without workers.
         batch_size: Samples in the epoch's first batch.
-        batches: How many batches were handed out.
-        samples: How many samples they held.
+        batches: The number of batches handed out.
+        samples: Their samples.
         batch_bytes: Bytes of the first batch's tensors.
         first_wait_s: The wait for the first batch, in which workers are started.
-        waiting_s: The sum of all later waits, in seconds.
-        stepping_s: The sum of the steps without waits.
-        copying_s: How much of the waits went into copies to the device, where the loader makes them.
-        waits_s: The latest waits, at most 4,096, the first batch's left out.
-        steps_s: What followed each of these; as many, or one less.
-        loading: What making the batches took each process.
+        waiting_s: The sum of all later waits.
+        stepping_s: The sum of the steps.
+        copying_s: Time within the waits for copies to the device, where the loader makes them.
+        waits_s: The latest waits, at most 4,096, without the first batch's.
+        steps_s: The step after each of these waits; the last one may be missing.
+        loading: The load times of each process.
     """
 
     num_workers: int
@@ -71,12 +68,12 @@ class EpochTimes:
 
     @property
     def samples_per_s(self) -> float:
-        """The epoch's throughput, the first batch left out; 0 for fewer than two batches."""
+        """Throughput without the first batch; 0 for fewer than two batches."""
         seconds = self.waiting_s + self.stepping_s
         return 0.0 if self.batches < 2 or seconds <= 0 else self.samples * (1 - 1 / self.batches) / seconds
 
     @property
     def waiting_share(self) -> float:
-        """How much of the time the training waited for data, from 0 to 1, the first batch left out."""
+        """Share of the time spent waiting for data, from 0 to 1, without the first batch."""
         seconds = self.waiting_s + self.stepping_s
         return 0.0 if seconds <= 0 else self.waiting_s / seconds

@@ -1,4 +1,4 @@
-"""What programs replace and write, and how batches are compared between processes."""
+"""Replacing torch's class, seeding, and comparing batches between processes."""
 
 from __future__ import annotations
 

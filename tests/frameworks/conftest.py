@@ -37,7 +37,7 @@ def require_package(require_installed: Callable[[str], None]) -> Callable[[str],
 
     def module_of(name: str) -> ModuleType:
         require_installed(name.partition(".")[0])
-        # What a package warns of while it is imported is its own affair.
+        # Warnings of a package while it is imported do not matter here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(name)

@@ -16,7 +16,7 @@ NUMBERS = range(37)
 
 @pytest.fixture(scope="module")
 def ranks(run_programs, tmp_path_factory) -> list[Any]:
-    """What two ranks saw."""
+    """Returns the results of two ranks."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("needs a torch that was built with gloo")
     folder = tmp_path_factory.mktemp("ranks")

@@ -12,7 +12,7 @@ from tests.frameworks.batches import read
 
 @pytest.fixture(scope="module")
 def seen(require_installed, run_programs, tmp_path_factory) -> tuple[Any, Any]:
-    """What its loader gives on torch's class, and on fastload's."""
+    """Returns its loader's batches on torch's class, and on fastload's."""
     # Imported here it would write settings into the user's home, and ask the network whether it is there.
     for package in ("torchvision", "ultralytics"):
         require_installed(package)

@@ -1,4 +1,4 @@
-"""Batches on a device: nothing changes without one, and with one every batch is whole when it is used."""
+"""Batches on a device: unchanged without one, and complete when they are used with one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_on_the_cpu_a_device_changes_nothing(device, workers):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_a_device_that_is_not_there_is_said_once_and_batches_stay():
-    with pytest.warns(UserWarning, match="'cuda' was asked for and is not available") as caught:
+def test_missing_device_warns_once_and_batches_stay_on_the_cpu():
+    with pytest.warns(UserWarning, match="'cuda' is not available") as caught:
         loader = fastload.DataLoader(Rows(6), batch_size=2, num_workers=1, device="cuda")
     batches = [batch for _ in range(2) for batch in loader]
     assert len(caught) == 1
@@ -41,7 +41,7 @@ def test_a_device_that_is_not_there_is_said_once_and_batches_stay():
     assert loader.device == "cuda"
 
 
-def test_what_is_no_device_is_refused():
+def test_invalid_device_is_refused():
     with pytest.raises(fastload.OptionError, match="got 'gpu'"):
         fastload.DataLoader(Rows(6), device="gpu")
 

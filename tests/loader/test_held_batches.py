@@ -1,4 +1,4 @@
-"""A batch that is held never changes, whoever holds which part of it, for however long."""
+"""A held batch never changes, whichever part of it is held, and for however long."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_without_memory_files_batches_go_torchs_way():
 
 
 def test_64_megabytes_of_dev_shm_suffice(require_tool):
-    """A container's default, of which torch's way needs more for one batch."""
+    """The default of containers; torch's transport needs more for one batch."""
     unshare = require_tool("unshare")
     if os.geteuid():
         pytest.skip("needs root, for a mount namespace of its own")

@@ -148,8 +148,8 @@ def first_tensor(batch: Any) -> Any:
 @pytest.mark.parametrize("kind", cycles())
 def test_batch_that_contains_itself_is_handed_out(kind):
     for workers in (0, 1, None):
-        said = {} if workers is None else {"num_workers": workers}
-        loader = fastload.DataLoader(range(3), collate_fn=Circling(kind), **said)
+        options = {} if workers is None else {"num_workers": workers}
+        loader = fastload.DataLoader(range(3), collate_fn=Circling(kind), **options)
         for batch in loader:
             tensor, is_met_again = first_tensor(batch)
             assert torch.equal(tensor, TENSOR)
@@ -169,8 +169,8 @@ def deep(samples: Any) -> Any:
 
 
 def test_batch_of_many_levels_is_handed_out_or_refused_but_does_not_hang():
-    for said in ({}, {"num_workers": 0}):
-        assert len(list(fastload.DataLoader(range(3), collate_fn=deep, **said))) == 3
+    for options in ({}, {"num_workers": 0}):
+        assert len(list(fastload.DataLoader(range(3), collate_fn=deep, **options))) == 3
     with pytest.raises(RecursionError):
         list(fastload.DataLoader(range(3), collate_fn=deep, num_workers=1))
 

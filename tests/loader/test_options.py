@@ -1,4 +1,4 @@
-"""Options and states that cannot be obeyed are refused, by name."""
+"""Invalid options and states are refused, by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_state_of_a_loader_with_other_settings_is_refused(options):
 
 
 @pytest.mark.parametrize("state", [None, {}, {"version": 2}, {"version": 1}, 5])
-def test_what_is_no_state_is_refused(state):
+def test_other_objects_than_states_are_refused(state):
     with pytest.raises(OptionError, match="state_dict"):
         make("shuffle").load_state_dict(state)
 
@@ -32,7 +32,7 @@ def test_what_is_no_state_is_refused(state):
 @pytest.mark.parametrize(
     "options", [{"seed": -1}, {"seed": 1.5}, {"seed": True}, {"cache": "rams"}, {"device": 1.5}]
 )
-def test_options_that_cannot_be_obeyed_are_refused(options):
+def test_invalid_options_are_refused(options):
     with pytest.raises(OptionError):
         fastload.DataLoader(DATA, **options)
 

@@ -1,4 +1,4 @@
-"""A loaded state goes on with the next batch, exactly, whatever has changed around the loader."""
+"""A loader with a loaded state continues exactly with the next batch, whatever has changed around it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = TensorDataset(torch.arange(50))
 
 
 class GlobalShuffle(Sampler):
-    """Shuffles as many people's samplers do, with whatever global generator is at hand."""
+    """Shuffles with global generators, as many samplers do."""
 
     def __iter__(self) -> Any:
         order = list(range(50))
@@ -64,7 +64,7 @@ def seed_all(seed: int) -> None:
 
 
 def saved(state: Any) -> Any:
-    """A state that has been through a file, read in torch's safe way."""
+    """Returns a state after it was saved to a file and read with weights_only."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -267,28 +267,7 @@ def test_two_loaders_that_draw_from_the_same_generator_in_turns_resume(workers):
     assert pairs(*resumed) == whole[4:]
 
 
-@pytest.mark.parametrize(
-    "options", [{"seed": 1}, {"generator": generator()}, {}], ids=["seed", "generator", "neither"]
-)
-def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
-    def shuffled() -> Any:
-        return fastload.DataLoader(DATA, batch_size=3, sampler=GlobalShuffle(), **options)
-
-    seed_all(1)
-    loader = shuffled()
-    epochs = [labels(loader) for _ in range(3)]
-    seed_all(1)
-    loader = shuffled()
-    iterator = iter(loader)
-    take(iterator, 4)
-    state = loader.state_dict()
-    random.seed(50), np.random.seed(50)
-    loader = shuffled()
-    loader.load_state_dict(state)
-    assert [labels(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
-
-
-def test_another_bit_generator_of_numpys_is_kept():
+def test_another_bit_generator_of_numpy_is_restored():
     before = np.random.get_bit_generator()
     np.random.set_bit_generator(np.random.PCG64(3))
     try:
@@ -301,35 +280,6 @@ def test_another_bit_generator_of_numpys_is_kept():
         assert labels(loader) == rest
     finally:
         np.random.set_bit_generator(before)
-
-
-class LiveState(GlobalShuffle):
-    """A sampler that gives out the very dict that it goes on changing."""
-
-    def __init__(self) -> None:
-        self.live = {"epoch": 0}
-
-    def __iter__(self) -> Any:
-        self.live["epoch"] += 1
-        return iter(np.random.default_rng(self.live["epoch"]).permutation(50).tolist())
-
-    def state_dict(self) -> Any:
-        return self.live
-
-    def load_state_dict(self, state: Any) -> None:
-        self.live = state
-
-
-def test_a_sampler_with_a_state_of_its_own_resumes_from_that():
-    loaders = [fastload.DataLoader(DATA, batch_size=3, sampler=LiveState()) for _ in range(2)]
-    labels(loaders[0])
-    iterator = iter(loaders[0])
-    take(iterator, 5)
-    state = loaders[0].state_dict()
-    rest = labels(iterator)
-    loaders[1].load_state_dict(state)
-    assert labels(loaders[1]) == rest
-    assert labels(loaders[1]) == labels(loaders[0])
 
 
 def test_a_seed_may_be_any_integer():

@@ -1,16 +1,17 @@
-"""An order that is drawn when an iterator is asked for, or only with its first batch, is resumed too."""
+"""Resuming with samplers that draw in `__iter__`, with the first batch, or from a state of their own."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fastload
 from fastload.loader.resume.drawing import drawn_from, global_state
-from tests.loader.test_resume import DATA, SAMPLINGS, GlobalShuffle, labels, saved, seed_all, take
+from tests.loader.test_resume import DATA, SAMPLINGS, GlobalShuffle, generator, labels, saved, seed_all, take
 
 
 class EagerBatches(GlobalShuffle):
@@ -27,8 +28,8 @@ class EagerBatches(GlobalShuffle):
 @pytest.mark.parametrize("workers", [0, 2, None])
 def test_batch_sampler_that_draws_at_once_goes_on_where_both_load_alike(workers):
     def loader() -> Any:
-        said = {} if workers is None else {"num_workers": workers}
-        return fastload.DataLoader(DATA, batch_sampler=EagerBatches(), **said)
+        options = {} if workers is None else {"num_workers": workers}
+        return fastload.DataLoader(DATA, batch_sampler=EagerBatches(), **options)
 
     seed_all(1)
     whole = [labels(loader) for loader in [loader()] for _ in range(4)]
@@ -50,8 +51,8 @@ def test_batch_sampler_that_draws_at_once_goes_on_where_both_load_alike(workers)
 @pytest.mark.parametrize("sampling", ["shuffle", "generator", "seed", "weighted", "global"])
 def test_a_state_taken_before_the_first_batch_gives_the_order_that_was_still_to_be_drawn(sampling, workers):
     def loader() -> Any:
-        said = {} if workers is None else {"num_workers": workers}
-        return fastload.DataLoader(DATA, **{"batch_size": 3, **SAMPLINGS[sampling](), **said})
+        options = {} if workers is None else {"num_workers": workers}
+        return fastload.DataLoader(DATA, **{"batch_size": 3, **SAMPLINGS[sampling](), **options})
 
     seed_all(1)
     first = loader()
@@ -64,3 +65,53 @@ def test_a_state_taken_before_the_first_batch_gives_the_order_that_was_still_to_
     with drawn_from(users, {}):
         second.load_state_dict(state)
         assert [labels(second) for _ in range(3)] == whole
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": 1}, {"generator": generator()}, {}], ids=["seed", "generator", "neither"]
+)
+def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
+    def shuffled() -> Any:
+        return fastload.DataLoader(DATA, batch_size=3, sampler=GlobalShuffle(), **options)
+
+    seed_all(1)
+    loader = shuffled()
+    epochs = [labels(loader) for _ in range(3)]
+    seed_all(1)
+    loader = shuffled()
+    iterator = iter(loader)
+    take(iterator, 4)
+    state = loader.state_dict()
+    random.seed(50), np.random.seed(50)
+    loader = shuffled()
+    loader.load_state_dict(state)
+    assert [labels(loader) for _ in range(3)] == [epochs[0][4:], *epochs[1:]]
+
+
+class LiveState(GlobalShuffle):
+    """A sampler whose state_dict is the dict that it goes on changing."""
+
+    def __init__(self) -> None:
+        self.live = {"epoch": 0}
+
+    def __iter__(self) -> Any:
+        self.live["epoch"] += 1
+        return iter(np.random.default_rng(self.live["epoch"]).permutation(50).tolist())
+
+    def state_dict(self) -> Any:
+        return self.live
+
+    def load_state_dict(self, state: Any) -> None:
+        self.live = state
+
+
+def test_a_sampler_with_a_state_of_its_own_resumes_from_that():
+    loaders = [fastload.DataLoader(DATA, batch_size=3, sampler=LiveState()) for _ in range(2)]
+    labels(loaders[0])
+    iterator = iter(loaders[0])
+    take(iterator, 5)
+    state = loaders[0].state_dict()
+    rest = labels(iterator)
+    loaders[1].load_state_dict(state)
+    assert labels(loaders[1]) == rest
+    assert labels(loaders[1]) == labels(loaders[0])

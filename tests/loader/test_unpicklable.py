@@ -1,4 +1,4 @@
-"""What cannot be sent to workers that are started anew is named, with the way to it."""
+"""Errors for objects that cannot be sent to new worker processes name the object and where it lies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader as torch's iterators are to see it, and what both of ours do around them."""
+"""The loader as torch's iterators read it, and steps that both iterators share."""
 
 from __future__ import annotations
 
@@ -10,114 +10,99 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, IterDataPipe, Subset, TensorDataset
-from torch.utils.data._utils.collate import default_collate
-from torch.utils.data.dataloader import (
-    _DatasetKind,
-)
+from torch.utils.data import IterDataPipe, Subset, TensorDataset, default_collate
 
 from fastload.loader.clock import StepClock
 from fastload.loader.device import moved_to
-from fastload.loader.iterators.start import Start
 from fastload.loader.resume import TRANSFORMS, DrawsAhead, Progress, SkippingSampler, generators_of, mixed
+from fastload.loader.strategy import EpochStart, LoaderView
 from fastload.loader.transport.filling import (
     BatchMaker,
     SeededDataset,
     SeededSampler,
-    draws_by_seed,
-    fills_batches,
-    innermost,
-    prefetcher,
-)
-from fastload.loader.transport.ledger import (
-    SendingSampler,
+    can_fill_batches,
+    innermost_method,
+    prefetch_method,
+    uses_epoch_seed,
 )
 from fastload.loader.transport.seeding import TaskSampler
 from fastload.loader.transport.stateful import StatefulIterable
+from fastload.loader.transport.worker_stats import TimedSampler
 
 
-class View:
-    """A loader in which some settings are replaced for torch's iterators to read.
+class TorchView:
+    """A loader for torch's iterators to read, under torch's names.
 
     Attributes:
-        make: What makes a batch of what is fetched.
-        stateful: What stands for an iterable dataset, None for another one.
-        finish: What is done to a batch on its device, if anything.
-        is_seeded: Whether the dataset's transforms draw from the epoch's seed.
-        draws_nothing: Says whether making a batch is known to leave the global generators alone.
+        make: Makes a batch of fetched samples or indices.
+        stateful: The stand-in for an iterable dataset; None for another one.
+        finish: The dataset's last step on a batch that is on its device, if any.
+        draws_nothing: Returns whether making a batch is known to leave the global generators alone.
     """
 
-    collate_fn: Any
-    worker_init_fn: Any
-
-    def __init__(self, loader: Any, start: Start, iterator: Any) -> None:
-        self._loader = loader
+    def __init__(self, view: LoaderView, start: EpochStart, iterator: Any) -> None:
+        self._view = view
+        self._start = start
         self._iterator = weakref.ref(iterator)
-        progress = start.progress
-        # In the place of the loader's own.
-        self.num_workers, self.prefetch_factor, self.pin_memory, self.persistent_workers = start.setting
-        self.make = _maker(loader, start.device)
-        self.finish = innermost(loader.dataset, "finish") if self.make.finishes_on_device else None
-        self.stateful = _stateful(loader, progress)
-        self.is_seeded = self.stateful is None and draws_by_seed(loader.dataset)
-        self.draws_nothing = _draws_nothing(loader, self.make.fills)
-        sampler = loader._index_sampler
-        self._is_sent = start.setting.num_workers > 0
-        self._reads = start.reads
-        self._seeds_batches = start.seeds_batches
-        if self.stateful is not None:
-            self.dataset: Any = self.stateful
-        elif self.is_seeded:
-            self.dataset = SeededDataset(loader.dataset, self.make.fills)
-        if start.seeds_batches or start.order is not None:
-            # Whoever goes on with an order that others have begun counts batches in it, and what is decided
-            # is not to show.
-            self.in_order = True
+        progress, options, dataset = start.progress, start.options, view.dataset
+        self.make = _batch_maker(view)
+        self.finish = innermost_method(dataset, "finish") if self.make.finishes_on_device else None
+        self.stateful: StatefulIterable | None = None
+        self._is_seeded = False
+        if view.is_iterable and not isinstance(dataset, IterDataPipe):
+            dataset = self.stateful = StatefulIterable(dataset, progress.workers)
+        elif uses_epoch_seed(dataset):
+            self._is_seeded = True
+            dataset = SeededDataset(dataset, self.make.fills)
+        self.draws_nothing = _draws_nothing(view, self.make.fills)
+        self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
+        self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
+        self.dataset: Any = dataset
+        self.collate_fn: Any = view.collate_fn
+        self.worker_init_fn: Any = view.worker_init_fn
+        self.multiprocessing_context = view.multiprocessing_context
+        self.generator = view.generator if start.worker_seeds is None else start.worker_seeds
+        # An order that another iterator began is counted in batches, and decisions must not show.
+        self.in_order = view.in_order or start.seeds_batches or start.order is not None
+        self._auto_collation = view.is_batched
         if start.order is not None:
-            self._index_sampler = self._sent(Rest(start.order))
-        else:
-            numbers: Callable[[], Iterator[int]] = itertools.count
-            if self.stateful is None and (progress.first or progress.skipped):
-                sampler = SkippingSampler(sampler, progress)
-                numbers = sampler.numbers
-            self._index_sampler = self.sampler_of(sampler, numbers)
-        if start.seeds is not None:
-            self.generator = start.seeds
+            self._index_sampler = self._timed(_RestOfOrder(start.order))
+            return
+        sampler: Any = view.index_sampler
+        numbers: Callable[[], Iterator[int]] = itertools.count
+        if self.stateful is None and (progress.first or progress.skipped):
+            sampler = SkippingSampler(sampler, progress)
+            numbers = sampler.numbers
+        self._index_sampler = self.wrap_sampler(sampler, numbers)
 
-    def sampler_of(self, sampler: Any, numbers: Callable[[], Iterator[int]] = itertools.count) -> Any:
-        """An index sampler that also says what batches, and the dataset's transforms, draw from.
+    def wrap_sampler(self, sampler: Any, numbers: Callable[[], Iterator[int]] = itertools.count) -> Any:
+        """Return an index sampler that adds the seeds of batches, and of the dataset's transforms.
 
-        Args:
-            sampler: The sampler of an epoch's batches.
-            numbers: Gives their numbers in the epoch.
+        `numbers` returns an iterator of the batches' numbers in the epoch.
         """
         iterator = self._iterator
-        if self._seeds_batches and (generators := generators_of(self._loader)):
-            sampler = WatchedOrder(sampler, numbers, generators, iterator)
-        if self.is_seeded:
-            is_read_ahead = self._reads and self._loader._auto_collation
-            prefetch = prefetcher(self._loader.dataset) if is_read_ahead else None
+        if self._start.seeds_batches and (generators := generators_of(self._view)):
+            sampler = _TrackedOrder(sampler, numbers, generators, iterator)
+        if self._is_seeded:
+            is_read_ahead = self._start.reads_samples and self._view.is_batched
+            prefetch = prefetch_method(self._view.dataset) if is_read_ahead else None
             sampler = SeededSampler(sampler, lambda: epoch_seed(iterator()), prefetch)
-        if self._seeds_batches:
+        if self._start.seeds_batches:
             sampler = TaskSampler(sampler, numbers, lambda: epoch_seed(iterator()))
-        return self._sent(sampler)
+        return self._timed(sampler)
 
-    def _sent(self, sampler: Any) -> Any:
-        return SendingSampler(sampler) if self._is_sent else sampler
+    def _timed(self, sampler: Any) -> Any:
+        return TimedSampler(sampler) if self.num_workers else sampler
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
+        try:
+            return self._view.attributes[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
-class WatchedOrder:
-    """An index sampler of which is remembered what each batch draws from generators.
-
-    Args:
-        sampler: The sampler of an epoch's batches.
-        numbers: Gives their numbers in the epoch.
-        generators: Those of the loader and its samplers.
-        iterator: Gives the iterator whose epoch it is.
-    """
+class _TrackedOrder:
+    """Index sampler that records what each batch draws from generators."""
 
     def __init__(
         self,
@@ -134,14 +119,14 @@ class WatchedOrder:
     def __iter__(self) -> Iterator[Any]:
         progress: Progress = self._iterator()._progress
         progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
-        return progress.ahead.watch(iter(self._sampler), self._numbers())
+        return progress.ahead.track(iter(self._sampler), self._numbers())
 
     def __len__(self) -> int:
         return len(self._sampler)
 
 
-class Rest:
-    """The rest of an order that others draw from too: iterating it goes on, and does not begin anew."""
+class _RestOfOrder:
+    """The rest of an order that others draw from too: iterating it continues instead of starting anew."""
 
     def __init__(self, order: Iterator[Any]) -> None:
         self._order = order
@@ -151,25 +136,23 @@ class Rest:
 
 
 def epoch_seed(iterator: Any) -> int:
-    """What an epoch's batches draw from: the loader's seed, else the one that the workers' come from."""
-    progress = iterator._progress
+    """Return the seed of an epoch's batches: the loader's, else one mixed from torch's base seed."""
+    progress: Progress = iterator._progress
     if progress.epoch_seed is None:
         progress.epoch_seed = mixed(base_seed(iterator), progress.epoch, TRANSFORMS)
-    seed: int = progress.epoch_seed
-    return seed
+    return progress.epoch_seed
 
 
 def base_seed(iterator: Any) -> int:
-    """The seed that an epoch's numbers come from: torch's, of when the workers were started that live on."""
-    progress = iterator._progress
+    """Return torch's base seed of an epoch; persistent workers keep that of their first one."""
+    progress: Progress = iterator._progress
     if progress.base_seed is None:
-        progress.base_seed = iterator._base_seed
-    seed: int = progress.base_seed
-    return seed
+        progress.base_seed = int(iterator._base_seed)
+    return progress.base_seed
 
 
-def arrived(batch: Any, device: torch.device, finish: Callable[[Any], Any] | None, clock: StepClock) -> Any:
-    """A batch on its device, finished there."""
+def to_device(batch: Any, device: torch.device, finish: Callable[[Any], Any] | None, clock: StepClock) -> Any:
+    """Return a batch on its device, finished there."""
     begun = time.perf_counter()
     batch = moved_to(batch, device)
     clock.copying_s += time.perf_counter() - begun
@@ -177,48 +160,36 @@ def arrived(batch: Any, device: torch.device, finish: Callable[[Any], Any] | Non
 
 
 def finished(batch: Any, finish: Callable[[Any], Any] | None) -> Any:
-    """A batch of images and targets after what is left to be done on its device."""
+    """Return a batch after the dataset's last step on its device."""
     if finish is not None and type(batch) is list and len(batch) == 2:
         batch[0] = finish(batch[0])
     return batch
 
 
-def replay(iterator: Any, next_data: Callable[[], Any], progress: Progress) -> None:
-    """Brings a new iterator to where an epoch was left, if its sampler has not done so."""
+def replay(iterator: Any, is_iterable: bool, next_data: Callable[[], Any], progress: Progress) -> None:
+    """Bring a new iterator to where an epoch was left, if its sampler has not done so."""
     iterator._num_yielded = progress.first
-    if iterator._dataset_kind == _DatasetKind.Iterable and not progress.workers:
-        # A dataset that cannot tell where it is begins anew: what has been handed out is loaded again.
+    if is_iterable and not progress.workers:
+        # A dataset without a state starts from its beginning: the batches handed out are loaded again.
         with contextlib.suppress(StopIteration):
             for _ in range(progress.first):
                 next_data()
 
 
-def profile_name(torchs: type) -> str:
-    """The name under which torch's profiler lists an iterator: that of torch's own class."""
-    return f"enumerate(DataLoader)#{torchs.__name__}.__next__"
+def _batch_maker(view: LoaderView) -> BatchMaker:
+    collates_by_default = view.collate_fn is default_collate and view.is_batched
+    is_filled = collates_by_default and can_fill_batches(view.dataset)
+    finish = innermost_method(view.dataset, "finish") if view.device is not None and is_filled else None
+    return BatchMaker(view.collate_fn, view.dataset if is_filled else None, finish is not None)
 
 
-def _maker(loader: Any, device: torch.device | None) -> BatchMaker:
-    collates_by_default = loader.collate_fn is default_collate and loader._auto_collation
-    is_filled = collates_by_default and fills_batches(loader.dataset)
-    has_finish = device is not None and is_filled and innermost(loader.dataset, "finish") is not None
-    return BatchMaker(loader.collate_fn, loader.dataset if is_filled else None, has_finish)
-
-
-def _draws_nothing(loader: Any, fills: bool) -> Callable[[], bool]:
-    dataset = loader.dataset
+def _draws_nothing(view: LoaderView, fills: bool) -> Callable[[], bool]:
+    dataset = view.dataset
     while type(dataset) is Subset:
         dataset = dataset.dataset
     if fills and type(dataset).__module__.startswith("fastload."):
-        # Its transforms may be changed at any time.
+        # Asked for each batch, because its transforms may be changed at any time.
         return lambda: bool(dataset.counts_draws)
     is_plain = type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)
-    has_own_collate = loader._auto_collation and loader.collate_fn is not default_collate
+    has_own_collate = view.is_batched and view.collate_fn is not default_collate
     return lambda: is_plain and not has_own_collate
-
-
-def _stateful(loader: Any, progress: Progress) -> StatefulIterable | None:
-    dataset = loader.dataset
-    if isinstance(dataset, IterableDataset) and not isinstance(dataset, IterDataPipe):
-        return StatefulIterable(dataset, progress.workers)
-    return None

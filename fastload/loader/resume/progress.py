@@ -1,4 +1,4 @@
-"""How far an epoch has come: what a loader and its iterator share, and a state is made of."""
+"""Progress of an epoch, shared by a loader and its iterator: the content of a loader's state."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fastload.loader.resume.ahead import DrawsAhead
 State = dict[str, Any]
 
 
-class Mark(NamedTuple):
-    """How far an iterator has come with one batch.
+class Position(NamedTuple):
+    """An iterator's position after a batch.
 
     Attributes:
-        done: How many of its tasks, from the first on, have been handed out.
-        beyond: Tasks that have been handed out before an earlier one, where order is not kept.
-        worker: The worker that made the batch, where that matters, else -1.
-        state: The state of that worker's stateful iterable dataset after it.
+        done: The number of its tasks, from the first on without a gap, whose batches have been handed out.
+        beyond: Later tasks whose batches have been handed out, if order is not kept.
+        worker: The worker that made the batch, for a stateful iterable dataset; else -1.
+        state: The state of that worker's dataset after the batch.
     """
 
     done: int
@@ -30,26 +30,24 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """How far an epoch has come; shared by a loader and the iterator that it last gave out.
+    """Progress of an epoch.
 
     Attributes:
         epoch: The number of epochs begun before this one.
-        start: What its order is drawn from.
-        first: How many batches had been handed out before the iterator began.
-        skipped: The numbers of further batches that had been, where order is not kept.
-        done: How far the iterator has come since: see `Mark`.
-        beyond: See `Mark`.
-        worker: See `Mark`.
-        workers: For a stateful iterable dataset, the state of each worker's copy.
-        next_worker: The worker that had the first turn.
-        is_begun: Whether it is an epoch that goes on, rather than one that begins.
-        is_drawn: Whether the order has been drawn; without workers it is with the first batch.
-        is_finished: Whether the epoch's end has been reached.
+        start: The random states that its order is drawn from.
+        first: The number of batches handed out before the iterator began.
+        skipped: Numbers of later batches handed out before it began, if order was not kept.
+        done: See `Position`, as for `beyond` and `worker`.
+        workers: The state of each worker's copy of a stateful iterable dataset.
+        next_worker: The worker that has the first turn.
+        is_begun: Whether the epoch continues; else it starts.
+        is_drawn: Whether the order has been drawn; without workers that happens with the first batch.
+        is_finished: Whether the epoch has reached its end.
         draws_seeds: Whether the workers' seeds are drawn before the order.
-        users_state: For a loaded one, the `fingerprint()` at the time that it was saved.
-        base_seed: The seed that torch's iterator drew for it, or when its workers were started.
-        epoch_seed: What its batches and its transforms draw from, once that is settled.
-        ahead: What its order draws from generators, where that is to be taken back.
+        users_state: In a loaded state, the `fingerprint()` at the time of saving.
+        base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
+        epoch_seed: The seed of the epoch's batches and transforms, once known.
+        ahead: Draws that are taken back if the epoch is left early; None: none are.
     """
 
     epoch: int
@@ -70,42 +68,40 @@ class Progress:
     epoch_seed: int | None = None
     ahead: DrawsAhead | None = None
 
-    def note(self, mark: Mark) -> None:
-        """Takes note of a batch that has been handed out."""
-        self.done, self.beyond, self.worker, _ = mark
-        if mark.state is not None:
-            self.workers[mark.worker] = mark.state
+    def note(self, position: Position) -> None:
+        """Record the position after a batch that has been handed out."""
+        self.done, self.beyond, self.worker, _ = position
+        if position.state is not None:
+            self.workers[position.worker] = position.state
 
     def rebase(self, position: int, done: int) -> None:
-        """Counts an iterator's tasks from another one on: others have handed out batches in between.
+        """Count tasks of an iterator whose first `done` ones end at `position` in the epoch.
 
-        Args:
-            position: How many batches of the epoch have been handed out, all up to there.
-            done: How many tasks of the iterator have been.
+        Other iterators have handed out batches in between.
         """
         self.skipped = tuple(number for number in self.skipped if number >= position)
         self.first, self.done, self.beyond = position - done, done, ()
 
     def note_draw(self, start: State) -> None:
-        """Takes note that the order is drawn now, the workers' seeds having been drawn before."""
+        """Record that the order is drawn now, after the workers' seeds."""
         self.start = start
         self.draws_seeds = False
         self.is_drawn = True
 
     @property
     def position(self) -> int:
-        """How many batches have been handed out, from the epoch's start up to the first that has not."""
+        """The number of the first batch in the epoch that has not been handed out."""
         return self._number(self.done)
 
     @property
     def early(self) -> list[int]:
-        """The numbers of batches that have been handed out beyond `position`."""
+        """The numbers of later batches that have been handed out."""
         position = self.position
         beyond = {self._number(task) for task in self.beyond}
         return sorted(beyond.union(number for number in self.skipped if number > position))
 
     def _number(self, task: int) -> int:
-        """The number in the epoch of an iterator's task: those skipped were never tasks."""
+        """Return the number in the epoch of an iterator's task: skipped batches were no tasks."""
         number = self.first + task
         for skipped in sorted(self.skipped):
             number += skipped <= number
@@ -113,12 +109,7 @@ class Progress:
 
 
 class SkippingSampler:
-    """An index sampler without what has been handed out already.
-
-    Args:
-        sampler: The sampler of an epoch's batches.
-        progress: What to leave out: the ones before `first`, and the `skipped` ones.
-    """
+    """Index sampler without the batches that have been handed out already."""
 
     def __init__(self, sampler: Any, progress: Progress) -> None:
         self._sampler = sampler
@@ -126,7 +117,7 @@ class SkippingSampler:
         self._skipped = frozenset(progress.skipped)
 
     def __iter__(self) -> Iterator[Any]:
-        # No generator function: a sampler that draws when it is asked for an iterator is to do so at once.
+        # Not a generator function: a sampler that draws when it is asked for an iterator must do so at once.
         return (
             indices
             for number, indices in enumerate(self._sampler)
@@ -137,5 +128,5 @@ class SkippingSampler:
         return len(self._sampler)
 
     def numbers(self) -> Iterator[int]:
-        """The numbers in the epoch of the batches that are left, and on without end."""
+        """Return the numbers in the epoch of the remaining batches, without an end."""
         return (number for number in itertools.count(self._first) if number not in self._skipped)

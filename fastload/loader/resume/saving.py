@@ -1,4 +1,4 @@
-"""A loader's state, as users save it: made of an epoch's progress, and read again."""
+"""Conversion between an epoch's progress and the state that users save."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from fastload.loader.resume.progress import Progress, State
 
 _VERSION = 2
 
-# In place of a `fingerprint()`: the user's random state is not what later epochs are drawn from.
+# In place of a `fingerprint()`: later epochs are not drawn from the user's random state.
 ANOTHER_STATE = -1
 
 
 def to_state_dict(progress: Progress, settings: State) -> State:
-    """A loader's state: tensors, numbers, strings and dicts, so `torch.load` takes it with weights_only.
+    """Return a loader's state: tensors, numbers, strings and dicts, for `torch.load(weights_only=True)`.
 
-    Args:
-        progress: How far it has come.
-        settings: What a loader must have in common with it to go on from there, and `num_workers`.
+    `settings` are those that a loader must share to resume from the state, and `num_workers`.
     """
     state = {
         "version": _VERSION,
@@ -35,7 +33,7 @@ def to_state_dict(progress: Progress, settings: State) -> State:
         "early": progress.early,
         "is_begun": progress.is_begun,
         "draws_seeds": progress.draws_seeds,
-        "global": _packed_global(progress.start["global"]),
+        "global": _pack_global(progress.start["global"]),
         "samplers": progress.start["samplers"],
         "users_state": fingerprint() if progress.users_state is None else progress.users_state,
         "base_seed": progress.base_seed,
@@ -48,24 +46,18 @@ def to_state_dict(progress: Progress, settings: State) -> State:
 
 
 def from_state_dict(state: State, settings: State) -> Progress:
-    """The progress that a state tells of.
+    """Return the progress in a state, for a loader with these settings.
 
-    Args:
-        state: What `to_state_dict` returned.
-        settings: Those of the loader that is to go on from there.
-
-    Raises:
-        OptionError: It is none of this library's, or a later release's, or was taken of a loader with other
-            settings.
+    A state of another kind or version, or of a loader with other settings, raises OptionError.
     """
     version = state.get("version") if isinstance(state, dict) else None
     try:
         if version != _VERSION:
             raise KeyError("this version")
-        _require_same(state["settings"], settings, bool(state.get("workers")))
+        _require_equal(state["settings"], settings, bool(state.get("workers")))
         return Progress(
             epoch=state["epoch"],
-            start={"global": _unpacked_global(state["global"]), "samplers": dict(state["samplers"])},
+            start={"global": _unpack_global(state["global"]), "samplers": dict(state["samplers"])},
             first=state["position"],
             skipped=tuple(state["early"]),
             workers=dict(state.get("workers", {})),
@@ -83,61 +75,62 @@ def from_state_dict(state: State, settings: State) -> Progress:
 
 
 def fingerprint() -> int:
-    """A number that tells whether the global random states are what they were when a state was taken."""
+    """Return a checksum of the global random states."""
     state = global_state()
-    numpy = _with_arrays(state["numpy"], lambda array: array.tobytes())
+    numpy = _map_arrays(state["numpy"], lambda array: array.tobytes())
     return zlib.crc32(repr((state["torch"].numpy().tobytes(), state["python"], numpy)).encode())
 
 
-def _require_same(saved: State, settings: State, is_by_worker: bool) -> None:
+def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> None:
     for name, value in settings.items():
-        if name == "samples" and saved[name] != value:
+        if saved[name] == value or (name == "num_workers" and not depends_on_workers):
+            continue
+        if name == "samples":
             raise OptionError(
-                f"the state was taken with a dataset of {saved[name]} samples, and this one has {value}: an "
-                "epoch goes on with the same samples alone; load the state with the dataset of that time"
+                f"the state was saved with a dataset of {saved[name]} samples, and this one has {value}: an "
+                "epoch can be resumed only with the same samples; load the state with that dataset"
             )
-        if (name != "num_workers" or is_by_worker) and saved[name] != value:
-            raise OptionError(
-                f"the state was taken of a loader with {name}={saved[name]!r}, and this one has "
-                f"{name}={value!r}: make it with the same settings"
-            )
+        raise OptionError(
+            f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
+            f"{name}={value!r}: create it with the same settings"
+        )
 
 
-def _packed_global(state: State) -> State:
+def _pack_global(state: State) -> State:
     version, numbers, gauss = state["python"]
-    # 625 numbers of 32 bits: as a tensor 2.5 KB, as Python's integers the double.
+    # 625 numbers of 32 bits: 2.5 KB as a tensor, twice that as Python's integers.
     python = {"version": version, "numbers": np.array(numbers, np.uint32), "gauss": gauss}
-    return {"torch": state["torch"], "python": _packed(python), "numpy": _packed(state["numpy"])}
+    return {"torch": state["torch"], "python": _pack(python), "numpy": _pack(state["numpy"])}
 
 
-def _unpacked_global(state: State) -> State:
-    python = _unpacked(state["python"])
+def _unpack_global(state: State) -> State:
+    python = _unpack(state["python"])
     return {
         "torch": state["torch"],
         "python": (python["version"], tuple(python["numbers"].tolist()), python["gauss"]),
-        "numpy": _unpacked(state["numpy"]),
+        "numpy": _unpack(state["numpy"]),
     }
 
 
-def _packed(state: Any) -> Any:
+def _pack(state: Any) -> Any:
     def as_tensor(array: NDArray[Any]) -> State:
         return {"dtype": array.dtype.str, "bytes": torch.frombuffer(bytearray(array), dtype=torch.uint8)}
 
-    return _with_arrays(state, as_tensor)
+    return _map_arrays(state, as_tensor)
 
 
-def _unpacked(state: Any) -> Any:
+def _unpack(state: Any) -> Any:
     if isinstance(state, dict) and state.keys() == {"dtype", "bytes"}:
         return np.frombuffer(state["bytes"].numpy().tobytes(), state["dtype"])
     if isinstance(state, dict):
-        return {name: _unpacked(value) for name, value in state.items()}
+        return {name: _unpack(value) for name, value in state.items()}
     return state
 
 
-def _with_arrays(state: Any, make: Callable[[NDArray[Any]], Any]) -> Any:
-    """A tree of dicts with its arrays replaced by what `make` makes of them."""
+def _map_arrays(state: Any, convert: Callable[[NDArray[Any]], Any]) -> Any:
+    """Return a tree of dicts with each array replaced by `convert(array)`."""
     if isinstance(state, dict):
-        return {name: _with_arrays(value, make) for name, value in state.items()}
+        return {name: _map_arrays(value, convert) for name, value in state.items()}
     if isinstance(state, np.ndarray):
-        return make(state)
+        return convert(state)
     return state.item() if isinstance(state, np.generic) else state

@@ -1,17 +1,18 @@
-"""The way of a batch from a worker to the training process: shared memory instead of a queue.
+"""Shared-memory transport of batches between worker processes and the training process.
 
-    memory     one sparse, nameless stretch of shared memory for all workers of an iteration
-    slots      a worker's part of it, cut into slots of the sizes that its batches need
-    spans      what a batch's tensors look at, and how each stretch of it travels
-    parcel     a batch as a pickle that holds no pixels: they lie in slots
-    seeding    random numbers that belong to a batch, wherever it is made
-    picklable  which part of a loader cannot be sent to a new process
-    collate    the worker's collate_fn, which stacks samples straight into slots
-    filling    datasets that fill a batch themselves
-    stateful   iterable datasets that tell where they are
-    forks      keeps what a forked child may still look at
+    memory         one sparse, anonymous shared-memory file for all workers of an iterator
+    slots          a worker's section of it, divided into slots of the sizes that its batches need
+    spans          the memory that a batch's tensors refer to, and how each part of it is transferred
+    serialization  a batch as a pickle without its pixels, which stay in slots
+    collate        the worker's collate_fn, which stacks samples directly into slots
+    filling        datasets that fill a whole batch themselves
+    seeding        random numbers that depend on the batch only, not on the process
+    stateful       iterable datasets with state_dict
+    worker_stats   time spent on making batches, per process
+    forks          protection of slots that forked children still see
+    picklable      error messages for objects that cannot be sent to a worker
 
-A slot holds one tensor or array of a batch. The worker takes it, the training process frees it when
-the last view of that tensor dies, so a batch that is held never changes, and holding its labels does
-not hold its images. Nothing waits: where no slot is free, a tensor goes torch's way.
+A slot holds one tensor or array of a batch. The worker takes the slot; the training process frees it when
+the last view of that tensor is gone. So a batch that is kept never changes, and keeping its labels does not
+keep its images. Nothing blocks: if no slot is free, the tensor is sent in torch's own way.
 """

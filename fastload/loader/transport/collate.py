@@ -1,4 +1,4 @@
-"""What a worker does with what it has fetched: makes it a batch, in slots, and sends that."""
+"""Collation in a worker: makes a batch of the fetched samples, in slots, and serializes it."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import get_worker_info
-from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
-from fastload.loader.transport.filling import BatchMaker, OrdinaryMemory, SeededDataset
-from fastload.loader.transport.ledger import Ledger, keep, kept, samples_in
+from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
+from fastload.loader.transport.filling import BatchMaker, HeapMemory, SeededDataset
 from fastload.loader.transport.memory import Arena
-from fastload.loader.transport.parcel import Packer, is_plain
-from fastload.loader.transport.stateful import Stamped, StatefulIterable
+from fastload.loader.transport.serialization import BatchSerializer, is_plain
+from fastload.loader.transport.stateful import BatchWithState, StatefulIterable
+from fastload.loader.transport.worker_stats import (
+    StatsRecorder,
+    count_samples,
+    process_recorder,
+    use_recorder,
+)
 
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
 
-# Half of what a pipe holds before it has to be emptied.
+# Half of what a pipe holds before the reader has to empty it.
 _SHORT_TEXT = 32768
 
 
 class WorkerCollate:
     """A worker's `collate_fn`.
 
-    Tensors that `default_collate` stacks are stacked in their slot, also where the user's own collate_fn
-    calls it. Everything else is moved there afterwards.
-
-    Args:
-        make: Makes a batch of what was fetched.
-        arena: The memory shared with the training process; None: batches go torch's way.
-        stateful: A dataset whose state is to travel with each batch.
+    Tensors that `default_collate` stacks are stacked in their slot, also when a custom collate_fn calls it.
+    Everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
     """
 
     def __init__(
@@ -43,22 +43,25 @@ class WorkerCollate:
         self._make = make
         self._arena = arena
         self._stateful = stateful
-        self._packer: Packer | None = None
+        self._serializer: BatchSerializer | None = None
 
     def __call__(self, fetched: Any) -> Any:
-        """Makes a batch of what was fetched; returns what goes into the queue."""
+        """Return the object to put into the queue for the fetched samples."""
         if self._arena is None:
-            return self._batch(fetched, OrdinaryMemory(self._make.finishes_on_device))
-        packer = self._packer or self._first_packer(self._arena)
-        ledger = kept()
-        ledger.fetched(samples_in(fetched))
-        packer.begin()
+            return self._batch(fetched, HeapMemory(self._make.finishes_on_device))
+        serializer = self._serializer or self._make_serializer(self._arena)
+        recorder = process_recorder()
+        recorder.fetched(count_samples(fetched))
+        serializer.begin()
         try:
-            batch = self._make(fetched, packer) if self._stateful is None else self._batch(fetched, packer)
-            sent = batch if _is_short_text(batch) else packer.pack(batch)
+            if self._stateful is None:
+                batch = self._make(fetched, serializer)
+            else:
+                batch = self._batch(fetched, serializer)
+            sent = batch if _is_short_text(batch) else serializer.serialize(batch)
         finally:
-            packer.end()
-        ledger.end()
+            serializer.end()
+        recorder.end()
         return sent
 
     def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
@@ -68,70 +71,61 @@ class WorkerCollate:
             return batch
         worker = get_worker_info()
         assert worker is not None
-        return Stamped(batch, worker.id, state)
+        return BatchWithState(batch, worker.id, state)
 
-    def _first_packer(self, arena: Arena) -> Packer:
+    def _make_serializer(self, arena: Arena) -> BatchSerializer:
         worker = get_worker_info()
         assert worker is not None
-        self._packer = packer = Packer(arena, worker.id, self._make.finishes_on_device)
-        # torch documents this table as the place to change what default_collate does. This process
-        # is a worker, and what a user has put there stays.
+        self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
+        # torch documents this table as the way to change default_collate. This process is a worker, and a
+        # function that the user has registered stays.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
-            default_collate_fn_map[torch.Tensor] = _Stack(packer)
-        return packer
+            default_collate_fn_map[torch.Tensor] = _StackInSlot(serializer)
+        return serializer
 
 
 class WorkerInit:
-    """A worker's `worker_init_fn`: what fastload sets in a worker, then the user's own.
-
-    Args:
-        init_fn: The user's.
-        arena: The memory shared with the training process, if any.
-    """
+    """A worker's `worker_init_fn`: fastload's own settings, then the user's function."""
 
     def __init__(self, init_fn: Callable[[int], None] | None, arena: Arena | None) -> None:
         self._init_fn = init_fn
         self._arena = arena
 
     def __call__(self, worker_id: int) -> None:
-        """Prepares the worker that calls it."""
+        """Prepare the calling worker."""
         _limit_opencv_to_one_thread()
         worker = get_worker_info()
         assert worker is not None
         if self._arena is not None:
-            keep(Ledger(self._arena.ledgers[worker.id]))
-        # The dataset's stand-ins are nobody's business; the class forbids plain assignment.
+            use_recorder(StatsRecorder(self._arena.worker_stats[worker.id]))
+        # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
         if isinstance(worker.dataset, SeededDataset | StatefulIterable):
             object.__setattr__(worker, "dataset", worker.dataset.dataset)
         if self._init_fn is not None:
             self._init_fn(worker_id)
 
 
-class _Stack:
-    """Stands for torch's `collate_tensor_fn`, whose result it makes in a slot."""
+class _StackInSlot:
+    """Replacement for torch's `collate_tensor_fn` that stacks into a slot."""
 
-    def __init__(self, packer: Packer) -> None:
-        self._packer = packer
+    def __init__(self, serializer: BatchSerializer) -> None:
+        self._serializer = serializer
 
     def __call__(self, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
         first = samples[0]
         out = None
         if is_plain(first):
-            out = self._packer.empty_or_none((len(samples), *first.shape), first.dtype)
-        if out is None:
-            return self._torchs(samples, collate_fn_map)
-        with contextlib.suppress(Exception):
-            return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
-        # Torch's own function says what is wrong with them.
-        return self._torchs(samples, collate_fn_map)
-
-    def _torchs(self, samples: Sequence[torch.Tensor], collate_fn_map: Any) -> torch.Tensor:
+            out = self._serializer.empty_or_none((len(samples), *first.shape), first.dtype)
+        if out is not None:
+            with contextlib.suppress(Exception):
+                return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+        # Also for samples that cannot be stacked: torch's own function raises the error that users know.
         stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
         return stacked
 
 
 def _is_short_text(batch: Any) -> bool:
-    """Whether a batch seems to be a few strings, which torch's way is best for (by 4 of 80 µs)."""
+    """Return whether a batch looks like a few strings, for which torch's own way is faster (4 of 80 µs)."""
     return (
         type(batch) in (list, tuple)
         and len(batch) > 0
@@ -141,13 +135,13 @@ def _is_short_text(batch: Any) -> bool:
 
 
 def _limit_opencv_to_one_thread() -> None:
-    """Workers are as many as the CPUs already; OpenCV's own threads may hang after a fork besides.
+    """Turn off OpenCV's threads: there is a worker for each CPU, and they may hang after a fork.
 
     (opencv/opencv 15277, pytorch/pytorch 1355.)
     """
     opencv = sys.modules.get("cv2")
     if opencv is None:
-        # OpenCV reads it when it is imported.
+        # OpenCV reads this variable when it is imported.
         os.environ.setdefault("OPENCV_FOR_THREADS_NUM", "1")
         return
     with contextlib.suppress(AttributeError):

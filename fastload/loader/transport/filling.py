@@ -1,4 +1,4 @@
-"""Datasets that fill a batch themselves: `fetch_into(indices, out)` in place of samples and collation.
+"""Datasets that fill a whole batch: `fetch_into(indices, out)` instead of samples and collation.
 
     class Frames(torch.utils.data.Dataset):
         def fetch_into(self, indices, out):
@@ -6,10 +6,10 @@
             self.decoder.decode(indices, into=frames.numpy())
             return [frames, out.empty((len(indices),), torch.int64).fill_(0)]
 
-It returns what `default_collate` would make of the samples at those indices, or NotImplemented, and then
-the samples are fetched one by one. `out.empty` makes tensors where the batch is to lie: in shared memory
-in a worker, in ordinary memory elsewhere. It is asked only where the batch would be made by
-`default_collate`, and where no subclass has changed `__getitem__` or `__getitems__` beneath it.
+The method returns the same as `default_collate` would for the samples at these indices; or NotImplemented,
+and the samples are fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a
+worker, in ordinary memory otherwise. The method is used only if the batch would be made by
+`default_collate` and no subclass overrides `__getitem__` or `__getitems__` below it.
 """
 
 from __future__ import annotations
@@ -31,35 +31,28 @@ if TYPE_CHECKING:
 Fill: TypeAlias = "Callable[[Sequence[int], BatchMemory], Any]"
 
 
-class OrdinaryMemory:
-    """Memory of the process itself.
-
-    Args:
-        finishes_on_device: See `fastload.datasets.batch.BatchMemory`.
-    """
+class HeapMemory:
+    """Batch memory in the process itself; see `fastload.datasets.batch.BatchMemory`."""
 
     def __init__(self, finishes_on_device: bool = False) -> None:
         self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised, contiguous tensor on the CPU."""
+        """Return an uninitialized, contiguous CPU tensor."""
         return recycled_tensor(shape, dtype)
 
 
 class SeededIndices(NamedTuple):
-    """What is to be fetched for one batch: the indices, with the seed that transforms draw from."""
+    """Indices of one batch, and the seed that transforms draw from."""
 
     seed: int
     indices: Any
 
 
 class SeededSampler:
-    """An index sampler that says with each batch what transforms are to draw from.
+    """Index sampler that adds the epoch's seed to the indices of each batch.
 
-    Args:
-        sampler: The sampler of an epoch's batches.
-        seed: The epoch's.
-        prefetch: Told what has been drawn: it will be read soon.
+    `prefetch`, if given, is called with the indices as soon as they are drawn, before they are read.
     """
 
     def __init__(
@@ -72,7 +65,7 @@ class SeededSampler:
     def __iter__(self) -> Iterator[SeededIndices]:
         for indices in self._sampler:
             if self._prefetch is not None:
-                # A hint only: whatever is wrong with these indices, reading them will tell.
+                # Only a hint: reading the samples will raise whatever is wrong with the indices.
                 with contextlib.suppress(Exception):
                     self._prefetch(indices)
             yield SeededIndices(self._seed(), indices)
@@ -82,11 +75,9 @@ class SeededSampler:
 
 
 class SeededDataset(Dataset[Any]):
-    """Stands in a fetcher for a dataset whose transforms draw from the epoch's seed.
+    """Wrapper of a dataset whose transforms draw from the epoch's seed.
 
-    Args:
-        dataset: The dataset.
-        fills: Whether a batch is filled by it later; then what is fetched are the indices.
+    If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
     """
 
     def __init__(self, dataset: Any, fills: bool) -> None:
@@ -101,50 +92,43 @@ class SeededDataset(Dataset[Any]):
         if self._fills:
             return seeded
         with epoch_seed(seeded.seed):
-            return _samples(self.dataset, seeded.indices)
+            return _fetch_samples(self.dataset, seeded.indices)
 
 
 class BatchMaker:
-    """Makes a batch of what a fetcher has fetched: collates samples, or has the dataset fill it.
-
-    Args:
-        collate_fn: Collates samples.
-        dataset: A dataset for which `fills_batches` holds, and of which indices are fetched; None:
-            samples are fetched.
-        finishes_on_device: See `fastload.datasets.batch.BatchMemory`.
-    """
+    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices."""
 
     def __init__(
         self, collate_fn: Callable[[Any], Any], dataset: Any = None, finishes_on_device: bool = False
     ) -> None:
         self._collate_fn = collate_fn
         self._dataset = dataset
-        self._fill = None if dataset is None else _fill(dataset)
+        self._fill = None if dataset is None else _fill_method(dataset)
         self.finishes_on_device = finishes_on_device
 
     @property
     def fills(self) -> bool:
-        """Whether what it is given are indices."""
+        """Return whether it expects indices instead of samples."""
         return self._fill is not None
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
-        """Makes the batch; what the dataset fills lies in `memory`."""
+        """Return the batch; tensors that the dataset fills are allocated from `memory`."""
         if self._fill is None:
             return self._collate_fn(fetched)
         with epoch_seed(fetched.seed):
             batch = self._fill(fetched.indices, memory)
             if batch is NotImplemented:
-                batch = self._collate_fn(_samples(self._dataset, fetched.indices))
+                batch = self._collate_fn(_fetch_samples(self._dataset, fetched.indices))
         return batch
 
 
-def fills_batches(dataset: Any) -> bool:
-    """Whether a dataset, or the one that it is a Subset of, can be asked to fill a batch."""
-    return _fill(dataset) is not None
+def can_fill_batches(dataset: Any) -> bool:
+    """Return whether a dataset, or the one that it is a Subset of, has a usable `fetch_into`."""
+    return _fill_method(dataset) is not None
 
 
-def draws_by_seed(dataset: Any) -> bool:
-    """Whether a dataset, or one that it is made of, has transforms that draw from the epoch's seed."""
+def uses_epoch_seed(dataset: Any) -> bool:
+    """Return whether a dataset, or one that it contains, has transforms that draw from the epoch's seed."""
     seen: set[int] = set()
     parts = [dataset]
     while parts:
@@ -152,54 +136,56 @@ def draws_by_seed(dataset: Any) -> bool:
         if hasattr(type(part), "fetch_into"):
             return True
         seen.add(id(part))
-        # Looked up where plain attributes are: what a dataset of yours computes is not to be run for this.
+        # Plain attributes only: a property of a user's dataset must not be computed for this.
         attributes = getattr(part, "__dict__", {})
         inner = [attributes.get("dataset"), *_as_list(attributes.get("datasets"))]
         parts += [part for part in inner if isinstance(part, Dataset) and id(part) not in seen]
     return False
 
 
-def innermost(dataset: Any, name: str) -> Callable[[Any], Any] | None:
-    """A method of a dataset that fills batches, or of the one that it is a Subset of; None without one."""
+def innermost_method(dataset: Any, name: str) -> Callable[[Any], Any] | None:
+    """Return a method of a dataset, or of the one that it is a Subset of; None if it has none."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return getattr(dataset, name, None)
 
 
-def prefetcher(dataset: Any) -> Callable[[Any], None] | None:
-    """What is told which indices will be read soon, if a dataset wants to know."""
-    prefetch = innermost(dataset, "prefetch")
+def prefetch_method(dataset: Any) -> Callable[[Any], None] | None:
+    """Return the `prefetch(indices)` of a dataset, or of a Subset's dataset; None if it has none."""
+    prefetch = innermost_method(dataset, "prefetch")
     if prefetch is None or type(dataset) is not Subset:
         return prefetch
-    return lambda indices: prefetch(_inner_indices(dataset, indices))
+    return lambda indices: prefetch(_innermost_indices(dataset, indices))
 
 
 def _as_list(parts: Any) -> list[Any]:
     return list(parts) if isinstance(parts, (list, tuple)) else []
 
 
-def _inner_indices(dataset: Any, indices: Sequence[int]) -> Sequence[int]:
+def _innermost_indices(dataset: Any, indices: Sequence[int]) -> Sequence[int]:
     while type(dataset) is Subset:
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     return indices
 
 
-def _fill(dataset: Any) -> Fill | None:
+def _fill_method(dataset: Any) -> Fill | None:
     if type(dataset) is Subset:
-        fill = _fill(dataset.dataset)
+        fill = _fill_method(dataset.dataset)
         return None if fill is None else _SubsetFill(fill, dataset)
     return dataset.fetch_into if _has_valid_fetch_into(type(dataset)) else None
 
 
-def _samples(dataset: Any, indices: Sequence[int]) -> Any:
-    """The samples at some indices, as torch's fetcher gets them."""
+def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
+    """Return the samples at some indices in the way of torch's fetcher."""
     if getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]
 
 
 class _SubsetFill:
+    """`fetch_into` of a Subset; a class, because it has to be picklable."""
+
     def __init__(self, fill: Fill, dataset: Subset[Any]) -> None:
         self._fill = fill
         self._dataset = dataset

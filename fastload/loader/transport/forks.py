@@ -1,9 +1,9 @@
-"""Forked children: a slot that one of them may still look at is not freed before it has ended.
+"""Protection of slots that forked children still see: they are freed only after the children have ended.
 
-A forked child has every batch that its parent held, in memory that both share. The parent's letting go
-must not free such a slot: a worker would write into what the child sees. So each fork in which
-something was held leaves a pipe of which the child, and whatever it forks, has the writing end. When the
-reading end finds it closed, they all have ended (or run another program).
+A forked child shares the memory of every batch that its parent held. When the parent drops such a batch, its
+slot must not be freed, or a worker would overwrite what the child sees. So a fork while batches are held
+creates a pipe, whose writing end the child and its own children inherit. Once the reading end reports a
+hang-up, all of them have ended (or run another program).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakMethod
 
 
 class _Fork(NamedTuple):
-    """A fork with something held: its number, counted from 1, and the pipe's reading end (-1: none)."""
+    """A fork while batches were held: its number, from 1, and the pipe's reading end (-1: no pipe)."""
 
     number: int
     end: int
@@ -39,7 +39,7 @@ class _Waiting(NamedTuple):
 
 
 class _Forking(threading.local):
-    """A fork in the making; several threads may fork at once."""
+    """A fork in progress; several threads may fork at the same time."""
 
     pipe: tuple[int, int] | None = None
 
@@ -52,7 +52,7 @@ _is_any_held: Callable[[], bool] | None = None
 
 
 def watch(is_any_held: Callable[[], bool]) -> None:
-    """Heeds the forks of this process from now on, where `is_any_held()` is true at their time."""
+    """Track the forks of this process from now on if `is_any_held()` is true when they happen."""
     global _is_any_held
     if _is_any_held is None and hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
@@ -60,15 +60,15 @@ def watch(is_any_held: Callable[[], bool]) -> None:
 
 
 def count() -> int:
-    """The number of the last fork with a child that may still live, 0 without one."""
+    """Return the number of the last fork whose child may still be alive; 0 if there is none."""
     return max((fork.number for fork in list(_forks)), default=0)
 
 
 def when_unseen(forks_before: int, free: WeakMethod[Callable[[int], None]], flag: int) -> None:
-    """Calls `free(flag)` once no child that was forked after the first `forks_before` ones lives.
+    """Call `free(flag)` once no child of a fork after number `forks_before` is alive.
 
-    That is at once where there is none, else during a later `settle()`. Where the object whose method it
-    is has gone, there is nothing left to free.
+    Without such a child this happens at once, otherwise in a later `settle()`. If the object that the method
+    belongs to is gone, there is nothing left to free.
     """
     if _has_child_since(forks_before):
         _waiting.append(_Waiting(forks_before, free, flag))
@@ -79,7 +79,7 @@ def when_unseen(forks_before: int, free: WeakMethod[Callable[[int], None]], flag
 
 
 def settle() -> None:
-    """Frees what had to wait for children that have ended by now."""
+    """Free the slots whose children have ended by now."""
     if not _forks:
         return
     for fork in [fork for fork in list(_forks) if fork.is_over()]:
@@ -88,7 +88,7 @@ def settle() -> None:
         try:
             waiting = _waiting.popleft()
         except IndexError:
-            break  # another thread, or a finalizer in this one, was here as well
+            break  # another thread, or a finalizer in this one, took it
         if waiting.free() is not None:
             when_unseen(*waiting)
     if not _waiting and _is_any_held is not None and not _is_any_held():
@@ -100,7 +100,7 @@ def _forget(fork: _Fork) -> None:
     try:
         _forks.remove(fork)
     except ValueError:
-        return  # forgotten by another thread
+        return  # removed by another thread
     if fork.end >= 0:
         os.close(fork.end)
 
@@ -117,7 +117,7 @@ def _before() -> None:
         try:
             _forking.pipe = os.pipe()
         except OSError:
-            # Without a descriptor to spare, this child counts as living for ever.
+            # No descriptors left: this child counts as alive for ever.
             _forking.pipe = (-1, -1)
 
 
@@ -131,7 +131,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    # The writing end stays open on purpose: it is what tells the parent that this process lives.
+    # The writing end stays open on purpose: it shows the parent that this process is alive.
     ends = [fork.end for fork in _forks] + ([_forking.pipe[0]] if _forking.pipe else [])
     _forks.clear()
     _waiting.clear()

@@ -1,8 +1,7 @@
-"""Shared memory: one sparse file without a name, with a section for each worker.
+"""Shared memory: one sparse, anonymous file with a section for each worker.
 
-It is anonymous memory that is handed over by descriptor (Linux's memfd), so the size of /dev/shm is no
-limit and nothing is left behind, however the processes end. Its size is address space alone: a page
-takes memory once it is written to.
+The file is a Linux memfd, passed on by descriptor. So the size of /dev/shm is no limit, and nothing is left
+behind however the processes end. Its size is only address space: a page takes memory once it is written.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.loader.transport import forks
-from fastload.loader.transport.ledger import FIELDS
+from fastload.loader.transport.worker_stats import STAT_COUNT
 
-# Address space for each worker. 64 GiB leave room for 2,000 workers in x86-64's 128 TiB, and hold
-# 400 float32 batches of 256 images of 224x224; where a limit forbids so much (ulimit -v), less is taken.
+# Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
+# of 256 images of 224x224; under a limit on address space (ulimit -v), less is used.
 _SECTION_BYTES = 1 << 36
 _SMALLEST_SECTION_BYTES = 1 << 28
 
-# Of what a limit on address space leaves: the rest is the training's own.
+# The part of the remaining address space that is used under such a limit; the training needs the rest.
 _SHARE_OF_LIMIT = 0.25
 
-# Python names it from 3.13 on; 0x4000 is its value on Linux, for every architecture that torch has.
+# In Python's mmap module from 3.13 on; 0x4000 on Linux, on every architecture that torch supports.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _tokens = itertools.count()
@@ -39,7 +38,7 @@ _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 
 class _Loan(weakref.ref[NDArray[np.uint8]]):
-    """A held slot: its bytes, its flag, and the number of the last fork before it was held."""
+    """A weak reference to a held slot's bytes, with its flag and the number of the last fork before."""
 
     __slots__ = ("flag", "forks_before")
     flag: int
@@ -47,21 +46,16 @@ class _Loan(weakref.ref[NDArray[np.uint8]]):
 
 
 class Arena:
-    """The shared memory of one iteration's workers, as the training process or a worker sees it.
+    """The shared memory of one iterator's workers, mapped in the training process or in a worker.
 
-    It may be pickled to a process that is being started, as multiprocessing pickles a queue.
-
-    Args:
-        descriptor: The memory file, which the arena closes. It is made as large as it needs to be.
-        sections: The number of workers.
-        section_bytes: The size of each worker's section.
-        keeps_pages: Whether pages stay in memory once they have been used, because a device knows them.
+    It can be pickled only for a process that is being started, like multiprocessing's queues.
 
     Attributes:
-        memory: The whole of it. The section of worker `i` begins at `i * section_bytes`; after the last
-            section come the workers' ledgers.
-        section_bytes: The size of each section.
-        token: What a worker names it by.
+        memory: The mapping. The section of worker `i` begins at `i * section_bytes`; the worker stats follow
+            the last section.
+        section_bytes: The size of each worker's section.
+        keeps_pages: Whether pages stay allocated after use, because they are page-locked for a device.
+        token: The number by which workers refer to it.
     """
 
     def __init__(self, descriptor: int, sections: int, section_bytes: int, keeps_pages: bool) -> None:
@@ -74,14 +68,14 @@ class Arena:
         self._returned: deque[_Loan] = deque()
         self._descriptor = descriptor
         try:
-            self.memory = _mapped(descriptor, sections * section_bytes + _ledger_bytes(sections))
+            self.memory = _mapped(descriptor, sections * section_bytes + _stats_bytes(sections))
         except (OSError, ValueError):
             os.close(descriptor)
             raise
 
     @classmethod
     def create(cls, sections: int, keeps_pages: bool = False) -> Arena | None:
-        """Makes the memory for so many workers; None where this system has none of the kind."""
+        """Return memory for that many workers; None if the system has no memfd."""
         if not hasattr(os, "memfd_create"):
             return None
         section_bytes = _SECTION_BYTES
@@ -99,32 +93,27 @@ class Arena:
 
     @staticmethod
     def named(token: int) -> Arena:
-        """The arena that this process made under a token."""
+        """Return the arena that this process created with a token."""
         arena = _arenas.get(token)
         if arena is None:
             raise RuntimeError("a batch can be received only by the loader whose worker made it")
         return arena
 
     def close_descriptor(self) -> None:
-        """Gives back the descriptor, once every worker has been started."""
+        """Close the descriptor, after all workers have been started."""
         os.close(self._descriptor)
 
     @property
-    def ledgers(self) -> NDArray[np.float64]:
-        """What the workers' batches cost: (workers, FIELDS), see `Ledger`."""
-        count, start = self.sections * FIELDS, self.sections * self.section_bytes
-        return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, FIELDS)
+    def worker_stats(self) -> NDArray[np.float64]:
+        """Return the sums of the workers' recorders: (workers, STAT_COUNT)."""
+        count, start = self.sections * STAT_COUNT, self.sections * self.section_bytes
+        return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, STAT_COUNT)
 
     def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
-        """The bytes of a taken slot, which may be freed once the last view of them has died.
+        """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.
 
-        That is done when the next slot is held, not by a finalizer: a Ctrl-C that arrives while Python code
-        is run there is printed and swallowed. A dying array calls C code alone, which handles no signal.
-
-        Args:
-            flag: Where the slot's flag lies in the memory.
-            offset: Where its bytes begin.
-            size: How many there are.
+        It is freed when the next slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
+        runs Python code is printed and lost. The weak reference's callback is C code, which handles none.
         """
         self._free_returned()
         array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
@@ -134,17 +123,17 @@ class Arena:
         return array
 
     def contains(self, address: int) -> bool:
-        """Whether an address lies in this memory."""
+        """Return whether an address is within this memory."""
         start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
         return start <= address < start + self.sections * self.section_bytes
 
     def is_held(self) -> bool:
-        """Whether this process holds any slot."""
+        """Return whether this process holds any slot."""
         self._free_returned()
         return bool(self._held)
 
     def free(self, flag: int) -> None:
-        """Marks a slot as free for its worker."""
+        """Mark a slot as free for its worker."""
         self._held.pop(flag, None)
         self.memory[flag] = 0
 
@@ -153,8 +142,8 @@ class Arena:
             try:
                 loan = self._returned.popleft()
             except IndexError:
-                break  # another thread was here as well
-            # A forked child lets go of the same arrays, but the slots are its parent's.
+                break  # another thread took it
+            # A forked child drops the same arrays, but the slots belong to its parent.
             if os.getpid() == self._owner:
                 forks.when_unseen(loan.forks_before, weakref.WeakMethod(self.free), loan.flag)
 
@@ -175,13 +164,13 @@ class Arena:
 
 
 def holds_any() -> bool:
-    """Whether this process holds a slot of any arena."""
+    """Return whether this process holds a slot of any arena."""
     return any(arena.is_held() for arena in list(_arenas.values()))
 
 
 def _address_space_left() -> int | None:
-    """The address space that this process may still take, in bytes; None where that is not limited."""
-    import resource  # which Windows lacks
+    """Return the address space left to this process, in bytes; None without a limit."""
+    import resource  # not on Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
@@ -191,8 +180,8 @@ def _address_space_left() -> int | None:
     return max(0, limit - taken)
 
 
-def _ledger_bytes(sections: int) -> int:
-    needed = sections * FIELDS * np.dtype(np.float64).itemsize
+def _stats_bytes(sections: int) -> int:
+    needed = sections * STAT_COUNT * np.dtype(np.float64).itemsize
     return -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
@@ -200,11 +189,11 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     flags = mmap.MAP_SHARED | _MAP_NORESERVE
     os.ftruncate(descriptor, size)
     if sys.version_info >= (3, 13):
-        # Earlier ones keep a descriptor open for as long as the mapping lives.
+        # Earlier releases keep a descriptor open as long as the mapping exists.
         memory = mmap.mmap(descriptor, size, flags=flags, trackfd=False)
     else:
         memory = mmap.mmap(descriptor, size, flags=flags)
-    # A crash's core dump would otherwise walk through all of the address space.
+    # Otherwise a core dump would go through the whole address space.
     memory.madvise(mmap.MADV_DONTDUMP)
     return memory
 

@@ -1,4 +1,4 @@
-"""What keeps an object from being sent to a new process: the part of it that cannot be pickled."""
+"""Error messages for objects that cannot be sent to a worker: they name the part that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -12,27 +12,23 @@ import types
 import warnings
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fastload.errors import UnpicklableError
 
-# Elements of one container that are looked into.
+if TYPE_CHECKING:
+    from fastload.loader.strategy import LoaderView
+
+# The most elements of one container that are checked.
 _MOST_ELEMENTS = 1000
 
 
 @contextlib.contextmanager
-def sending(loader: Any) -> Iterator[None]:
-    """Says of a loader whose workers are started meanwhile which part of it cannot be sent to them.
-
-    Args:
-        loader: The DataLoader.
-
-    Raises:
-        UnpicklableError: One cannot.
-    """
+def naming_unpicklable_parts(loader: LoaderView) -> Iterator[None]:
+    """Raise UnpicklableError, naming the part, if workers fail to start because of a part of the loader."""
     context = loader.multiprocessing_context or multiprocessing
     method = context.get_start_method()
     if method == "fork":
@@ -40,26 +36,24 @@ def sending(loader: Any) -> Iterator[None]:
         return
     try:
         with warnings.catch_warnings():
-            # Torch's own, before it raises what pickle says.
+            # torch warns before it raises pickle's error.
             warnings.filterwarnings("ignore", "Got pickle error when attempting to start")
             yield
     except Exception as error:
         for name in ("dataset", "collate_fn", "worker_init_fn"):
             if why := unpicklable_part(getattr(loader, name), name):
                 raise UnpicklableError(
-                    f"what workers are sent that are started by {method} must be pickled, and {why}: define "
-                    "functions and classes at the top level of a module, open files in __getitem__, or say "
-                    "num_workers=0"
+                    f"workers that are started by {method} receive a pickled copy of the loader's parts, and "
+                    f"{why}: define functions and classes at the top level of a module, open files in "
+                    "__getitem__, or set num_workers=0"
                 ) from error
         raise
 
 
 def unpicklable_part(value: Any, name: str) -> str:
-    """The innermost part of an object that cannot be pickled, and why, as a clause; "" if all of it can be.
+    """Return, as a clause, the innermost part of `value` that cannot be pickled and why; "" if there is none.
 
-    Args:
-        value: The object.
-        name: What it is called.
+    The clause calls the value `name`.
     """
     why = _why_not(value)
     if not why:
@@ -81,7 +75,7 @@ class _Nowhere:
 
 
 class _Probe(pickle.Pickler):
-    """Pickles to nowhere, without what is large and can be sent."""
+    """Pickler that discards its output and skips large parts that are known to be picklable."""
 
     def reducer_override(self, value: Any) -> Any:
         is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
@@ -96,7 +90,7 @@ def _why_not(value: Any) -> str:
     except RecursionError:
         return "it is nested too deeply"
     except RuntimeError:
-        # A lock or a queue of multiprocessing's, which can be sent when a process is started.
+        # A lock or queue of multiprocessing, which can be sent while a process is started.
         return ""
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__
@@ -104,7 +98,7 @@ def _why_not(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object is pickled with, and how each part is written behind its name."""
+    """Yield the parts that an object is pickled from, each with the suffix of its name."""
     if isinstance(value, dict):
         return ((f"[{key!r}]", part) for key, part in itertools.islice(value.items(), _MOST_ELEMENTS))
     if isinstance(value, (list, tuple)):
@@ -118,7 +112,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     except Exception:
         return iter(())
     state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
-    # Of a class with slots it is a pair.
+    # For a class with __slots__ it is a pair.
     states = state if isinstance(state, tuple) else (state,)
     attributes = [each for each in states if isinstance(each, dict)]
     return ((f".{name}", part) for each in attributes for name, part in each.items())

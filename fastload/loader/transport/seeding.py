@@ -1,8 +1,8 @@
-"""Random numbers that belong to a batch: the same ones wherever it is made.
+"""Random numbers that depend on the batch only, not on the process that makes it.
 
-A loader that decides by itself which process makes a batch must not let that show in it. So for each batch
-Python's, NumPy's and torch's (CPU) global generators are seeded anew, by the epoch's seed and the batch's
-number. In the training process they are put back afterwards: they are the user's.
+If the loader decides which process makes a batch, this decision must not change the batch. So before each
+batch, the global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's
+number. In the training process their states are restored afterwards, because they belong to the user.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-# SplitMix64's; see fastload.transforms.draws. Of one number, Python's integers are the faster way (1 µs).
+# SplitMix64, as in fastload.transforms.draws. For a single number, Python integers are faster (1 µs).
 _GOLDEN = 0x9E3779B97F4A7C15
 _FACTORS = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
 
 
-class Task(NamedTuple):
-    """What one batch is made of: the seed of the numbers that are drawn for it, and indices."""
+class BatchTask(NamedTuple):
+    """The seed of a batch's random numbers, and the indices of its samples."""
 
     seed: int
     indices: Any
 
 
 class TaskSampler:
-    """An index sampler that says with each batch what the generators are to be seeded with.
+    """Index sampler that yields BatchTasks.
 
     Args:
         sampler: The sampler of an epoch's batches.
-        numbers: Gives their numbers in the epoch.
-        epoch_seed: Gives the epoch's seed.
+        numbers: Returns an iterator of the batches' numbers in the epoch.
+        epoch_seed: Returns the epoch's seed.
     """
 
     def __init__(
@@ -44,38 +44,38 @@ class TaskSampler:
         self._numbers = numbers
         self._epoch_seed = epoch_seed
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[BatchTask]:
         return map(self._task, self._numbers(), self._sampler)
 
     def __len__(self) -> int:
         return len(self._sampler)
 
-    def _task(self, number: int, indices: Any) -> Task:
-        return Task(_mixed(self._epoch_seed() ^ _mixed(number)), indices)
+    def _task(self, number: int, indices: Any) -> BatchTask:
+        return BatchTask(_mixed(self._epoch_seed() ^ _mixed(number)), indices)
 
 
 class SeedingFetcher:
-    """Stands for a fetcher of torch's in the training process: makes batches that draw numbers of their own.
+    """Wrapper of torch's fetcher that seeds the random generators for each batch in the training process.
 
-    Making one takes 50 µs longer, which is what saving and restoring the generators takes. The generators
-    belong to all threads. So in another thread than the one that made the loader they are left as they are.
+    Saving and restoring the generators takes 50 µs per batch. The generators are shared by all threads, so in
+    any other thread than the one that created the loader they are left alone.
 
     Args:
-        fetcher: Torch's.
-        thread: The identity of the thread that made the loader.
-        draws_nothing: Says, before each batch, whether making it is known to leave the generators alone.
+        fetcher: torch's fetcher.
+        thread: Identifier of the thread that created the loader.
+        draws_nothing: Returns, before each batch, whether making it is known not to use the generators.
     """
 
     def __init__(self, fetcher: Any, thread: int, draws_nothing: Callable[[], bool]) -> None:
         self._fetcher = fetcher
         self._thread = thread
         self._draws_nothing = draws_nothing
-        # Exchanging the whole generator takes a hundredth of the time that setting its state does. Each
-        # loader has its own, because a dataset may iterate another loader.
+        # Replacing the bit generator takes a hundredth of the time of setting its state. Each loader has its
+        # own, because a dataset may iterate another loader.
         self._bits = np.random.MT19937(0)
 
-    def fetch(self, task: Task) -> Any:
-        """Makes the batch of a task."""
+    def fetch(self, task: BatchTask) -> Any:
+        """Return the samples of a task."""
         if get_ident() != self._thread or self._draws_nothing():
             return self._fetcher.fetch(task.indices)
         pythons, torchs = random.getstate(), torch.default_generator.get_state()
@@ -89,18 +89,14 @@ class SeedingFetcher:
             torch.default_generator.set_state(torchs)
             np.random.mtrand.set_bit_generator(bits)
             if numpys["has_gauss"]:
-                # The second one of a pair of normal numbers is not the generator's, and was dropped.
+                # The cached second number of a normal pair is not part of the bit generator, and was lost.
                 np.random.set_state(numpys)
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds Python's, NumPy's and torch's (CPU) global generators for a batch (7 µs).
-
-    Args:
-        seed: The batch's.
-    """
+    """Seed the global generators of Python, NumPy and torch (CPU) for a batch (7 µs)."""
     random.seed(_mixed(seed + 1))
-    # From one seed NumPy's generator and torch's, which are of the same kind, would give the same numbers.
+    # Different seeds: NumPy and torch both use MT19937, and would draw the same numbers from the same seed.
     np.random.seed(_mixed(seed + 2) >> 32)
     torch.default_generator.manual_seed(_mixed(seed + 3) >> 1)
 

@@ -1,13 +1,13 @@
-"""Slots: a worker's section of the shared memory, cut into places of the sizes that are asked for.
+"""Allocation of slots in a worker's section of the shared memory.
 
-    section:  flags (one byte a slot: 0 free, 1 taken) │ run of slots │ run of slots │ …
+    section:  flags (one byte per slot: 0 free, 1 taken) │ run of slots │ run of slots │ …
 
-A slot's size is a power of two, and the slots of one size come in runs, each twice as long as the one
-before. Only what is written to takes memory, so rounding up costs none. The lowest free slot is taken
-first: its pages are the likeliest to be in the CPU's cache, and as few slots are used as are ever held
-at once.
+A slot's size is a power of two. Slots of one size are allocated in runs, each twice as long as the one
+before. Rounding up costs nothing, because only pages that are written to take memory. The lowest free slot
+is taken first: its pages are the most likely to be in the CPU's cache, and no more slots are used than are
+held at the same time.
 
-The worker alone sets a flag, the training process alone clears it.
+Only the worker sets a flag, and only the training process clears it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ from numpy.typing import NDArray
 
 from fastload.loader.transport.memory import Arena
 
-# So many slots a section may have: more than a training holds. Whoever keeps more tensors than that gets
-# the rest torch's way.
+# The most slots of a section, more than a training holds; further tensors are sent in torch's own way.
 _FLAG_BYTES = 65_536
 _FREE, _TAKEN = b"\0", 1
 
-# A page is the least that can be given back to the system.
+# One page, the smallest unit that can be returned to the system.
 _SMALLEST_SLOT_BYTES = 4096
 _FIRST_RUN = 4
 
-# How often, in takes, slots that were free all along give their memory back.
+# After so many takes, slots that were not needed in between return their memory.
 _TAKES_BETWEEN_TRIMS = 128
 
 
 class Slot(NamedTuple):
-    """A place in the shared memory: where its flag lies, and where its bytes begin."""
+    """Offsets of a slot's flag and of its bytes in the shared memory."""
 
     flag: int
     offset: int
 
 
 class _Run(NamedTuple):
-    """Slots side by side: the first one's place, and how many there are."""
+    """Adjacent slots of one size."""
 
     first: Slot
     length: int
@@ -54,18 +53,13 @@ class _Size:
     def __init__(self, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self.runs: list[_Run] = []
-        # The slots that may have pages, and the highest one taken since the last trim.
+        # Slots that may have pages, and the highest flag taken since the last trim.
         self.touched: set[Slot] = set()
         self.highest = -1
 
 
 class Slots:
-    """The slots of one worker.
-
-    Args:
-        arena: The memory.
-        section: The worker's number.
-    """
+    """The slots of the worker with number `section`."""
 
     def __init__(self, arena: Arena, section: int) -> None:
         self._memory = arena.memory
@@ -75,13 +69,13 @@ class Slots:
         self._next_offset, self._end = start + _FLAG_BYTES, start + arena.section_bytes
         self._sizes: dict[int, _Size] = {}
         self._takes = 0
-        # What this worker itself still refers to must not be written over either.
+        # Slots that this worker itself still refers to must not be overwritten either.
         self._lent: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
 
     def take(self, size: int) -> tuple[Slot, NDArray[np.uint8]] | None:
-        """A free slot and its first `size` bytes, or None where no such slot can be had.
+        """Return a free slot and its first `size` bytes; None if there is no slot.
 
-        Until `hand_over`, it counts as taken for as long as the array, or a view of it, is referred to.
+        Until `hand_over`, the slot counts as taken as long as the array or a view of it exists.
         """
         slot_bytes = 1 << max(size - 1, _SMALLEST_SLOT_BYTES - 1).bit_length()
         sizes = self._sizes.get(slot_bytes)
@@ -96,7 +90,7 @@ class Slots:
         return slot, array
 
     def hand_over(self, slot: Slot) -> None:
-        """Marks a slot as taken until the training process frees it."""
+        """Mark a slot as taken until the training process frees it."""
         self._memory[slot.flag] = _TAKEN
 
     def _free_slot(self, sizes: _Size) -> Slot | None:
@@ -133,7 +127,7 @@ class Slots:
                 self._trim(each)
 
     def _trim(self, sizes: _Size) -> None:
-        """Gives back the memory of slots that have not been needed since the last trim."""
+        """Return the memory of slots that have not been used since the last trim."""
         for slot in [slot for slot in sizes.touched if slot.flag > sizes.highest]:
             if self._memory[slot.flag] != _TAKEN and not self._is_lent(slot.flag):
                 self._memory.madvise(mmap.MADV_REMOVE, slot.offset, sizes.slot_bytes)

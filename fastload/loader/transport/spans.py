@@ -1,4 +1,4 @@
-"""Spans: the stretches of memory that a batch's tensors and arrays look at, and how each travels."""
+"""Spans: the memory ranges that a batch's tensors and arrays refer to, and how each is transferred."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.multiprocessing.reductions import StorageWeakRef
 
+from fastload.loader._torch import StorageWeakRef
 from fastload.loader.transport.slots import Slot, Slots
 
-# Up to here a copy through the queue is cheaper than a slot (3 µs for taking and freeing one, measured),
-# and labels, which people keep, hold no slots.
+# Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
+# labels, which are often kept, occupy no slots.
 INLINE_BYTES = 4096
 
-# The largest alignment of a tensor's elements (complex128); a span begins at a multiple of it.
+# The largest alignment of tensor elements (complex128); spans begin at a multiple of it.
 _ALIGNMENT = 16
 
-# Sharing a storage torch's way takes 0.1 ms each time (measured), and copying so many bytes takes that too.
+# Sharing a storage in torch's own way takes 0.1 ms (measured), as long as copying so many bytes.
 _REPEATED_BYTES = 1 << 20
 _STORAGES_REMEMBERED = 8
 
-# How many times over /dev/shm must have room for a storage: several workers ask at once, each with some
-# batches ahead, and torch dies of a full one.
+# /dev/shm must have room for so many copies of a storage: several workers ask at the same time, each some
+# batches ahead, and torch crashes when it is full.
 _ROOM = 16
 
-# What a parcel says of a span: a slot's (flag, offset, size), (flag, offset, size, low), (bytes, low) or
-# (tensor of bytes, low), where `low` is the place of its first byte in a tensors' storage.
+# A span in a serialized batch: a slot's (flag, offset, size) or (flag, offset, size, low), (bytes, low), or
+# (byte tensor, low), where `low` is the offset of its first byte in the tensor's storage.
 Span = tuple[Any, ...]
 
 
 class RepeatedStorages:
-    """Tells large storages that are sent again and again, such as a ready tensor of a dataset's.
+    """Recognizes large storages that are sent repeatedly, e.g. a tensor that a dataset keeps.
 
-    Torch moves a storage into shared memory when it is sent first, and copies it no more. That is worth
-    having where a dataset gives out the same one every time; where each is sent once, it is slower than a
-    slot. So the first goes torch's way, to be there if it comes again, and then only what does come
-    again. A storage that was written to in between is another one. Where /dev/shm, in which torch puts
-    them, has little room, none goes there.
+    torch moves a storage into shared memory the first time that it is sent, and never copies it again. This
+    is faster than a slot if a dataset returns the same storage every time, and slower otherwise. So the first
+    storage is sent in torch's own way, and after that only storages that are sent again. A storage that was
+    written to in between counts as another one. Nothing is sent this way if /dev/shm, where torch puts the
+    storages, has little room.
     """
 
     def __init__(self) -> None:
         self._last: deque[tuple[StorageWeakRef, int]] = deque(maxlen=_STORAGES_REMEMBERED)
 
     def note(self, storage: torch.UntypedStorage, version: int | None) -> bool:
-        """Takes note of a storage that is sent. Returns whether it is to go torch's way."""
+        """Record a storage; return whether to send it in torch's own way."""
         if version is None or storage.nbytes() < _REPEATED_BYTES:
             return False
         # A weak reference keeps the address from being given to another storage.
-        reference = StorageWeakRef(storage), version  # type: ignore[no-untyped-call]
-        goes_torchs_way = not self._last or reference in self._last
+        reference = StorageWeakRef(storage), version
+        is_shared_by_torch = not self._last or reference in self._last
         self._last.append(reference)
-        return goes_torchs_way and _has_room(storage.nbytes())
+        return is_shared_by_torch and _has_room(storage.nbytes())
 
 
 def _has_room(size: int) -> bool:
-    """Whether /dev/shm holds several times so many bytes: workers ask at the same time."""
+    """Return whether /dev/shm has room for several copies of so many bytes."""
     try:
         room = os.statvfs("/dev/shm")
     except OSError:
@@ -71,12 +71,12 @@ class Spans:
     """The spans of a batch, collected while it is pickled.
 
     Args:
-        slots: Where spans are copied to.
-        placed: The slots, and their sizes, that tensors of the batch have been made in, by address.
+        slots: Allocates slots for spans that are copied.
+        placed: Slot and size of each tensor of the batch that was allocated in a slot, by address.
 
     Attributes:
-        references: For each tensor and array, in the pickle's order, the number of its span.
-        slots: The slots that hold them.
+        references: The span number of each tensor and array, in the order of the pickle.
+        slots: The slots in use.
     """
 
     def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]]) -> None:
@@ -86,17 +86,17 @@ class Spans:
         self.clear()
 
     def clear(self) -> None:
-        """Begins another batch."""
+        """Start another batch."""
         self._numbers: dict[int, int] = {}
         self._spans: list[_Storage | Span] = []
         self._next_reference: int | None = None
-        # Referred to until the batch is handed over, which is what keeps their slots from being taken.
+        # These references keep the slots from being taken again until the batch is handed over.
         self._copies: list[NDArray[np.uint8]] = []
         self.references: list[int] = []
         self.slots: list[Slot] = []
 
     def add_tensor(self, tensor: torch.Tensor) -> int:
-        """Takes up what a tensor looks at. Returns where it begins in its storage, in bytes."""
+        """Add the memory of a tensor; return its offset in its storage, in bytes."""
         storage = tensor.untyped_storage()
         item = tensor.element_size()
         low = int(tensor.storage_offset()) * item
@@ -105,10 +105,10 @@ class Spans:
         else:
             steps = zip(tensor.shape, tensor.stride(), strict=True)
             high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
-        # Not by address: of two storages that begin at one, each keeps its own size.
+        # Not by address: two storages may begin at the same address and differ in size.
         number = self._numbers.setdefault(storage._cdata, len(self._spans))
         if number == len(self._spans):
-            # Inference tensors count no versions.
+            # Inference tensors have no version counter.
             version = None if tensor.is_inference() else tensor._version
             self._spans.append(_Storage(storage, low, high, version))
         else:
@@ -119,11 +119,11 @@ class Spans:
         return low
 
     def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Takes up a tensor's mark, or an array's memory. False: it is not part of the pickle."""
+        """Add a tensor's marker or an array's memory; return whether the pickle has to contain it."""
         if self._next_reference is None:
             raw = buffer.raw()
             memory = np.frombuffer(raw, np.uint8)
-            # What is read-only stays so within the pickle, as bytes; a slot's memory can be written to.
+            # Read-only memory stays in the pickle, as bytes: a slot would be writable.
             span = self.copy(memory) if memory.size > INLINE_BYTES and not raw.readonly else None
             if span is None:
                 return True
@@ -134,7 +134,7 @@ class Spans:
         return False
 
     def copy(self, memory: NDArray[np.uint8]) -> Span | None:
-        """Copies bytes into a slot; None where there is none."""
+        """Copy bytes into a slot; return None if there is no free one."""
         taken = self._free_slots.take(memory.size)
         if taken is None:
             return None
@@ -145,7 +145,7 @@ class Spans:
         return slot.flag, slot.offset, memory.size
 
     def describe(self) -> list[Span]:
-        """Moves every span to where it travels, and says where that is."""
+        """Move every span to where it is transferred, and return the descriptions."""
         return [self._moved(span) if isinstance(span, _Storage) else span for span in self._spans]
 
     def _moved(self, span: _Storage) -> Span:
@@ -166,7 +166,7 @@ class Spans:
 
 
 class _Storage:
-    """The stretch of a storage, in bytes, that a batch's tensors look at."""
+    """The part of a storage, in bytes, that a batch's tensors refer to."""
 
     __slots__ = ("high", "low", "storage", "version")
 

@@ -1,8 +1,8 @@
-"""Iterable datasets that can tell and restore where they are, as torchdata's protocol has it.
+"""Iterable datasets with state, following torchdata's protocol.
 
-The dataset, or the iterator that it gives, has `state_dict()` and `load_state_dict(state)`. Each worker's
-copy has a state of its own, which travels with each batch, so the training process knows the state after
-the batch that was handed out last, however many were prefetched.
+The dataset, or its iterator, has `state_dict()` and `load_state_dict(state)`. The copy in each worker has its
+own state, which is sent with each batch. So the training process knows the state after the latest batch that
+was returned, no matter how many were prefetched.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset, get_worker_info
-from torch.utils.data._utils.pin_memory import pin_memory
+
+from fastload.loader._torch import pin_memory
 
 
-class Stamped(NamedTuple):
-    """A batch, the worker that made it, and its dataset's state after it."""
+class BatchWithState(NamedTuple):
+    """A batch, the number of its worker, and the state of the worker's dataset after it."""
 
     batch: Any
     worker: int
     state: Any
 
-    def pin_memory(self, device: str | None = None) -> Stamped:
-        """The batch in pinned memory."""
-        return self._replace(batch=pin_memory(self.batch, device))  # type: ignore[no-untyped-call]
+    def pin_memory(self, device: str | None = None) -> BatchWithState:
+        """Return it with the batch in pinned memory."""
+        return self._replace(batch=pin_memory(self.batch, device))
 
 
 class StatefulIterable(IterableDataset[Any]):
-    """Stands for an iterable dataset: iterates from a state, and tells the state that it is in.
+    """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
     Args:
         dataset: The dataset.
-        states: For each worker's number the state to begin in; those without begin anew.
+        states: The state to start from, by worker number; other workers start from the beginning.
     """
 
     def __init__(self, dataset: Any, states: Mapping[int, Any]) -> None:
         self.dataset = dataset
         self._states = dict(states)
-        self._iterator: _Watched | None = None
+        self._iterator: _TrackedIterator | None = None
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -53,25 +54,25 @@ class StatefulIterable(IterableDataset[Any]):
             iterator.load_state_dict(state["iterator"])  # type: ignore[attr-defined]
         if not (_is_stateful(self.dataset) or _is_stateful(iterator)):
             return iterator
-        self._iterator = _Watched(iterator)
+        self._iterator = _TrackedIterator(iterator)
         return self._iterator
 
     def state(self) -> dict[str, Any]:
-        """Where the dataset is, and its iterator where that is another object; empty if neither can tell."""
-        watched = self._iterator
-        if watched is None:
+        """Return the states of the dataset and of its iterator; empty if neither has any."""
+        tracked = self._iterator
+        if tracked is None:
             return {}
-        if watched.has_ended:
+        if tracked.has_ended:
             return {"has_ended": True}
         parts = {"dataset": self.dataset}
-        if watched.iterator is not self.dataset:
-            parts["iterator"] = watched.iterator
-        # Copies, because some give out the dict that they go on changing.
+        if tracked.iterator is not self.dataset:
+            parts["iterator"] = tracked.iterator
+        # Copies, because some datasets return the dict that they go on modifying.
         return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
 
-class _Watched:
-    """An iterator that remembers whether it has come to its end."""
+class _TrackedIterator:
+    """Iterator that remembers whether it is exhausted."""
 
     def __init__(self, iterator: Iterator[Any]) -> None:
         self.iterator = iterator

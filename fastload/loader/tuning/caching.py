@@ -10,15 +10,15 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset, Subset
-from torch.utils.data._utils.collate import default_collate
+from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
 from fastload.datasets.cache.resident import Resident, device_room
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
-from fastload.loader.transport.filling import fills_batches
+from fastload.loader.strategy import LoaderView
+from fastload.loader.transport.filling import can_fill_batches
 from fastload.loader.tuning.plan import Alone, Choice
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import size as size_text
@@ -151,17 +151,17 @@ def _parts(dataset: Any) -> list[ImageDataset]:
     return []
 
 
-def why_not_resident(loader: Any) -> str:
+def why_not_resident(view: LoaderView) -> str:
     """Why a loader's batches cannot be made on its device, as a clause; "" if they can.
 
     Args:
-        loader: The DataLoader.
+        view: The loader.
     """
-    if not loader._auto_collation:
+    if not view.is_batched:
         return "this loader hands out samples (batch_size=None)"
-    if loader.collate_fn is not default_collate:
+    if view.collate_fn is not default_collate:
         return "this loader has a collate_fn, which would not be called"
-    if not fills_batches(loader.dataset):
+    if not can_fill_batches(view.dataset):
         return "this dataset's own __getitem__ would not be called"
     return ""
 

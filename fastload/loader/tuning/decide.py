@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from fastload.loader.tuning.plan import Choice, Measurements, Plan
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fastload.loader.tuning.plan import Choice, Limits, Measurements, Plan
 from fastload.loader.tuning.search import (
     DEFAULT_PREFETCH,
     Candidate,
@@ -44,6 +48,13 @@ def decide(measured: Measurements, origin: str = "measured in this run") -> Plan
         is_settled=not is_measuring and ("num_workers" in measured.said or next_candidate(measured) is None),
         origin=origin,
     )
+
+
+def explicit_plan(explicit: Mapping[str, Any], why_single_process: str = "") -> Plan:
+    """Return the plan of a loader of which nothing is measured."""
+    limits = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
+    plan = decide(Measurements(dict(explicit), limits, only_alone=why_single_process))
+    return dataclasses.replace(plan, is_settled=True)
 
 
 def _num_workers(measured: Measurements, best: Candidate) -> Choice:

@@ -9,12 +9,15 @@ loaded by the training process, and workers are not tried again.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from fastload.loader.iterators import SingleProcessIterator, Start, WorkersIterator
+from fastload.loader.iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader.resume import WORKERS, mixed
+from fastload.loader.strategy import EpochStart, LoaderView
+from fastload.loader.tuning.caching import LoaderCache
 from fastload.loader.tuning.footprint import Footprint
 from fastload.loader.tuning.order import Order
 from fastload.loader.tuning.search import Candidate
@@ -35,15 +38,17 @@ class TunedIterator(SingleProcessIterator):
     """Loads an epoch of a map-style dataset, and finds out how to do that best.
 
     Args:
-        loader: The DataLoader.
+        view: The loader.
         start: What it begins with.
         tuner: Of the loader.
+        cache: The dataset's cache, decided on once it is known what loading takes.
     """
 
-    def __init__(self, loader: Any, start: Start, tuner: Tuner) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._tuner = tuner
         self._start = start
-        self._loader = loader
+        self._view = view
+        self._cache = cache
         self._current: WorkersIterator | None = None
         self._leaving: WorkersIterator | None = None
         self._started = 0
@@ -56,11 +61,11 @@ class TunedIterator(SingleProcessIterator):
         self._handed: Footprint | None = None
         self._drifts = 0
         self._watched_loads = (0, 0.0)
-        super().__init__(loader, start._replace(setting=start.setting._replace(num_workers=0)))
+        super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
         self._order = Order(self._sampler_iter)
         self._is_measuring = tuner.begins_to_measure(self)
         # What an earlier epoch has measured says already where to go on.
-        self._is_to_go_on = tuner.is_alone_known and not start.setting.num_workers
+        self._is_to_go_on = tuner.is_alone_known and not start.options.num_workers
         self._window = Window(start.clock, 1)
         # The number of batches after which something is to be decided.
         self._due = 1 if self._is_measuring else _WATCHED_BATCHES
@@ -68,8 +73,8 @@ class TunedIterator(SingleProcessIterator):
 
     def draw_first(self) -> None:
         """Makes the sampler draw what it draws at the epoch's beginning."""
-        if self._loader_to_draw is not None:
-            self._loader_to_draw = None
+        if self._undrawn is not None:
+            self._undrawn = None
             self._order.draw_first()
 
     def _next_index(self) -> Any:
@@ -95,7 +100,7 @@ class TunedIterator(SingleProcessIterator):
         """Starts workers with the first batch: the order is drawn then, as it is without workers."""
         self._has_begun = True
         self._note_draw()
-        setting = self._start.setting
+        setting = self._start.options
         if setting.num_workers:
             self._go_to(Candidate(setting.num_workers, setting.prefetch_factor or 0))
         if not self._is_measuring:
@@ -106,13 +111,13 @@ class TunedIterator(SingleProcessIterator):
         if not self._is_checking:
             return super()._next_batch()
         self._is_checking = False
-        before = Footprint(self._loader.dataset)
+        before = Footprint(self._view.dataset)
         batch = super()._next_batch()
         if reason := before.change():
             self._tuner.note_check(reason)
         else:
             # What the training does with it is seen when it asks for the next batch.
-            self._handed = Footprint(self._loader.dataset)
+            self._handed = Footprint(self._view.dataset)
         return batch
 
     def _next_of(self, workers: WorkersIterator) -> Any:
@@ -146,7 +151,7 @@ class TunedIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # A sample that cannot be made anywhere: as without workers, the epoch goes on behind it.
-                self._progress.rebase(position + 1, workers._rcvd_idx)
+                self._progress.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -156,7 +161,7 @@ class TunedIterator(SingleProcessIterator):
         self._tuner.note_check(f"workers failed where the training process does not: {line_of(error)}")
         for workers in (self._leaving, self._current):
             if workers is not None:
-                workers._shutdown_workers()
+                workers.end()
         self._leaving = self._current = None
         self._order.take_back()
         self._settle()
@@ -188,8 +193,9 @@ class TunedIterator(SingleProcessIterator):
                 self._beginning = None
         else:
             alone = self._window.alone()
-            self._tuner.note_alone(self._loader, alone)
-            self._loader.note_alone(alone)
+            self._tuner.note_alone(self._view, alone)
+            if self._cache is not None:
+                self._cache.decide(self._view.dataset, alone)
 
     def _go_on(self) -> None:
         """Goes over to the next candidate, or to the best if none is left."""
@@ -210,7 +216,6 @@ class TunedIterator(SingleProcessIterator):
         """Ends the search, and goes on with what was best."""
         self._tuner.settle()
         self._is_measuring = False
-        self._loader.obey(self._tuner.plan)
         self._go_to(self._tuner.best())
         self._begin_to_watch()
 
@@ -269,7 +274,6 @@ class TunedIterator(SingleProcessIterator):
         self._tuner.stop_measuring()
         if self._tuner.may_settle():
             self._tuner.settle()
-            self._loader.obey(self._tuner.plan)
 
     @property
     def _has_loaded_alone(self) -> bool:
@@ -309,21 +313,24 @@ class TunedIterator(SingleProcessIterator):
             self._current.end_soon()
             self._leaving, self._current = self._current, None
         number = self._tuner.to_start(candidate.num_workers)
-        setting = self._start.setting._replace(
-            num_workers=number, prefetch_factor=candidate.prefetch_factor, persistent_workers=False
+        options = replace(
+            self._start.options,
+            num_workers=number,
+            prefetch_factor=candidate.prefetch_factor,
+            persistent_workers=False,
         )
         # Workers of the epoch's beginning have torch's seeds; later ones must not draw the same again.
         seed = int(self._base_seed)
         seed = mixed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
         seeds = torch.Generator().manual_seed(seed)
         # They are told what to make when they are steered; before, each of them would be given some.
-        start = self._start._replace(setting=setting, seeds=seeds, order=iter(()))
+        start = replace(self._start, options=options, worker_seeds=seeds, order=iter(()))
         beginning = Beginning(self.clock)
         try:
             with warnings.catch_warnings():
                 # That forking a process with threads is dangerous: the first batches are watched for that.
                 warnings.filterwarnings("ignore", r".*fork\(\)")
-                workers = WorkersIterator(self._loader, start)
+                workers = WorkersIterator(self._view, start)
         except Exception as error:
             self._tuner.note_no_workers(error)
             return False
@@ -338,8 +345,8 @@ class TunedIterator(SingleProcessIterator):
         return True
 
     def _loads_alone(self) -> None:
-        self._loading.begin()
-        self.clock.begin(0, None, self._loading)
+        self._load_times.begin()
+        self.clock.begin(0, None, self._load_times)
 
     def _leave(self) -> None:
         """Goes over from workers that have handed out all that they had been asked for."""

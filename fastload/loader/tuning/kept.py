@@ -22,6 +22,7 @@ from typing import Any
 
 from fastload._version import __version__
 from fastload.errors import OptionError
+from fastload.loader.strategy import LoaderView
 from fastload.loader.tuning.plan import Plan
 from fastload.loader.tuning.state import LIBRARIES
 from fastload.system.cpus import local_ranks
@@ -52,21 +53,20 @@ def folder() -> Path:
     return Path(base).expanduser() / "fastload" / "plans"
 
 
-def parts_of(loader: Any, said: dict[str, Any]) -> dict[str, Any]:
+def parts_of(view: LoaderView) -> dict[str, Any]:
     """All that a loader's plan depends on.
 
     Args:
-        loader: The DataLoader.
-        said: What the user has set, by parameter.
+        view: The loader.
     """
     return {
         "machine": identity(read_machine()),
-        "dataset": described(loader.dataset),
-        "collate_fn": described(loader.collate_fn),
-        "batch_size": loader.batch_size,
-        "said": {name: described(value) for name, value in said.items()},
-        "samplers": [described(type(loader.sampler)), described(type(loader.batch_sampler))],
-        "context": described(loader.multiprocessing_context),
+        "dataset": described(view.dataset),
+        "collate_fn": described(view.collate_fn),
+        "batch_size": view.batch_size,
+        "said": {name: described(value) for name, value in view.explicit.items()},
+        "samplers": [described(type(view.sampler)), described(type(view.batch_sampler))],
+        "context": described(view.multiprocessing_context),
         "ranks": local_ranks(),
     }
 

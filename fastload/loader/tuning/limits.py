@@ -10,10 +10,10 @@ import os
 import sys
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from fastload.loader.strategy import LoaderView
 from fastload.loader.tuning.plan import Limits
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import open_files
@@ -59,16 +59,16 @@ class Room:
     forks: bool
 
 
-def limits_of(loader: Any, batch_bytes: int) -> Limits:
+def limits_of(view: LoaderView, batch_bytes: int) -> Limits:
     """What a loader may take on this machine, as it is now.
 
     Args:
-        loader: The DataLoader.
+        view: The loader.
         batch_bytes: Bytes of one batch.
     """
     files, shared, ranks = open_files(), shared_memory(), local_ranks()
     available = available_memory_bytes()
-    forks = _start_method(loader) == "fork"
+    forks = _start_method(view) == "fork"
     room = Room(
         cpus=max(1, usable_cpus() // ranks),
         available_bytes=None if available is None else available // ranks,
@@ -112,8 +112,8 @@ def limits_in(room: Room, batch_bytes: int) -> Limits:
     return Limits(room.cpus, int(workers), int(batches), reason, start_s)
 
 
-def _start_method(loader: Any) -> str:
-    context = loader.multiprocessing_context
+def _start_method(view: LoaderView) -> str:
+    context = view.multiprocessing_context
     if context is not None:
         return str(context.get_start_method())
     # Asked so that it is not fixed by this: the user may still set another.

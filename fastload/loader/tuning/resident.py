@@ -7,21 +7,22 @@ from typing import Any
 from torch.utils.data import Subset
 
 from fastload.datasets.cache.resident import Resident
-from fastload.loader.iterators import SingleProcessIterator, Start
+from fastload.loader.iterators import SingleProcessIterator
+from fastload.loader.strategy import EpochStart, LoaderView
 
 
 class ResidentIterator(SingleProcessIterator):
     """Makes an epoch's batches on the device.
 
     Args:
-        loader: The DataLoader.
+        view: The loader.
         start: What it begins with.
         resident: The dataset, there.
     """
 
-    def __init__(self, loader: Any, start: Start, resident: Resident) -> None:
-        super().__init__(loader, start)
-        self._dataset_fetcher = _Fetcher(resident, loader.dataset)
+    def __init__(self, view: LoaderView, start: EpochStart, resident: Resident) -> None:
+        super().__init__(view, start)
+        self._dataset_fetcher = _Fetcher(resident, view.dataset)
 
 
 class _Fetcher:

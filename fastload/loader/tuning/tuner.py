@@ -5,21 +5,18 @@ It lives as long as the loader. Epochs tell it what they measured; it changes no
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import statistics
 import weakref
 from typing import Any
 
-from torch.utils.data.dataloader import _DatasetKind
-
-from fastload.loader.iterators import Setting
+from fastload.loader.strategy import LoaderView, WorkerOptions
 from fastload.loader.tuning import kept
 from fastload.loader.tuning.decide import decide
 from fastload.loader.tuning.drift import has_drifted, has_lightened
 from fastload.loader.tuning.limits import limits_of
 from fastload.loader.tuning.pinning import pinning_gain, uses_cuda
-from fastload.loader.tuning.plan import Alone, Choice, Limits, Measurements, Plan, Trial
+from fastload.loader.tuning.plan import Alone, Limits, Measurements, Plan, Trial
 from fastload.loader.tuning.search import Candidate, best_candidate, next_candidate, untried_candidate
 from fastload.loader.tuning.window import Window
 
@@ -56,13 +53,12 @@ class Tuner:
     """Decides what a user left unsaid of one loader.
 
     Args:
-        loader: The DataLoader.
-        said: What the user has set, by parameter.
+        view: The loader.
     """
 
-    def __init__(self, loader: Any, said: dict[str, Any]) -> None:
-        self._said = said
-        self._measured = Measurements(said, _NOT_YET, batches=_length(loader))
+    def __init__(self, view: LoaderView) -> None:
+        self._said = said = dict(view.explicit)
+        self._measured = Measurements(said, _NOT_YET, batches=view.batches)
         self._origin = "measured in this run"
         self._plan: Plan | None = None
         self._key: str | None = None
@@ -76,7 +72,7 @@ class Tuner:
         #: Whether it is known what loading does to the dataset.
         self.is_checked = False
         self._measuring: weakref.ref[Any] | None = None
-        if loader._dataset_kind != _DatasetKind.Map:
+        if view.is_iterable:
             self.note_check(
                 "each worker would get all samples of an iterable dataset, unless that shares them out"
             )
@@ -104,25 +100,25 @@ class Tuner:
             self._plan = dataclasses.replace(plan, is_settled=self._is_settled)
         return self._plan
 
-    def setting(self) -> Setting:
+    def options(self) -> WorkerOptions:
         """How the next epoch is to begin."""
         if self._is_settled:
             plan = self.plan
-            return self._setting_of(Candidate(plan.num_workers.value, plan.prefetch_factor.value or 0))
+            return self._options_of(Candidate(plan.num_workers.value, plan.prefetch_factor.value or 0))
         chosen = self.best()
         if self.is_checked:
             chosen = self.next() or chosen
-        return self._setting_of(chosen)
+        return self._options_of(chosen)
 
-    def open(self, loader: Any) -> None:
+    def open(self, view: LoaderView) -> None:
         """Looks, before the first epoch, for the plan that an earlier run has kept."""
         if self._key is not None or self._is_settled:
             return
-        self._key = kept.key_of(kept.parts_of(loader, self._said))
+        self._key = kept.key_of(kept.parts_of(view))
         plan = None if self._mode == "fresh" else kept.read_plan(self._key)
         if plan is None or plan.measured.batches != self._measured.batches:
             return
-        limits = limits_of(loader, plan.measured.alone.batch_bytes if plan.measured.alone else 0)
+        limits = limits_of(view, plan.measured.alone.batch_bytes if plan.measured.alone else 0)
         if limits.most_workers < int(plan.num_workers.value):
             return
         # What starting a worker took was measured then; now there is only a guess.
@@ -132,19 +128,14 @@ class Tuner:
         self._origin = "measured in an earlier run, and kept"
         self._is_settled = self.is_checked = True
 
-    def note_alone(self, loader: Any, alone: Alone) -> None:
+    def note_alone(self, view: LoaderView, alone: Alone) -> None:
         """Takes note of what a batch takes without workers."""
-        self.note_limits(limits_of(loader, alone.batch_bytes))
+        self.note_limits(limits_of(view, alone.batch_bytes))
         self._change(
             alone=alone,
             has_cuda=uses_cuda(),
             pinning_gain=pinning_gain(alone.batch_bytes) if self._may_pin() else None,
         )
-
-    def note_cache(self, choice: Choice) -> None:
-        """Takes note of where the dataset's bytes are kept."""
-        if choice != self._measured.cache:
-            self._change(cache=choice)
 
     def note_trial(self, trial: Trial) -> None:
         """Takes note of what was tried."""
@@ -325,8 +316,8 @@ class Tuner:
         self._measured = dataclasses.replace(self._measured, **measured)
         self._plan = None
 
-    def _setting_of(self, chosen: Candidate) -> Setting:
-        return Setting(
+    def _options_of(self, chosen: Candidate) -> WorkerOptions:
+        return WorkerOptions(
             chosen.num_workers,
             chosen.prefetch_factor or None,
             bool(self.plan.pin_memory.value),
@@ -342,9 +333,3 @@ def line_of(error: Exception) -> str:
     """What an error says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else repr(error)
-
-
-def _length(loader: Any) -> int | None:
-    with contextlib.suppress(Exception):
-        return len(loader)
-    return None

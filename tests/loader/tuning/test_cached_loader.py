@@ -141,8 +141,7 @@ def test_parts_of_several_datasets_are_all_cached(folder):
 def test_model_slower_than_the_disk_needs_no_cache(folder):
     dataset = datasets(folder)[0]
     loader = fastload.DataLoader(dataset, batch_size=8, cache="auto")
-    loader.note_alone(
-        Alone(batch_size=8, batch_bytes=1000, load_s=0.01, load_cpu_s=0.01, load_blocked_s=0.0, step_s=2.0)
-    )
+    cost = Alone(batch_size=8, batch_bytes=1000, load_s=0.01, load_cpu_s=0.01, load_blocked_s=0.0, step_s=2.0)
+    loader._cache.decide(dataset, cost)
     assert dataset.cached.kind is None
     assert "no cache" in loader.plan.cache.reason

@@ -54,11 +54,11 @@ def test_no_room_at_all_allows_no_workers():
 
 def test_ranks_of_one_machine_share_its_cpus(monkeypatch):
     loader = fastload.DataLoader(Slow(10))
-    alone = limits_of(loader, MIB).cpus
+    alone = limits_of(loader._view(), MIB).cpus
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert limits_of(loader, MIB).cpus == max(1, alone // 2)
+    assert limits_of(loader._view(), MIB).cpus == max(1, alone // 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")
-    assert limits_of(loader, MIB).cpus == 1
+    assert limits_of(loader._view(), MIB).cpus == 1
 
 
 def test_plenty_of_everything_is_limited_by_cpus():

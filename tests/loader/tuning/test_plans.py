@@ -121,7 +121,7 @@ def _no_home(path):
 def test_plan_of_the_time_before_a_cache_was_full_is_no_plan():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
-    tuner = loader._tuner
+    tuner = loader._strategy.tuner
     assert tuner.is_alone_known
     tuner.take_up(is_filling=True)
     assert tuner.is_alone_known

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import fastload
-from fastload.loader.tuning.unsaid import Unsaid
+from fastload.loader.unset import Unset
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import numbers
 
@@ -46,7 +46,7 @@ def test_persistent_workers_may_be_said_without_num_workers():
 
 def test_loader_made_anew_with_persistent_workers_gives_every_epoch_whole():
     loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
-    loader.num_workers = Unsaid(3)  # as another one left it
+    loader.num_workers = Unset(3)  # as another one left it
     for _ in range(3):
         assert numbers(loader) == list(range(900))
 
@@ -75,6 +75,6 @@ def test_loader_made_anew_from_its_attributes_is_still_tuned():
     list(loader)
     names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
     again = fastload.DataLoader(**{name: getattr(loader, name) for name in names})
-    assert isinstance(again.num_workers, Unsaid)
+    assert isinstance(again.num_workers, Unset)
     assert again.plan.num_workers.reason != "as you said"
     assert again.plan.prefetch_factor.reason != "as you said"

@@ -1,10 +1,9 @@
-"""Parcels: a batch as its worker sends it, a pickle whose tensors and arrays lie in slots.
+"""Serialized batches: pickles whose tensors and arrays are in slots.
 
-The pickle holds the batch's structure, whatever that is, and refers to spans: stretches of the storages
-that its tensors look at. A storage that two tensors share is one span, so they share it on arrival; sizes
-and strides are those that the worker made. A small span travels inside the parcel, a large one in a slot,
-and one for which there is no slot as torch's own shared memory. What is no plain tensor in CPU memory is
-pickled as torch pickles it.
+The pickle holds the structure of the batch, of any kind, and refers to spans: the parts of storages that its
+tensors use. A storage that two tensors share is one span, so they still share it after the transfer; sizes
+and strides are kept. A small span is sent inside the serialized batch, a large one in a slot, and if there is
+no free slot, in torch's own shared memory. Anything but plain CPU tensors is pickled in torch's own way.
 """
 
 from __future__ import annotations
@@ -25,19 +24,16 @@ from fastload.loader.transport.memory import Arena
 from fastload.loader.transport.slots import Slot, Slots
 from fastload.loader.transport.spans import INLINE_BYTES, Span, Spans
 
-# A pipe holds 64 KiB before it has to be emptied; a pickle that is larger than half of it takes a slot.
+# A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768
 
 _OUT_OF_BAND = bytearray(1)
 
 
-class Packer:
-    """Puts a worker's batches into its slots, one after another.
+class BatchSerializer:
+    """Serializes the batches of the worker with number `section`; also the memory that they are made in.
 
-    Args:
-        arena: The memory that it shares with the training process.
-        section: The worker's number.
-        finishes_on_device: See `fastload.datasets.batch.BatchMemory`.
+    See `fastload.datasets.batch.BatchMemory`.
     """
 
     def __init__(self, arena: Arena, section: int, finishes_on_device: bool = False) -> None:
@@ -46,28 +42,28 @@ class Packer:
         self._slots = Slots(arena, section)
         self._placed: dict[int, tuple[Slot, int]] = {}
         self._spans = Spans(self._slots, self._placed)
-        # One for all batches: making one takes 2 µs, which is what a batch of strings would be slower by.
+        # One pickler for all batches: creating one takes 2 µs, which would slow down batches of strings.
         self._file = io.BytesIO()
         self._pickler = _Pickler(self._file, self._spans)
         self._thread = get_ident()
         self._is_open = False
 
     def begin(self) -> None:
-        """Starts a batch: from here to `pack`, or `end`, this thread's tensors may be made in slots."""
+        """Start a batch: until `serialize` or `end`, tensors of this thread may be allocated in slots."""
         self._placed.clear()
         self._is_open = True
 
     def end(self) -> None:
-        """Ends a batch."""
+        """End a batch."""
         self._is_open = False
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised, contiguous tensor for the batch, in a slot where it can be."""
+        """Return an uninitialized, contiguous tensor for the batch, in a slot if possible."""
         tensor = self.empty_or_none(shape, dtype)
         return torch.empty(tuple(shape), dtype=dtype, device="cpu") if tensor is None else tensor
 
     def empty_or_none(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
-        """As `empty`; None where there is no slot for it, or this thread is making no batch."""
+        """Same as `empty`, but return None if there is no slot or this thread is not making a batch."""
         if not self._is_open or get_ident() != self._thread:
             return None
         size = math.prod(shape) * dtype.itemsize
@@ -81,8 +77,8 @@ class Packer:
         self._placed[storage.data_ptr()] = slot, size
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage).view(tuple(shape))
 
-    def pack(self, batch: Any) -> Parcel:
-        """The parcel of a batch. What it holds in slots is the training process's from now on."""
+    def serialize(self, batch: Any) -> SerializedBatch:
+        """Return the serialized batch; its slots belong to the training process from now on."""
         spans = self._spans
         try:
             self._pickler.dump(batch)
@@ -94,8 +90,8 @@ class Packer:
             for slot in spans.slots:
                 self._slots.hand_over(slot)
             if content is None and not described:
-                return Parcel(pickle.loads, pickled)
-            return Parcel(_receive, self._token, content or pickled, spans.references, described)
+                return SerializedBatch(pickle.loads, pickled)
+            return SerializedBatch(_receive, self._token, content or pickled, spans.references, described)
         finally:
             spans.clear()
             self._pickler.clear_memo()
@@ -103,8 +99,8 @@ class Packer:
             self._file.truncate()
 
 
-class Parcel:
-    """What a worker puts into the queue. Unpickled in the training process, it is the batch."""
+class SerializedBatch:
+    """The object that a worker puts into the queue; unpickling it in the training process gives the batch."""
 
     __slots__ = ("_arguments", "_receive")
 
@@ -117,7 +113,7 @@ class Parcel:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether something is a tensor of numbers in CPU memory and nothing besides."""
+    """Return whether a value is a dense CPU tensor without autograd or other special state."""
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -133,7 +129,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 class _Pickler(ForkingPickler):
-    """Pickles as torch's queues do, with plain tensors and arrays left to spans."""
+    """Pickler like that of torch's queues, but plain tensors and arrays become spans."""
 
     def __init__(self, file: io.BytesIO, spans: Spans) -> None:
         super().__init__(file, 5, True, spans.add_buffer)
@@ -141,16 +137,16 @@ class _Pickler(ForkingPickler):
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor:
-            return self._reduced_tensor(value)
+            return self._reduce_tensor(value)
         if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):
-            # Protocol 5 keeps it read-only, or in the other byte order; torch's queue, which takes Python's
-            # usual protocol, does so from Python 3.14 on.
+            # Protocol 5 would keep it read-only, or in the foreign byte order; torch's queue uses Python's
+            # default protocol, which does so only from Python 3.14 on.
             return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         return NotImplemented
 
-    def _reduced_tensor(self, tensor: torch.Tensor) -> Any:
-        # What is in torch's shared memory already needs no copy, and whoever put it there may count
-        # on all processes' seeing the same.
+    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+        # A tensor in torch's shared memory needs no copy, and users may rely on all processes seeing the
+        # same memory.
         if not is_plain(tensor) or tensor.untyped_storage().is_shared():
             return NotImplemented
         shape, strides = tuple(tensor.shape), tensor.stride()
@@ -161,16 +157,16 @@ class _Pickler(ForkingPickler):
 
 
 def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> Any:
-    """Unpickles a parcel: opens its spans, and builds the batch upon them."""
+    """Unpickle a serialized batch: map its spans, and build the batch on them."""
     forks.settle()
     arena = Arena.named(token)
-    spans = [_opened(arena, span) for span in described]
+    spans = [_open_span(arena, span) for span in described]
     pickled: Any = content if isinstance(content, bytes) else arena.hold(*content)
     return pickle.loads(pickled, buffers=[spans[number] for number in references])
 
 
-def _opened(arena: Arena, span: Span) -> Any:
-    """What lies in a span: an array's memory, or a tensors' storage and where in it the span began."""
+def _open_span(arena: Arena, span: Span) -> Any:
+    """Return an array's memory, or a tensor's storage with the span's offset in the original storage."""
     first, *rest = span
     if isinstance(first, int):
         array = arena.hold(*span[:3])
@@ -186,7 +182,7 @@ def _tensor(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
 ) -> torch.Tensor:
-    """A tensor that begins `offset` bytes into the storage of which the span is a part."""
+    """Return the tensor that begins `offset` bytes into the storage that the span is a part of."""
     storage, low = span
     empty = torch.empty(0, dtype=dtype, device="cpu")
     return empty.set_(storage, (offset - low) // dtype.itemsize, shape, strides)

@@ -1,4 +1,4 @@
-"""What making batches costs each process: sums that a worker keeps where the training process reads them."""
+"""Worker stats: the time that each process spends on making batches, summed up in shared memory."""
 
 from __future__ import annotations
 
@@ -12,51 +12,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.loader.times import LoadTimes
-from fastload.loader.transport.seeding import Task, seed_generators
+from fastload.loader.transport.seeding import BatchTask, seed_generators
 
-# batches, samples, busy, CPU, delayed, collating: the fields of LoadTimes.
-FIELDS = 6
+# batches, samples, busy, CPU, delayed and collating seconds: the fields of LoadTimes.
+STAT_COUNT = 6
 
-# After a batch that took less than this the next one is not asked what it had of a CPU: asking takes 4 µs,
-# and so little time is as good as all spent on one.
-WORTH_ASKING_S = 0.0005
+# A batch that took less than this counts as CPU time only, and the next one is not measured in detail:
+# reading both clocks takes 4 µs.
+LONG_BATCH_S = 0.0005
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
-class Ledger:
-    """Sums up what batches cost the process that makes them.
-
-    Args:
-        sums: Where: (FIELDS,), float64, written by this process alone.
-    """
+class StatsRecorder:
+    """Adds up the cost of the batches that this process makes in `sums`: (STAT_COUNT,), float64."""
 
     def __init__(self, sums: NDArray[np.float64]) -> None:
-        self._sums: Any = memoryview(sums.data)  # an item costs a tenth of an array's
-        self._delays = _Delays()
-        # Asked at first: the first batch of a short epoch may be all there is.
+        self._sums: Any = memoryview(sums.data)  # indexing it costs a tenth of indexing an array
+        self._delays = _SchedulingDelay()
+        # The first batch is measured in detail: a short epoch may have no other.
         self._is_long = True
         self._samples = 0
         self._began = self._began_cpu = self._began_delay = self._fetched = 0.0
 
     def begin(self) -> None:
-        """Starts a batch."""
+        """Start a batch."""
         if self._is_long:
             self._began_delay = self._delays.seconds()
             self._began_cpu = time.process_time()
         self._began = self._fetched = time.perf_counter()
 
     def fetched(self, samples: int) -> None:
-        """Notes that the samples are there, and will now be made a batch.
-
-        Args:
-            samples: How many there are.
-        """
+        """Record that the samples have been fetched and collation starts."""
         self._samples = samples
         self._fetched = time.perf_counter()
 
     def end(self) -> None:
-        """Ends a batch."""
+        """End a batch."""
         now = time.perf_counter()
         busy = now - self._began
         sums = self._sums
@@ -69,15 +61,13 @@ class Ledger:
         else:
             sums[3] += busy
         sums[5] += now - self._fetched
-        self._is_long = busy > WORTH_ASKING_S
+        self._is_long = busy > LONG_BATCH_S
 
 
-class Sent:
-    """Indices on their way to a worker, whose ledger begins a batch when they arrive.
+class TimedIndices:
+    """Indices sent to a worker; unpickling them starts a batch in the worker's recorder.
 
-    Args:
-        index: What the worker's fetcher is to get. Of a Task that is the indices, and their arrival seeds the
-            worker's generators.
+    For a BatchTask, unpickling also seeds the worker's random generators.
     """
 
     __slots__ = ("_index",)
@@ -87,74 +77,70 @@ class Sent:
 
     def __reduce__(self) -> Any:
         index = self._index
-        return _received, ((index.indices, index.seed) if type(index) is Task else (index,))
+        return _receive, ((index.indices, index.seed) if type(index) is BatchTask else (index,))
 
 
-class SendingSampler:
-    """An index sampler whose indices begin a batch in the ledger of the worker that gets them.
-
-    Args:
-        sampler: The sampler of an epoch's batches.
-    """
+class TimedSampler:
+    """Index sampler that yields TimedIndices."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
 
-    def __iter__(self) -> Iterator[Sent]:
-        return map(Sent, self._sampler)
+    def __iter__(self) -> Iterator[TimedIndices]:
+        return map(TimedIndices, self._sampler)
 
     def __len__(self) -> int:
         return len(self._sampler)
 
 
-def keep(ledger: Ledger) -> None:
-    """Makes a ledger this process's own: arriving indices begin a batch in it."""
-    global _own
-    _own = ledger
+def use_recorder(recorder: StatsRecorder) -> None:
+    """Make a recorder the one of this process."""
+    global _recorder
+    _recorder = recorder
 
 
-def kept() -> Ledger:
-    """This process's own ledger; where nobody has made one, one that nobody reads."""
-    if _own is None:
-        keep(Ledger(np.zeros(FIELDS)))
-    assert _own is not None
-    return _own
+def process_recorder() -> StatsRecorder:
+    """Return this process's recorder; without one, a new one that nobody reads."""
+    if _recorder is None:
+        use_recorder(StatsRecorder(np.zeros(STAT_COUNT)))
+    assert _recorder is not None
+    return _recorder
 
 
-def times_of(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
-    """What ledgers say: (processes, FIELDS)."""
+def load_times(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
+    """Return the times of each process from its sums: (processes, STAT_COUNT)."""
     return tuple(LoadTimes(int(row[0]), int(row[1]), *row[2:]) for row in sums.tolist())
 
 
-def samples_in(fetched: Any) -> int:
-    """The number of samples that a fetcher has fetched, or was asked for; 1 without batching."""
+def count_samples(fetched: Any) -> int:
+    """Return the number of fetched samples or requested indices; 1 without batching."""
     if type(fetched) is not list:
         fetched = getattr(fetched, "indices", fetched)
     return len(fetched) if isinstance(fetched, (list, tuple)) else 1
 
 
-_own: Ledger | None = None
+_recorder: StatsRecorder | None = None
 
 
-def _received(index: Any, seed: int | None = None) -> Any:
-    if _own is not None:
-        _own.begin()
+def _receive(index: Any, seed: int | None = None) -> Any:
+    if _recorder is not None:
+        _recorder.begin()
     if seed is not None:
         seed_generators(seed)
     return index
 
 
-class _Delays:
-    """How long the calling thread has been ready to run while no CPU was free."""
+class _SchedulingDelay:
+    """Time for which the calling thread was ready to run but had no CPU."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
         self._process = -1
 
     def seconds(self) -> float:
-        """The sum so far; 0 where the system does not tell."""
+        """Return the sum so far; 0 where the kernel does not provide it."""
         if self._process != os.getpid():
-            # A descriptor opened before a fork would go on telling of the parent.
+            # A descriptor that was opened before a fork would go on describing the parent.
             self._process = os.getpid()
             self._descriptor = None
             with contextlib.suppress(OSError):

@@ -1,0 +1,96 @@
+"""Strategies that measure nothing: in the training process, in workers, on the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastload.datasets.cache.resident import Resident
+from fastload.loader import _torch
+from fastload.loader.iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader.strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
+from fastload.loader.tuning.caching import LoaderCache
+from fastload.loader.tuning.decide import explicit_plan
+from fastload.loader.tuning.plan import Plan
+from fastload.loader.tuning.prefetching import PrefetchTuner
+from fastload.loader.tuning.resident import ResidentIterator
+from fastload.loader.tuning.strategy import TunedStrategy
+
+
+def choose_strategy(view: LoaderView) -> EpochStrategy:
+    """Return the strategy for a loader's arguments."""
+    if _torch.missing:
+        return SingleProcessStrategy(view, _torch.explanation())
+    if "num_workers" not in view.explicit:
+        return TunedStrategy(view)
+    return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)
+
+
+class SingleProcessStrategy:
+    """Loads in the training process; `reason` says why, if the user has not set it."""
+
+    def __init__(self, view: LoaderView, reason: str = "") -> None:
+        self.explicit = view.explicit
+        self._reason = reason
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The user's values, else torch's defaults."""
+        workers = self.explicit.get("num_workers", 0)
+        return WorkerOptions(
+            workers,
+            self.explicit.get("prefetch_factor", 2) if workers else None,
+            bool(self.explicit.get("pin_memory", False)),
+            bool(self.explicit.get("persistent_workers", False)),
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The user's choices."""
+        return explicit_plan(self.explicit, self._reason)
+
+    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        """Decide on the cache without measurements."""
+        if cache is not None:
+            cache.decide(view.dataset, None)
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        return SingleProcessIterator(view, replace(start, options=self.options))
+
+
+class WorkersStrategy(SingleProcessStrategy):
+    """Loads in as many workers as the user has set."""
+
+    def __init__(self, view: LoaderView) -> None:
+        super().__init__(view)
+        is_prefetch_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        self._prefetching = PrefetchTuner(view) if is_prefetch_open else None
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The user's values, and the decided number of batches in advance."""
+        if self._prefetching is None:
+            return super().options
+        return replace(super().options, prefetch_factor=self._prefetching.prefetch_factor)
+
+    @property
+    def plan(self) -> Plan:
+        """The user's choices, and the decided number of batches in advance."""
+        return super().plan if self._prefetching is None else self._prefetching.plan
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        watch = None if self._prefetching is None else self._prefetching.watch(view, start.clock)
+        return WorkersIterator(view, replace(start, options=self.options, watch=watch))
+
+
+class DeviceStrategy(SingleProcessStrategy):
+    """Makes batches on the device, where the dataset lies."""
+
+    def __init__(self, view: LoaderView, resident: Resident) -> None:
+        super().__init__(view, "batches are made on the device, where the dataset lies")
+        self._resident = resident
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        return ResidentIterator(view, replace(start, reads_samples=False), self._resident)
