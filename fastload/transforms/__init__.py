@@ -1,12 +1,12 @@
-"""Transforms with torchvision's names, parameters and meaning, for what a training's hot path needs.
+"""Image transforms with torchvision's names, parameters and meaning.
 
     import fastload.transforms as T
 
     train = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
     dataset = fastload.PackedDataset("photos.fl", transform=train)
 
-All of torchvision's names for images are here, of its first and of its second version. docs/transforms.md
-says what each one does differently, and what any other library's transform costs.
+All of torchvision's names for images are here, from its first version and from v2. docs/transforms.md
+describes the differences, and the cost of other libraries' transforms.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from __future__ import annotations
 from typing import Any
 
 from fastload.transforms.augmix import AugMix
-from fastload.transforms.autoaugment import AutoAugment
-from fastload.transforms.blurring import GaussianBlur
-from fastload.transforms.channels import RGB, RandomChannelPermutation, RandomPhotometricDistort
-from fastload.transforms.choosing import RandomChoice, RandomOrder
-from fastload.transforms.colour import ColorJitter, Grayscale, RandomGrayscale
-from fastload.transforms.compose import Compose, RandomApply
-from fastload.transforms.compressing import JPEG
+from fastload.transforms.autoaugment import AutoAugment, AutoAugmentPolicy
+from fastload.transforms.choosing import RandomApply, RandomChoice, RandomOrder
+from fastload.transforms.colour import (
+    RGB,
+    ColorJitter,
+    Grayscale,
+    RandomChannelPermutation,
+    RandomGrayscale,
+    RandomPhotometricDistort,
+)
+from fastload.transforms.compose import Compose
 from fastload.transforms.converting import (
     ConvertImageDtype,
     Identity,
@@ -31,11 +35,19 @@ from fastload.transforms.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.cropping import CenterCrop, RandomCrop, RandomResizedCrop
-from fastload.transforms.distorting import ElasticTransform, RandomPerspective
+from fastload.transforms.cropping import CenterCrop, FiveCrop, RandomCrop, RandomResizedCrop, TenCrop
+from fastload.transforms.degradation import JPEG, GaussianBlur, GaussianNoise
+from fastload.transforms.distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from fastload.transforms.erasing import RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.linear import LinearTransformation
+from fastload.transforms.levels import (
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 from fastload.transforms.missing import (
     ClampBoundingBoxes,
     ClampKeyPoints,
@@ -47,25 +59,12 @@ from fastload.transforms.missing import (
     UniformTemporalSubsample,
 )
 from fastload.transforms.mixing import CutMix, MixUp
-from fastload.transforms.modes import AutoAugmentPolicy, InterpolationMode
-from fastload.transforms.noise import GaussianNoise
-from fastload.transforms.padding import Pad
+from fastload.transforms.options import InterpolationMode
+from fastload.transforms.padding import Pad, RandomZoomOut
 from fastload.transforms.policies import RandAugment, TrivialAugmentWide
-from fastload.transforms.rescaling import Normalize, ToDtype
-from fastload.transforms.resizing import Resize
-from fastload.transforms.scaling import RandomResize, RandomShortestSize, ScaleJitter
-from fastload.transforms.several import FiveCrop, TenCrop
-from fastload.transforms.tones import (
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
+from fastload.transforms.rescaling import LinearTransformation, Normalize, ToDtype
+from fastload.transforms.resizing import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from fastload.transforms.transform import Transform
-from fastload.transforms.warping import RandomAffine, RandomRotation
-from fastload.transforms.zooming import RandomZoomOut
 
 __all__ = [
     "JPEG",
@@ -135,34 +134,32 @@ __all__ = [
     "UniformTemporalSubsample",
 ]
 
-_ELSEWHERE = {
-    **dict.fromkeys(("functional", "v2", "autoaugment", "transforms"), "a module of torchvision's"),
-    **dict.fromkeys(
-        (
-            "check_type",
-            "get_bounding_boxes",
-            "get_keypoints",
-            "has_all",
-            "has_any",
-            "query_chw",
-            "query_size",
-        ),
-        "a function of torchvision's for inputs of several kinds",
-    ),
-}
+_MODULES = ("functional", "v2", "autoaugment", "transforms")
+_FUNCTIONS = (
+    "check_type",
+    "get_bounding_boxes",
+    "get_keypoints",
+    "has_all",
+    "has_any",
+    "query_chw",
+    "query_size",
+)
 
 
 def elsewhere(name: str) -> str:
-    """The sentence that says where a module or a function of torchvision's is."""
+    """Return the error message for one of torchvision's modules and functions, which are not here."""
     if name == "v2":
         return "fastload.transforms has no 'v2': the names of torchvision's are in fastload.transforms itself"
+    kind = (
+        "a module of torchvision's" if name in _MODULES else "a function of torchvision's for several inputs"
+    )
     return (
-        f"fastload.transforms has no {name!r}, {_ELSEWHERE[name]}: take it from torchvision.transforms.v2, "
+        f"fastload.transforms has no {name!r}, {kind}: take it from torchvision.transforms.v2, "
         "its results may be given to these transforms"
     )
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
+    if name in _MODULES or name in _FUNCTIONS:
         raise AttributeError(elsewhere(name))
     raise AttributeError(f"module 'fastload.transforms' has no attribute {name!r}")

@@ -1,7 +1,8 @@
-"""Random changes of colour: ColorJitter, Grayscale, RandomGrayscale."""
+"""Changes of colour and channels: ColorJitter, Grayscale, RandomPhotometricDistort and others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,13 @@ from fastload.images.opencv import cv2
 from fastload.transforms import adjusting
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.layout import with_channels
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_probability
+from fastload.transforms.options import is_number, require, to_probability, to_range
+from fastload.transforms.pixels import with_last_axis
+from fastload.transforms.transform import BernoulliTransform, Parameters, Pixels, Transform
 
 _Range = tuple[float, float]
 
-# What ColorJitter does, by torchvision's numbers.
+# The adjustments of ColorJitter, by torchvision's numbers.
 _ADJUSTMENTS = (adjusting.brightness, adjusting.contrast, adjusting.saturation, adjusting.hue)
 
 
@@ -25,13 +27,11 @@ class ColorJitter(Transform):
     """Changes brightness, contrast, saturation and hue by random amounts, in random order.
 
     Args:
-        brightness: The range of factors, or how far they may be from 1; None for no change.
+        brightness: Range of the factor, from 0 up, or the largest difference from 1; None for no change.
         contrast: The same.
         saturation: The same.
-        hue: The range of turns around the circle of hues, within -0.5 and 0.5, or the most to either side.
-
-    Raises:
-        OptionError: A parameter is none of these.
+        hue: Range of the turn around the circle of hues, within -0.5 and 0.5, or the largest turn to either
+            side.
     """
 
     width = 8
@@ -43,20 +43,20 @@ class ColorJitter(Transform):
         saturation: float | Sequence[float] | None = None,
         hue: float | Sequence[float] | None = None,
     ) -> None:
-        self.brightness = _to_factors(brightness, "brightness")
-        self.contrast = _to_factors(contrast, "contrast")
-        self.saturation = _to_factors(saturation, "saturation")
-        self.hue = _to_turns(hue)
+        self.brightness = _to_bounds(brightness, "brightness", 1.0, 0.0, math.inf)
+        self.contrast = _to_bounds(contrast, "contrast", 1.0, 0.0, math.inf)
+        self.saturation = _to_bounds(saturation, "saturation", 1.0, 0.0, math.inf)
+        self.hue = _to_bounds(hue, "hue", 0.0, -0.5, 0.5)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """The order, as numbers of what is done; factors of brightness, contrast and saturation; turns."""
+        """Draw the order, as numbers of adjustments, then the amount of each."""
         numbers = draws.uniform(self.width)
         order = numbers[:, :4].argsort(axis=1)
-        low, high = np.array([chosen or (0.0, 0.0) for chosen in self._ranges()]).T
+        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
         return np.concatenate((order, low + (high - low) * numbers[:, 4:]), axis=1)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Changes colours."""
+        """Adjust the image."""
         adjusting.require_channels(image)
         ranges = self._ranges()
         for number in map(int, parameters[:4]):
@@ -68,68 +68,105 @@ class ColorJitter(Transform):
         return self.brightness, self.contrast, self.saturation, self.hue
 
 
+class RandomPhotometricDistort(Transform):
+    """Changes brightness, contrast, saturation and hue at random, and the order of channels.
+
+    Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
+
+    Args:
+        brightness: Range of the factor, from 0 up.
+        contrast: The same; applied before saturation and hue, or after.
+        saturation: The same.
+        hue: Range of the turn around the circle of hues, within -0.5 and 0.5.
+        p: The probability of each of the five changes.
+    """
+
+    width = 11
+
+    def __init__(
+        self,
+        brightness: tuple[float, float] = (0.875, 1.125),
+        contrast: tuple[float, float] = (0.5, 1.5),
+        saturation: tuple[float, float] = (0.5, 1.5),
+        hue: tuple[float, float] = (-0.05, 0.05),
+        p: float = 0.5,
+    ) -> None:
+        self.brightness = to_range(brightness, "brightness", 0)
+        self.contrast = to_range(contrast, "contrast", 0)
+        self.saturation = to_range(saturation, "saturation", 0)
+        self.hue = to_range(hue, "hue", -0.5, 0.5)
+        self.p = to_probability(p)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the adjustments made, their amounts, whether contrast is first, and how channels move."""
+        numbers = draws.uniform(self.width)
+        low, high = np.array([self.brightness, self.contrast, self.saturation, self.hue]).T
+        numbers[:, :4] = numbers[:, :4] < self.p
+        numbers[:, 4:8] = low + (high - low) * numbers[:, 4:8]
+        numbers[:, 8] = numbers[:, 8] < 0.5
+        numbers[:, 9] = numbers[:, 9] < self.p
+        return numbers
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Adjust the image, then permute its channels."""
+        adjusting.require_channels(image)
+        is_made, amounts, is_contrast_first = parameters[:4], parameters[4:8], parameters[8]
+        for number in (0, 1, 2, 3) if is_contrast_first else (0, 2, 3, 1):
+            if is_made[number]:
+                image = _ADJUSTMENTS[number](image, amounts[number])
+        return _permuted(image, parameters[10]) if parameters[9] else image
+
+
 class Grayscale(Transform):
     """Turns colours into grey.
 
     Args:
-        num_output_channels: 1, or 3 alike.
-
-    Raises:
-        OptionError: It is neither.
+        num_output_channels: 1, or 3 for three equal channels.
     """
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        if num_output_channels not in (1, 3):
-            raise OptionError(f"num_output_channels must be 1 or 3, got {num_output_channels!r}")
+        require(num_output_channels in (1, 3), "num_output_channels must be 1 or 3", num_output_channels)
         self.num_output_channels = num_output_channels
 
     def channels_after(self, channels: int) -> int:
-        """As many as were asked for."""
+        """Return the number of channels of the result."""
         return self.num_output_channels
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Turns into grey."""
+        """Turn the image into grey."""
         adjusting.require_channels(image)
         greys = adjusting.grey(image)
         if self.num_output_channels > greys.shape[2]:
-            greys = cv2.merge((greys[:, :, 0],) * 3)
-        elif self.num_output_channels < greys.shape[2]:
-            greys = with_channels(cv2.extractChannel(greys, 0), 1)
+            return cv2.merge((greys[:, :, 0],) * 3)
+        if self.num_output_channels < greys.shape[2]:
+            return with_last_axis(cv2.extractChannel(greys, 0))
         return greys
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Turns all into grey at once, as one tall picture."""
+        """Turn all images into grey at once, as one tall image."""
         greys = self.apply(_tall(images), ())
         return greys.reshape(*images.shape[:3], self.num_output_channels)
 
 
-class RandomGrayscale(Transform):
-    """Turns the colours of some images into grey, in as many channels.
+class RandomGrayscale(BernoulliTransform):
+    """Turns colours into grey at random, in as many channels.
 
     Args:
-        p: The share of images that are.
-
-    Raises:
-        OptionError: It is no probability.
+        p: The probability that an image is changed.
     """
 
-    width = 1
     works_in_place = True
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = to_probability(p)
-
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """1 where an image becomes grey."""
-        return (draws.uniform(1) < self.p).astype(np.float64)
+        super().__init__(p)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Turns into grey."""
+        """Turn the image into grey, or return it as it is."""
         adjusting.require_channels(image)
         return adjusting.grey(image) if parameters[0] else image
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Turns those that are chosen into grey at once."""
+        """Turn the chosen images into grey at once, in place."""
         adjusting.require_channels(images)
         chosen = np.flatnonzero(parameters[:, 0])
         if chosen.size:
@@ -138,42 +175,65 @@ class RandomGrayscale(Transform):
         return images
 
 
+class RGB(Transform):
+    """Gives grey images three channels; others are returned unchanged."""
+
+    takes_any_dtype = True
+
+    def channels_after(self, channels: int) -> int:
+        """Return 3 for 1 channel."""
+        return 3 if channels == 1 else channels
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Repeat a single channel."""
+        return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+
+
+class RandomChannelPermutation(Transform):
+    """Puts the channels in random order."""
+
+    width = 1
+    takes_any_dtype = True
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw a number in [0, 1) that determines the order for any number of channels."""
+        return draws.uniform(1)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Permute the channels."""
+        return _permuted(image, parameters[0])
+
+
+def _permuted(image: Pixels, number: float) -> Pixels:
+    """Permute channels by a number in [0, 1); all orders are equally likely."""
+    left, order = list(range(image.shape[2])), []
+    while left:
+        number *= len(left)
+        order.append(left.pop(int(number)))
+        number %= 1
+    return image.take(order, axis=2)
+
+
 def _tall(images: Pixels) -> Pixels:
-    """Images of a batch, one under the other."""
+    """Return the images of a batch one under the other."""
     return images.reshape(-1, *images.shape[2:])
 
 
-def _to_factors(value: Any, name: str) -> _Range | None:
+def _to_bounds(value: Any, name: str, neutral: float, least: float, most: float) -> _Range | None:
+    """Return a range of amounts, given as such or as a difference from neutral; None for no change."""
     if value is None:
         return None
-    if _is_number(value) and value >= 0:
-        chosen = max(0.0, 1.0 - value), 1.0 + value
-    elif _is_range(value) and 0 <= value[0] <= value[1]:
-        chosen = float(value[0]), float(value[1])
+    if is_number(value) and 0 <= value <= most - neutral:
+        bounds = max(least, neutral - value), neutral + value
+    elif _is_range(value) and least <= value[0] <= value[1] <= most:
+        bounds = float(value[0]), float(value[1])
     else:
         raise OptionError(
-            f"{name} must be a number of at least 0, or a range (low, high) of such, got {value!r}"
+            f"{name} must be a number from 0 to {most - neutral:g}, or a range (low, high) "
+            f"from {least:g} to {most:g}, got {value!r}"
         )
-    return None if chosen == (1.0, 1.0) else chosen
-
-
-def _to_turns(value: Any) -> _Range | None:
-    if value is None:
-        return None
-    if _is_number(value) and 0 <= value <= 0.5:
-        chosen = -float(value), float(value)
-    elif _is_range(value) and -0.5 <= value[0] <= value[1] <= 0.5:
-        chosen = float(value[0]), float(value[1])
-    else:
-        raise OptionError(
-            f"hue must be a number from 0 to 0.5, or a range (low, high) from -0.5 to 0.5, got {value!r}"
-        )
-    return None if chosen == (0.0, 0.0) else chosen
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
+    return None if bounds == (neutral, neutral) else bounds
 
 
 def _is_range(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_number, value))
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))

@@ -1,85 +1,55 @@
-"""Crops: a part of an image at its middle, or anywhere, resized or not."""
+"""Crops: CenterCrop, RandomCrop, RandomResizedCrop, FiveCrop, TenCrop."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.system.buffers import recycled
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms.compose import TakesPILImages
+from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.padding import Pad, crop_padded, pad_batch
+from fastload.transforms.options import to_colour, to_range, to_resampling, to_size
+from fastload.transforms.padding import BoxCrop, Pad, pad_batch
+from fastload.transforms.pixels import like, to_pixels
 from fastload.transforms.resizing import require_resizable
-from fastload.transforms.transform import (
-    Parameters,
-    Pixels,
-    Transform,
-    to_colour,
-    to_pair,
-    to_resampling,
-    to_size,
-)
+from fastload.transforms.transform import Parameters, Pixels, Transform
 from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
 
-_ATTEMPTS = 10  # of RandomResizedCrop, as torchvision's
+_ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
 
-class CenterCrop(Transform):
-    """Crops the middle; what an image is too small for is padded with black.
+class CenterCrop(BoxCrop):
+    """Crops the middle of images; those that are too small are padded with black.
 
     Args:
-        size: Of the crop: pixels, or (height, width).
-
-    Raises:
-        OptionError: It is none.
+        size: Size of the crop: pixels, or (height, width).
     """
-
-    width = 4
-    takes_any_dtype = True
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Boxes (top, left, height, width); negative where the image is too small."""
-        wanted = np.array(self.size, np.int64)
-        missing = np.maximum(wanted - sizes, 0)
-        # torchvision pads first, a pixel more at the bottom and right, and rounds half to even.
-        offsets = np.rint((sizes + missing - wanted) / 2) - missing // 2
-        return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1)
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The crop's size."""
-        return parameters[:, 2:].astype(np.int64)
-
-    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """A crop."""
-        return geometry.crop(parameters.astype(np.int64))
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Crops."""
-        top, left, height, width = map(int, parameters)
-        return crop_padded(image, top, left, height, width)
+        """Return the boxes."""
+        return np.concatenate(
+            (_middle_offsets(self.size, sizes), np.broadcast_to(np.array(self.size), sizes.shape)), axis=1
+        )
 
 
 class RandomResizedCrop(Transform):
     """Crops a part of random area and proportions, and resizes it.
 
     Args:
-        size: Of the result: pixels, or (height, width).
-        scale: The part's area, as shares of the image's.
-        ratio: Its proportions, width over height.
-        interpolation: `bilinear`, `bicubic`, `nearest`, `nearest-exact` or `area`, or torchvision's name
-            of it.
-        antialias: Whether every pixel of the part counts when it shrinks. False is faster, and OpenCV's.
-
-    Raises:
-        OptionError: A parameter is none of these.
+        size: Size of the result: pixels, or (height, width).
+        scale: Range of the part's area relative to the image's, above 0.
+        ratio: Range of the part's width divided by its height, above 0.
+        interpolation: See `Resize`.
+        antialias: See `Resize`.
     """
 
     width = 4
@@ -94,34 +64,22 @@ class RandomResizedCrop(Transform):
         antialias: bool | None = True,
     ) -> None:
         self.size = to_size(size)
-        self.scale = to_pair(scale, "scale")
-        self.ratio = to_pair(ratio, "ratio")
-        if not 0 < self.scale[0] <= self.scale[1] or not 0 < self.ratio[0] <= self.ratio[1]:
-            raise OptionError(
-                f"scale and ratio must be positive, the smaller first, got {self.scale} and {self.ratio}"
-            )
+        self.scale = to_range(scale, "scale")
+        self.ratio = to_range(ratio, "ratio")
         self.interpolation = interpolation
         self.antialias = antialias
         self._resampling = to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Requires pixels of a type that can be resized.
-
-        Raises:
-            OptionError: They are not.
-        """
+        """Raise OptionError unless pixels of this dtype can be resized."""
         require_resizable(dtype, "RandomResizedCrop")
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
-        heights, widths = sizes[:, :1], sizes[:, 1:]
+        """Draw boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
         numbers = draws.uniform(2 * _ATTEMPTS + 2)
-        shares = self.scale[0] + (self.scale[1] - self.scale[0]) * numbers[:, :_ATTEMPTS]
-        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
-        ratios = np.exp(low + (high - low) * numbers[:, _ATTEMPTS : 2 * _ATTEMPTS])
-        areas = shares * (heights * widths)
-        crop_widths, crop_heights = np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
-        fits = (crop_widths > 0) & (crop_widths <= widths) & (crop_heights > 0) & (crop_heights <= heights)
+        crop_widths, crop_heights = random_sides(numbers[:, :-2], sizes, self.scale, self.ratio)
+        fits = (crop_widths > 0) & (crop_widths <= sizes[:, 1:])
+        fits &= (crop_heights > 0) & (crop_heights <= sizes[:, :1])
         chosen = fits.argmax(axis=1)
         each = np.arange(len(sizes))
         boxes = np.empty((len(sizes), 4))
@@ -141,38 +99,35 @@ class RandomResizedCrop(Transform):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The result's size."""
+        """Return the size of the result for each image."""
         return np.tile(np.array([self.size], np.int64), (len(sizes), 1))
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """A crop and a resize."""
+        """Add the crop and the resize to a geometry."""
         sizes = self.sizes_after(geometry.sizes, parameters)
         boxes = parameters.astype(np.int64)
         return geometry.is_only_crop and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Crops and resizes."""
+        """Crop and resize the image."""
         top, left, height, width = map(int, parameters)
         return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
 
 
-class RandomCrop(Transform):
-    """Crops a part of a given size anywhere, after padding.
+class RandomCrop(BoxCrop):
+    """Crops a part of a given size at a random place, after padding.
 
     Args:
-        size: Of the crop: pixels, or (height, width).
-        padding: Pixels at each side: one number, (left and right, top and bottom) or (left, top, right,
+        size: Size of the crop: pixels, or (height, width).
+        padding: Pixels on each side: one number, (left and right, top and bottom) or (left, top, right,
             bottom).
-        pad_if_needed: Whether an image smaller than the crop is padded, at both ends of the side.
-        fill: The padding's colour: a number, or one for each channel.
+        pad_if_needed: Whether an image smaller than the crop is padded, on both sides.
+        fill: The colour of the padding: a number, or one for each channel.
         padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
 
     Raises:
-        OptionError: A parameter is none of these; on use, an image is too small.
+        OptionError: Also when used, if an image is too small.
     """
-
-    width = 4
-    takes_any_dtype = True
 
     def __init__(
         self,
@@ -190,7 +145,7 @@ class RandomCrop(Transform):
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Boxes (top, left, height, width); what lies outside of the image is padding."""
+        """Draw the boxes."""
         left, top, right, bottom = self._pad.sides
         wanted = np.array(self.size, np.int64)
         before = np.broadcast_to(np.array([top, left], np.int64), sizes.shape)
@@ -209,31 +164,18 @@ class RandomCrop(Transform):
         boxes: Parameters = np.concatenate((offsets, sides), axis=1, dtype=np.float64)
         return boxes
 
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The crop's size."""
-        return parameters[:, 2:].astype(np.int64)
-
-    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """A crop, where no padding is needed."""
-        return geometry.crop(parameters.astype(np.int64))
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Pads and crops."""
-        top, left, height, width = map(int, parameters)
-        return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
-
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Pads all images at once, then takes all windows at once."""
+        """Crop all images at once."""
         out = recycled((len(images), *self.size, images.shape[3]), images.dtype)
         self.apply_batch_into(images, parameters, out)
         return out
 
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """See `apply_batch`."""
+        """Crop all images at once."""
         self.apply_gathered_into(Gathered.all_of(images), parameters, out)
 
     def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
-        """See `apply_batch`: rows of pixels are copied from where they are stored."""
+        """Crop all images at once, from where they are stored."""
         offsets = parameters[:, :2].astype(np.int64)
         is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
         if is_black and windows_over_black_into(gathered, offsets, out):
@@ -245,3 +187,72 @@ class RandomCrop(Transform):
         (top, left), (bottom, right) = before.tolist(), after.tolist()
         padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
         windows_into(Gathered.all_of(padded), offsets + before, out)
+
+
+class FiveCrop(TakesPILImages):
+    """Crops the four corners and the middle.
+
+    It returns a tuple, so the next transform in a Compose must accept one; usually that is a Lambda.
+
+    Args:
+        size: Size of the crops: pixels, or (height, width).
+
+    Raises:
+        OptionError: Also when used, if an image is too small.
+    """
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = to_size(size)
+
+    def __call__(self, image: Any) -> tuple[Any, ...]:
+        """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's kind."""
+        return tuple(like(image, crop) for crop in self._crops(to_pixels(image)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(size={self.size!r})"
+
+    def _crops(self, pixels: Pixels) -> list[Pixels]:
+        height, width = self.size
+        rows, columns = pixels.shape[-3:-1]
+        if height > rows or width > columns:
+            raise OptionError(
+                f"{type(self).__name__} of {self.size} must fit into the image, got {rows}x{columns}: "
+                "choose a smaller size or Resize before"
+            )
+        middle = _middle_offsets(self.size, np.array([[rows, columns]]))[0].astype(int)
+        places = [(0, 0), (0, columns - width), (rows - height, 0), (rows - height, columns - width), middle]
+        return [pixels[..., top : top + height, left : left + width, :] for top, left in places]
+
+
+class TenCrop(FiveCrop):
+    """Crops the four corners and the middle, of the image and of the image flipped.
+
+    It returns a tuple, so the next transform in a Compose must accept one; usually that is a Lambda.
+
+    Args:
+        size: Size of the crops: pixels, or (height, width).
+        vertical_flip: Whether the image is flipped upside down instead of left to right.
+
+    Raises:
+        OptionError: Also when used, if an image is too small.
+    """
+
+    def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
+        super().__init__(size)
+        self.vertical_flip = vertical_flip
+
+    def __repr__(self) -> str:
+        return f"TenCrop(size={self.size!r}, vertical_flip={self.vertical_flip!r})"
+
+    def _crops(self, pixels: Pixels) -> list[Pixels]:
+        flipped = np.flip(pixels, -3 if self.vertical_flip else -2)
+        return super()._crops(pixels) + [crop.copy() for crop in super()._crops(flipped)]
+
+
+def _middle_offsets(size: tuple[int, int], sizes: Sizes) -> NDArray[np.float64]:
+    """Return top and left of the middle of each image, (images, 2); negative if the image is too small."""
+    wanted = np.array(size, np.int64)
+    missing = np.maximum(wanted - sizes, 0)
+    # torchvision pads first, with the odd pixel at the bottom and right, and rounds half to even.
+    offsets: NDArray[np.float64] = np.rint((sizes + missing - wanted) / 2) - missing // 2
+    return offsets

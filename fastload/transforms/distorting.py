@@ -1,4 +1,4 @@
-"""Maps that are not affine: RandomPerspective, ElasticTransform."""
+"""Geometric distortions: RandomRotation, RandomAffine, RandomPerspective, ElasticTransform."""
 
 from __future__ import annotations
 
@@ -7,28 +7,179 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
+from fastload.transforms.degradation import NOISE_SEEDS
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.noise import SEEDS
-from fastload.transforms.sampling import sampled
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour, to_probability
-from fastload.transforms.warping import to_filter
+from fastload.transforms.options import (
+    is_number,
+    require,
+    to_colour,
+    to_list,
+    to_pair,
+    to_probability,
+    to_warp_filter,
+)
+from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.warping import (
+    even_grid,
+    from_middle,
+    inverse_matrix,
+    perspective_grid,
+    rotated,
+    sampled,
+    warped,
+)
+
+# The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
+_CORNER_TOLERANCE = np.float32(1e-4)
 
 
-class RandomPerspective(Transform):
-    """Moves the corners of some images inwards, each by a random amount.
+class Distortion(Transform):
+    """Base class of transforms that move pixels.
 
     Args:
-        distortion_scale: The most that a corner is moved, as a share of half a side.
-        p: The share of images that are.
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
         fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
 
-    Raises:
-        OptionError: A parameter is none of these.
+    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+        self.interpolation = interpolation
+        self.fill = fill
+        self._filter = to_warp_filter(interpolation)
+        to_colour(fill)
+
+
+class RandomRotation(Distortion):
+    """Rotates images by a random angle, counter-clockwise.
+
+    Args:
+        degrees: Range of the angle, or the largest angle to either side.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        expand: Whether the result is as large as the rotated image; otherwise corners are cut off.
+        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
+
+    width = 3
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        interpolation: Any = "nearest",
+        expand: bool = False,
+        center: Sequence[float] | None = None,
+        fill: float | Sequence[float] | None = 0,
+    ) -> None:
+        self.degrees = _to_angles(degrees, "degrees")
+        self.expand = expand
+        self.center = None if center is None else to_pair(center, "center")
+        super().__init__(interpolation, fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw angles in degrees, and compute heights and widths of the results."""
+        angles = draws.between(*self.degrees)
+        results = [
+            self._size(angle, height, width)
+            for angle, (height, width) in zip(angles.tolist(), sizes.tolist(), strict=True)
+        ]
+        return np.concatenate((angles[:, None], np.array(results, np.float64).reshape(-1, 2)), axis=1)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        """Return the sizes in the parameters."""
+        return parameters[:, 1:].astype(np.int64)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Rotate the image."""
+        size = int(parameters[1]), int(parameters[2])
+        return rotated(image, parameters[0], self._filter, self.fill, self.center, size)
+
+    def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
+        if not self.expand:
+            return height, width
+        if self.center is None and angle % 90 == 0:
+            return (height, width) if angle % 180 == 0 else (width, height)
+        # In torchvision's single precision; otherwise whole numbers would come out a pixel larger.
+        matrix = np.array(inverse_matrix(-angle, center=from_middle(self.center, height, width)), np.float32)
+        half = np.array([width / 2, height / 2], np.float32)
+        corners = half * np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32)
+        places = corners @ matrix.reshape(2, 3)[:, :2].T + matrix[2::3] + half
+        places = np.trunc(places / _CORNER_TOLERANCE) * _CORNER_TOLERANCE
+        new_width, new_height = np.ceil(places.max(axis=0)) - np.floor(places.min(axis=0))
+        return int(new_height), int(new_width)
+
+
+class RandomAffine(Distortion):
+    """Rotates, shifts, scales and shears images by random amounts.
+
+    Args:
+        degrees: Range of the angle, clockwise, or the largest angle to either side.
+        translate: The largest shift relative to the image's width and height, each from 0 to 1.
+        scale: Range of the factor, above 0.
+        shear: The largest angle to either side along x, in degrees; or its range; or ranges along x and along
+            y.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
+    """
+
+    width = 6
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        translate: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shear: float | Sequence[float] | None = None,
+        interpolation: Any = "nearest",
+        fill: float | Sequence[float] | None = 0,
+        center: Sequence[float] | None = None,
+    ) -> None:
+        self.degrees = _to_angles(degrees, "degrees")
+        self.translate = None if translate is None else to_pair(translate, "translate")
+        self.scale = None if scale is None else to_pair(scale, "scale")
+        self.shear = None if shear is None else _to_angles(shear, "shear", (2, 4))
+        self.center = None if center is None else to_pair(center, "center")
+        super().__init__(interpolation, fill)
+        is_share = self.translate is None or all(0 <= share <= 1 for share in self.translate)
+        require(is_share, "translate must be shares from 0 to 1", translate)
+        is_factor = self.scale is None or all(factor > 0 for factor in self.scale)
+        require(is_factor, "scale must be factors above 0", scale)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
+        numbers = draws.uniform(self.width)
+        rows = np.zeros((len(sizes), self.width))
+        rows[:, 0] = _between(numbers[:, 0], *self.degrees)
+        if self.translate is not None:
+            most = np.array(self.translate) * sizes[:, ::-1]
+            rows[:, 1:3] = np.rint(_between(numbers[:, 1:3], -most, most))
+        rows[:, 3] = 1 if self.scale is None else _between(numbers[:, 3], *self.scale)
+        if self.shear is not None:
+            rows[:, 4] = _between(numbers[:, 4], *self.shear[:2])
+        if self.shear is not None and len(self.shear) == 4:
+            rows[:, 5] = _between(numbers[:, 5], *self.shear[2:])
+        return rows
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Map the image."""
+        angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
+        center = from_middle(self.center, *image.shape[:2])
+        matrix = inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
+        return warped(image, matrix, self._filter, self.fill)
+
+
+class RandomPerspective(Distortion):
+    """Moves the corners of images inwards at random, each by a random amount.
+
+    Args:
+        distortion_scale: The largest movement of a corner relative to half a side, from 0 to 1.
+        p: The probability that an image is changed.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
     """
 
     width = 9
@@ -40,23 +191,18 @@ class RandomPerspective(Transform):
         interpolation: Any = "bilinear",
         fill: float | Sequence[float] | None = 0,
     ) -> None:
-        if not isinstance(distortion_scale, (int, float)) or not 0 <= distortion_scale <= 1:
-            raise OptionError(f"distortion_scale must be from 0 to 1, got {distortion_scale!r}")
+        is_valid = is_number(distortion_scale) and 0 <= distortion_scale <= 1
+        require(is_valid, "distortion_scale must be from 0 to 1", distortion_scale)
         self.distortion_scale = distortion_scale
         self.p = to_probability(p)
-        self.interpolation = interpolation
-        self.fill = fill
-        self._filter = to_filter(interpolation)
-        to_colour(fill)
+        super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """1 where an image is changed; where its corners go, (x, y) clockwise from the upper left."""
+        """Draw 1 for changed images, and the new corners, (x, y) clockwise from the upper left."""
         numbers = draws.uniform(self.width)
         last = sizes[:, ::-1] - 1
-        moves = integers(
-            numbers[:, 1:],
-            np.tile(np.floor(self.distortion_scale * (sizes[:, ::-1] // 2)) + 1, 4).astype(int),
-        )
+        bounds = np.tile(np.floor(self.distortion_scale * (sizes[:, ::-1] // 2)) + 1, 4).astype(int)
+        moves = integers(numbers[:, 1:], bounds)
         rows = np.empty((len(sizes), self.width))
         rows[:, 0] = numbers[:, 0] < self.p
         is_far = np.array([0, 0, 1, 0, 1, 1, 0, 1], bool)
@@ -64,24 +210,22 @@ class RandomPerspective(Transform):
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Moves the corners."""
+        """Move the corners, or return the image as it is."""
         if not parameters[0]:
             return image
-        grid = _perspective_grid(np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1])
+        grid = perspective_grid(np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1])
         return sampled(image, grid, self._filter, self.fill)
 
 
-class ElasticTransform(Transform):
-    """Moves each pixel by a random amount, of which those nearby are alike.
+class ElasticTransform(Distortion):
+    """Moves each pixel by a random amount, similar to that of its neighbours.
 
     Args:
-        alpha: How far, or (along x, along y).
-        sigma: The deviation of the blur that makes neighbours alike, in pixels, or (along x, along y).
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
+        alpha: The size of the movements, or (along x, along y).
+        sigma: The deviation in pixels of the blur that makes neighbours similar, or (along x, along y); both
+            above 0, or both 0.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
         fill: The colour around the image: a number, or one for each channel; None is 0.
-
-    Raises:
-        OptionError: A parameter is none of these.
     """
 
     width = 1
@@ -95,66 +239,55 @@ class ElasticTransform(Transform):
     ) -> None:
         self.alpha = _to_two(alpha, "alpha")
         self.sigma = _to_two(sigma, "sigma")
-        self.interpolation = interpolation
-        self.fill = fill
-        self._filter = to_filter(interpolation)
-        to_colour(fill)
-        if min(self.sigma) < 0 or (min(self.sigma) == 0 and max(self.sigma) > 0):
-            raise OptionError(f"sigma must be above 0 along both sides, or 0 along both, got {sigma!r}")
+        super().__init__(interpolation, fill)
+        is_valid = min(self.sigma) > 0 or min(self.sigma) == max(self.sigma) == 0
+        require(is_valid, "sigma must be above 0 along both sides, or 0 along both", sigma)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Seeds of the displacements."""
-        return np.floor(draws.uniform(1) * SEEDS)
+        """Draw seeds of the displacements."""
+        return np.floor(draws.uniform(1) * NOISE_SEEDS)
 
     def displacement(self, seed: float, height: int, width: int) -> torch.Tensor:
-        """How far pixels move: (1, height, width, 2), along x and y, as shares of half a side."""
+        """Return the movement of each pixel along x and y, relative to half a side: (1, height, width, 2)."""
         bits = np.random.Philox(key=int(seed)).random_raw(2 * height * width)
         moves = ((bits >> np.uint64(40)) * (2.0 / (1 << 24)) - 1).astype(np.float32).reshape(2, height, width)
         shares = []
         for move, deviation, alpha, side in zip(moves, self.sigma, self.alpha, (width, height), strict=True):
             if deviation > 0:
                 reach = int(8 * deviation + 1) | 1
+                border = cv2.BORDER_REFLECT_101
                 move[:] = cv2.GaussianBlur(
-                    move,
-                    (reach, reach),
-                    self.sigma[0],
-                    sigmaY=self.sigma[1],
-                    borderType=cv2.BORDER_REFLECT_101,
+                    move, (reach, reach), self.sigma[0], sigmaY=self.sigma[1], borderType=border
                 )
             shares.append(move.reshape(height, width) * (alpha / side))
         return torch.from_numpy(np.stack(shares, axis=2)[None].astype(np.float32))
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Moves pixels."""
+        """Move the pixels."""
         height, width = image.shape[:2]
-        places = torch.empty(1, height, width, 2)
-        places[..., 0] = torch.linspace((1 - width) / width, (width - 1) / width, width)
-        places[..., 1] = torch.linspace((1 - height) / height, (height - 1) / height, height)[:, None]
-        grid = places + self.displacement(parameters[0], height, width)
+        bounds = [((1 - side) / side, (side - 1) / side) for side in (width, height)]
+        grid = even_grid(bounds[0], bounds[1], height, width) + self.displacement(
+            parameters[0], height, width
+        )
         return sampled(image, grid, self._filter, self.fill)
 
 
-def _perspective_grid(corners: Any, height: int, width: int) -> torch.Tensor:
-    """Where pixels come from when an image's corners go to others, by torchvision's steps; see `sampled`."""
-    before = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
-    rows = []
-    for (x, y), (old_x, old_y) in zip(corners.tolist(), before, strict=True):
-        rows.append([x, y, 1, 0, 0, 0, -old_x * x, -old_x * y])
-        rows.append([0, 0, 0, x, y, 1, -old_y * x, -old_y * y])
-    equations = torch.tensor(rows, dtype=torch.float64)
-    wanted = torch.tensor(before, dtype=torch.float64).view(8)
-    found = torch.linalg.lstsq(equations, wanted, driver="gels").solution.float()
-    above = found[:6].view(1, 2, 3).transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height])
-    below = torch.cat((found[6:], torch.ones(1))).expand(1, 2, 3).transpose(1, 2)
-    places = torch.ones(1, height, width, 3)
-    places[..., 0] = torch.linspace(0.5, width - 0.5, width)
-    places[..., 1] = torch.linspace(0.5, height - 0.5, height)[:, None]
-    places = places.view(1, -1, 3)
-    return places.bmm(above).div_(places.bmm(below)).sub_(1.0).view(1, height, width, 2)
+def _to_angles(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
+    if is_number(value) and value >= 0:
+        return -float(value), float(value)
+    if isinstance(value, (tuple, list)) and len(value) in lengths:
+        return tuple(map(float, value))
+    expected = " or ".join(map(str, lengths))
+    raise OptionError(f"{name} must be a number of at least 0, or a sequence of {expected}, got {value!r}")
 
 
 def _to_two(value: Any, name: str) -> tuple[float, float]:
-    numbers = list(value) if isinstance(value, (tuple, list)) else [value]
-    if len(numbers) not in (1, 2) or not all(isinstance(number, (int, float)) for number in numbers):
-        raise OptionError(f"{name} must be a number, or one along x and one along y, got {value!r}")
-    return float(numbers[0]), float(numbers[-1])
+    values = to_list(value)
+    is_valid = len(values) in (1, 2) and all(map(is_number, values))
+    require(is_valid, f"{name} must be a number, or one along x and one along y", value)
+    return float(values[0]), float(values[-1])
+
+
+def _between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+    numbers: NDArray[np.float64] = low + (high - low) * uniform
+    return numbers

@@ -1,37 +1,40 @@
-"""Counted randomness: what is drawn for an image is a function of numbers that name it, of nothing else.
+"""Counter-based random numbers: what is drawn for an image is a function of the image's identity alone.
 
-A transform's parameters follow from (seed, epoch, index, place in the pipeline), so it does not matter which
-process draws them, in which order, or after which resume. The function is SplitMix64's finaliser (Steele, Lea
-and Flood, "Fast Splittable Pseudorandom Number Generators", 2014), which NumPy computes for a whole batch.
+A transform's parameters follow from (seed, epoch, index, position in the pipeline), so it makes no difference
+which process draws them, in which order, or after which resume. The function is the finalizer of SplitMix64
+(Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014), computed by NumPy for a whole
+batch.
 
-Outside of fastload's DataLoader nothing counts epochs; there the numbers come from torch's global generator,
-as torchvision's do.
+Outside fastload's DataLoader there are no counted epochs; the numbers then come from torch's global
+generator, as torchvision's do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-_UNUSED_BITS = np.uint64(11)  # a float64 holds 53 of 64
+_UNUSED_BITS = np.uint64(11)  # a float64 holds 53 of 64 bits
 
 _epoch_seed: ContextVar[int | None] = ContextVar("fastload_epoch_seed", default=None)
 
 
 class Draws:
-    """Random numbers for the images of a batch, each image's own.
+    """Independent random numbers for each image of a batch.
 
     Args:
-        keys: uint64, one for each image; or makes them. It is called when a number is asked for, because what
-            draws nothing must leave torch's generator alone.
-        count: How many images.
+        keys: uint64, one for each image; or a function that makes them, called when the first number is
+            needed, because a transform that draws nothing must leave torch's generator alone.
+        count: The number of images.
     """
 
     __slots__ = ("_count", "_keys")
@@ -45,40 +48,62 @@ class Draws:
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """One for each image."""
+        """The key of each image."""
         if callable(self._keys):
             self._keys = self._keys()
         return self._keys
 
     def at(self, place: int) -> Draws:
-        """The numbers of one place in the pipeline, independent of every other place's."""
-        return Draws(lambda: _mixed(self.keys + _GOLDEN * np.array([place + 1], np.uint64)), self._count)
+        """Return the numbers of one position in the pipeline, independent of those of all others."""
+        return Draws(lambda: _mix(self.keys + _GOLDEN * np.array([place + 1], np.uint64)), self._count)
 
     def image(self, position: int) -> Draws:
-        """The numbers of one image of the batch."""
+        """Return the numbers of one image of the batch."""
         return Draws(lambda: self.keys[position : position + 1], 1)
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """Numbers in [0, 1): (images, count)."""
+        """Return numbers in [0, 1), (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-        bits = _mixed(self.keys[:, None] ^ _mixed(counters))
+        bits = _mix(self.keys[:, None] ^ _mix(counters))
         numbers: NDArray[np.float64] = np.multiply(bits >> _UNUSED_BITS, 1.0 / (1 << 53))
         return numbers
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
-        """One number in [low, high) for each image."""
+        """Return one number in [low, high) for each image."""
         return low + (high - low) * self.uniform(1)[:, 0]
 
 
 def integers(uniform: NDArray[np.float64], bounds: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """Whole numbers from 0 up to but without `bounds`, of numbers in [0, 1)."""
+    """Turn numbers in [0, 1) into integers from 0 to `bounds` - 1."""
     whole: NDArray[np.int64] = np.minimum((uniform * bounds).astype(np.int64), np.subtract(bounds, 1))
     return whole
 
 
+def random_sides(
+    uniform: NDArray[np.float64], sizes: NDArray[np.int64], scale: Sequence[float], ratio: Sequence[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return sides of random rectangles in whole pixels, several attempts for each image.
+
+    Args:
+        uniform: Numbers in [0, 1), (images, 2 × attempts).
+        sizes: Sizes of the images.
+        scale: Range of the area, relative to that of the image.
+        ratio: Range of the first side divided by the second, uniform on a logarithmic scale.
+
+    Returns:
+        The first and the second side, each (images, attempts).
+    """
+    attempts = uniform.shape[1] // 2
+    shares = scale[0] + (scale[1] - scale[0]) * uniform[:, :attempts]
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    ratios = np.exp(low + (high - low) * uniform[:, attempts:])
+    areas = shares * sizes.prod(axis=1, keepdims=True)
+    return np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
+
+
 @contextlib.contextmanager
 def epoch_seed(seed: int | None) -> Iterator[None]:
-    """Has everything that is drawn meanwhile, in this thread, follow from an epoch's seed."""
+    """Derive everything that this thread draws in the context from the seed of an epoch."""
     token = _epoch_seed.set(seed)
     try:
         yield
@@ -87,37 +112,27 @@ def epoch_seed(seed: int | None) -> Iterator[None]:
 
 
 def current_seed() -> int | None:
-    """The seed of the epoch that this thread makes samples for; None outside of fastload's DataLoader."""
+    """Return the seed of the epoch that this thread makes samples for; None outside fastload's DataLoader."""
     return _epoch_seed.get()
 
 
 def draws_for(indices: Sequence[int] | NDArray[np.int64]) -> Draws:
-    """The numbers of some samples: counted within an epoch of fastload's DataLoader, else torch's.
-
-    Args:
-        indices: The samples' numbers in their dataset.
-    """
+    """Return the numbers of samples, given their indices in the dataset: torch's if no epoch seed is set."""
     seed = _epoch_seed.get()
     if seed is None:
         return fresh_draws(len(indices))
-    first = _mixed(np.array([seed], np.uint64) + _GOLDEN)
-    keys = _mixed(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
+    first = _mix(np.array([seed], np.uint64) + _GOLDEN)
+    keys = _mix(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
     return Draws(keys, len(keys))
 
 
 def fresh_draws(count: int) -> Draws:
-    """Numbers for images of which no index is known, from torch's global generator."""
-    return Draws(lambda: _torchs(count), count)
+    """Return numbers from torch's global generator, for images whose index is unknown."""
+    return Draws(lambda: torch.randint(1 << 62, (count,)).numpy().view(np.uint64), count)
 
 
-def _torchs(count: int) -> NDArray[np.uint64]:
-    import torch
-
-    keys: NDArray[np.uint64] = torch.randint(1 << 62, (count,)).numpy().view(np.uint64)
-    return keys
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Apply SplitMix64's finalizer."""
     values = (values ^ (values >> _SHIFTS[0])) * _FACTORS[0]
     values = (values ^ (values >> _SHIFTS[1])) * _FACTORS[1]
     mixed: NDArray[np.uint64] = values ^ (values >> _SHIFTS[2])

@@ -1,4 +1,4 @@
-"""Says that torchvision's functions must be taken from torchvision, to whoever imports it from here."""
+"""Import error that refers to torchvision for its functions."""
 
 from fastload.transforms import elsewhere
 

@@ -1,6 +1,6 @@
-"""torchvision's names of what fastload does not have yet: boxes, masks, key points and videos.
+"""torchvision's transforms of boxes, key points and videos, which fastload does not have yet.
 
-Each says so in one sentence when it is made, and what can be done instead.
+Making one of them raises OptionError, which says what to use instead.
 """
 
 from __future__ import annotations
@@ -11,55 +11,28 @@ from fastload.errors import OptionError
 
 
 class _Missing:
-    """What cannot be made.
-
-    Raises:
-        OptionError: Always.
-    """
-
-    _needs = "boxes"
+    _needs: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
         raise OptionError(
             f"fastload.transforms.{name} must have {self._needs} to work on, which fastload's datasets do "
-            f"not give to transforms yet: use torchvision.transforms.v2.{name} itself, in a dataset of yours"
+            f"not give to transforms yet: use torchvision.transforms.v2.{name} itself, in your own dataset"
         )
 
 
-class ClampBoundingBoxes(_Missing):
-    """torchvision's transform of this name, which needs boxes: not here yet."""
+def _missing(name: str, needs: str) -> type[_Missing]:
+    doc = (
+        f"Raises OptionError: torchvision's transform of this name needs {needs}, which is not supported yet."
+    )
+    return type(name, (_Missing,), {"__doc__": doc, "__module__": __name__, "_needs": needs})
 
 
-class ConvertBoundingBoxFormat(_Missing):
-    """torchvision's transform of this name, which needs boxes: not here yet."""
-
-
-class RandomIoUCrop(_Missing):
-    """torchvision's transform of this name, which needs boxes: not here yet."""
-
-
-class SanitizeBoundingBoxes(_Missing):
-    """torchvision's transform of this name, which needs boxes: not here yet."""
-
-
-class SetClampingMode(_Missing):
-    """torchvision's transform of this name, which needs boxes: not here yet."""
-
-
-class ClampKeyPoints(_Missing):
-    """torchvision's transform of this name, which needs key points: not here yet."""
-
-    _needs = "key points"
-
-
-class SanitizeKeyPoints(_Missing):
-    """torchvision's transform of this name, which needs key points: not here yet."""
-
-    _needs = "key points"
-
-
-class UniformTemporalSubsample(_Missing):
-    """torchvision's transform of this name, which needs videos: not here yet."""
-
-    _needs = "videos"
+ClampBoundingBoxes = _missing("ClampBoundingBoxes", "boxes")
+ConvertBoundingBoxFormat = _missing("ConvertBoundingBoxFormat", "boxes")
+RandomIoUCrop = _missing("RandomIoUCrop", "boxes")
+SanitizeBoundingBoxes = _missing("SanitizeBoundingBoxes", "boxes")
+SetClampingMode = _missing("SetClampingMode", "boxes")
+ClampKeyPoints = _missing("ClampKeyPoints", "key points")
+SanitizeKeyPoints = _missing("SanitizeKeyPoints", "key points")
+UniformTemporalSubsample = _missing("UniformTemporalSubsample", "videos")

@@ -1,6 +1,6 @@
 """MixUp and CutMix: each image of a batch is mixed with the one before it, and so are their labels.
 
-They work on batches as a DataLoader gives them, on any device, and draw from torch's global generator.
+They work on batches as a DataLoader returns them, on any device, and draw from torch's global generator.
 
 MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https://arxiv.org/abs/1905.04899.
 """
@@ -15,58 +15,56 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
+from fastload.transforms.options import is_number, require
 
 
 class Mix:
-    """What both have in common: how they are called, and labels.
+    """Base class of MixUp and CutMix.
 
     Args:
-        alpha: Both parameters of the beta distribution that shares are drawn from.
-        num_classes: Of labels that are numbers of classes.
-
-    Raises:
-        OptionError: A parameter is not positive.
+        alpha: Both parameters of the beta distribution that the share is drawn from, above 0.
+        num_classes: The number of classes, required if labels are class indices.
     """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        if not isinstance(alpha, (int, float)) or not alpha > 0:
-            raise OptionError(f"alpha must be a number above 0, got {alpha!r}")
-        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 1):
-            raise OptionError(f"num_classes must be a whole number of at least 1, got {num_classes!r}")
+        require(is_number(alpha) and alpha > 0, "alpha must be a number above 0", alpha)
+        is_valid = num_classes is None or (isinstance(num_classes, int) and num_classes >= 1)
+        require(is_valid, "num_classes must be a whole number of at least 1", num_classes)
         self.alpha = float(alpha)
         self.num_classes = num_classes
 
     def __call__(self, *batch: Any) -> Any:
-        """Mixes a batch.
+        """Mix a batch.
 
         Args:
-            batch: Images and labels, or a list or a tuple of both. Images are (images, channels, height,
-                width), uint8 or floating-point; labels are (images,) numbers of classes, or (images, classes)
-                shares. What follows them is left as it is.
+            batch: Images and labels, or a list or tuple of both. Images are (images, channels, height,
+                width), uint8 or floating-point; labels are class indices (images,), or shares (images,
+                classes). Anything after them is returned unchanged.
 
         Returns:
-            The same list or tuple, with new images, of the same type and memory format, and labels
-            (images, classes).
+            The same list or tuple, with new images of the same dtype and memory format and labels (images,
+            classes).
 
         Raises:
-            OptionError: It is no such batch.
+            OptionError: If it is not such a batch.
         """
-        given = batch if len(batch) > 1 else batch[0]
-        if not isinstance(given, (list, tuple)) or len(given) < 2:
+        parts = batch if len(batch) > 1 else batch[0]
+        if not isinstance(parts, (list, tuple)) or len(parts) < 2:
             raise OptionError(
-                f"{type(self).__name__} must be given images and labels, got {type(given).__name__}"
+                f"{type(self).__name__} must be given images and labels, got {type(parts).__name__}"
             )
-        images, labels, *others = given
+        images, labels, *others = parts
         self._require(images, labels)
         mixed, share = self._mixed(images)
-        shares = _mixed_labels(self._one_hot(labels), share)
-        return [mixed, shares, *others] if isinstance(given, list) else (mixed, shares, *others)
+        shares = self._one_hot(labels)
+        shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
+        return [mixed, shares, *others] if isinstance(parts, list) else (mixed, shares, *others)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(alpha={self.alpha}, num_classes={self.num_classes})"
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """New images, and the share of each that is its own."""
+        """Return new images, and the share of each that is its own."""
         raise NotImplementedError
 
     def _draw(self) -> float:
@@ -102,9 +100,9 @@ class Mix:
         if labels.ndim == 2:
             return labels if labels.is_floating_point() else labels.float()
         assert self.num_classes is not None
-        # Asking a device would have the CPU wait for it; there, torch itself complains later.
-        is_looked_at = labels.device.type == "cpu" and labels.numel() > 0
-        if is_looked_at and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
+        # Checking labels on a device would make the CPU wait for it; there, torch itself raises later.
+        is_checked = labels.device.type == "cpu" and labels.numel() > 0
+        if is_checked and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
             raise OptionError(
                 f"labels must be from 0 to {self.num_classes - 1}, got {int(labels.min())} to "
                 f"{int(labels.max())}"
@@ -113,12 +111,12 @@ class Mix:
         return classes.scatter_(1, labels.long()[:, None], 1.0)
 
 
-class OneMix:
-    """What RandomChoice is of MixUp and CutMix: for each batch one of them is drawn.
+class RandomMix:
+    """A RandomChoice of MixUp and CutMix: one of them is drawn for each batch.
 
     Args:
         transforms: MixUps and CutMixes.
-        p: How likely each is; all of them make 1.
+        p: The probability of each.
     """
 
     def __init__(self, transforms: Sequence[Mix], p: Sequence[float]) -> None:
@@ -126,7 +124,7 @@ class OneMix:
         self.p = list(p)
 
     def __call__(self, *batch: Any) -> Any:
-        """Mixes a batch by one of them, which takes and returns the same."""
+        """Mix a batch; see `Mix`."""
         return self.transforms[int(torch.multinomial(torch.tensor(self.p), 1))](*batch)
 
     def __repr__(self) -> str:
@@ -137,17 +135,14 @@ class MixUp(Mix):
     """Blends each image of a batch with the one before it, by a random share.
 
     Args:
-        alpha: Both parameters of the beta distribution that the share is drawn from.
-        num_classes: Of labels that are numbers of classes.
-
-    Raises:
-        OptionError: A parameter is not positive.
+        alpha: Both parameters of the beta distribution that the share is drawn from, above 0.
+        num_classes: The number of classes, required if labels are class indices.
     """
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         share = self._draw()
         mixed = torch.empty_like(images)
-        for own, other, out in zip(_runs(images), _runs_before(images), _runs(mixed), strict=True):
+        for own, other, out in zip(_runs(images), _previous_runs(images), _runs(mixed), strict=True):
             _blend(own, other, share, out)
         return mixed, share
 
@@ -156,17 +151,14 @@ class CutMix(Mix):
     """Replaces a random rectangle of each image of a batch by that of the one before it.
 
     Args:
-        alpha: Both parameters of the beta distribution that the rectangle's area is drawn from.
-        num_classes: Of labels that are numbers of classes.
-
-    Raises:
-        OptionError: A parameter is not positive.
+        alpha: Both parameters of the beta distribution that the rectangle's area is drawn from, above 0.
+        num_classes: The number of classes, required if labels are class indices.
     """
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         rows, columns, share = self._rectangle(images.shape[2], images.shape[3])
         mixed = images.clone()
-        for other, out in zip(_runs_before(images), _runs(mixed), strict=True):
+        for other, out in zip(_previous_runs(images), _runs(mixed), strict=True):
             out[:, :, rows, columns] = other[:, :, rows, columns]
         return mixed, share
 
@@ -181,11 +173,11 @@ class CutMix(Mix):
 
 
 def _runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """All images but the first, and the first: in this order, each run's partners are another run."""
+    """Return all images but the first, and the first; their partners are `_previous_runs`."""
     return images[1:], images[:1]
 
 
-def _runs_before(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _previous_runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return images[:-1], images[-1:]
 
 
@@ -201,12 +193,8 @@ def _blend(own: torch.Tensor, other: torch.Tensor, share: float, out: torch.Tens
 
 
 def _as_rows(images: torch.Tensor) -> Any:
-    """The memory of images as an array with a row for each; None if they do not lie side by side."""
+    """Return the memory of images as an array with one row for each; None if it is not contiguous."""
     for pixels in (images, images.permute(0, 2, 3, 1)):
         if pixels.is_contiguous():
             return pixels.detach().numpy().reshape(len(images), -1)
     return None
-
-
-def _mixed_labels(shares: torch.Tensor, own: float) -> torch.Tensor:
-    return shares.roll(1, 0).mul_(1.0 - own).add_(shares.mul(own))

@@ -1,4 +1,4 @@
-"""Padding: what lies beyond an image's edges, of one image or of a batch."""
+"""Padding: Pad, RandomZoomOut, and crops of boxes that leave the image."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.system.buffers import recycled
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.options import require, to_colour, to_list, to_probability, to_range
+from fastload.transforms.pixels import with_last_axis
+from fastload.transforms.transform import Parameters, Pixels, Transform
 
-# torchvision's padding modes, as OpenCV calls them; `reflect` does not repeat the last row, `symmetric` does.
+# torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 _BORDERS = {
     "constant": cv2.BORDER_CONSTANT,
     "edge": cv2.BORDER_REPLICATE,
@@ -24,16 +27,16 @@ _BORDERS = {
 
 
 class Pad(Transform):
-    """Pads an image.
+    """Pads images.
 
     Args:
-        padding: Pixels at each side: one number, (left and right, top and bottom) or (left, top, right,
+        padding: Pixels on each side: one number, (left and right, top and bottom) or (left, top, right,
             bottom).
-        fill: The padding's colour: a number, or one for each channel.
+        fill: The colour of the padding: a number, or one for each channel.
         padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
 
-    Raises:
-        OptionError: A parameter is none of these.
+    Attributes:
+        sides: (left, top, right, bottom).
     """
 
     takes_any_dtype = True
@@ -41,45 +44,95 @@ class Pad(Transform):
     def __init__(
         self, padding: int | Sequence[int], fill: float | Sequence[float] = 0, padding_mode: str = "constant"
     ) -> None:
-        if padding_mode not in _BORDERS:
-            raise OptionError(f"padding_mode must be one of {', '.join(_BORDERS)}, got {padding_mode!r}")
+        require(padding_mode in _BORDERS, f"padding_mode must be one of {', '.join(_BORDERS)}", padding_mode)
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
-        self.sides = _sides(padding)
+        self.sides = _to_sides(padding)
         to_colour(fill)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The sizes with padding."""
+        """Return the sizes with padding."""
         left, top, right, bottom = self.sides
         return sizes + np.array([top + bottom, left + right], np.int64)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Pads."""
+        """Pad the image."""
         left, top, right, bottom = self.sides
         return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
 
-    def __repr__(self) -> str:
-        return f"Pad(padding={self.padding!r}, fill={self.fill!r}, padding_mode={self.padding_mode!r})"
+
+class BoxCrop(Transform):
+    """Base class of crops; the parameters are a box (top, left, height, width) that may leave the image."""
+
+    width = 4
+    takes_any_dtype = True
+
+    fill: float | Sequence[float] = 0
+    padding_mode = "constant"
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        """Return the sizes of the boxes."""
+        return parameters[:, 2:].astype(np.int64)
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        """Add the crop to a geometry, if no padding is needed."""
+        return geometry.crop(parameters.astype(np.int64))
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Crop and pad the image."""
+        top, left, height, width = map(int, parameters)
+        return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
+
+
+class RandomZoomOut(BoxCrop):
+    """Places images somewhere on a larger canvas of one colour, at random.
+
+    Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
+
+    Args:
+        fill: The colour of the canvas: a number, or one for each channel.
+        side_range: Range of the canvas's sides relative to the image's, from 1 up.
+        p: The probability that an image is placed on a larger canvas.
+    """
+
+    def __init__(
+        self,
+        fill: float | Sequence[float] = 0,
+        side_range: Sequence[float] = (1.0, 4.0),
+        p: float = 0.5,
+    ) -> None:
+        self.fill = fill
+        self.side_range = to_range(side_range, "side_range", 1)
+        self.p = to_probability(p)
+        to_colour(fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the canvas, as a box around the image."""
+        numbers = draws.uniform(4)
+        low, high = self.side_range
+        factors = np.where(numbers[:, :1] < self.p, low + (high - low) * numbers[:, 1:2], 1)
+        canvas = np.floor(sizes * factors)
+        offsets = np.floor((canvas - sizes) * numbers[:, 2:])
+        return np.concatenate((-offsets, canvas), axis=1)
 
 
 def pad(
     image: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any = 0, mode: str = "constant"
 ) -> Pixels:
-    """Pads an image with rows before and after, and columns."""
+    """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
-    channels = image.shape[2]
     if mode in ("reflect", "symmetric"):
         _require_enough(image, rows, columns, mode)
-    padded = cv2.copyMakeBorder(image, *rows, *columns, _BORDERS[mode], value=_levels(fill, image).tolist())
-    return padded.reshape(*padded.shape[:2], channels)
+    colour = _levels(fill, image).tolist()
+    return with_last_axis(cv2.copyMakeBorder(image, *rows, *columns, _BORDERS[mode], value=colour))
 
 
 def pad_batch(
     images: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any, mode: str
 ) -> Pixels:
-    """Pads images of one size."""
+    """Pad images of one size; see `pad`."""
     if mode != "constant":
         return np.stack([pad(image, rows, columns, fill, mode) for image in images])
     count, height, width, channels = images.shape
@@ -100,34 +153,34 @@ def pad_batch(
 def crop_padded(
     image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
 ) -> Pixels:
-    """Crops a box that may leave the image; what lies outside is padding."""
+    """Crop a box, padded where it leaves the image."""
     rows = max(0, -top), max(0, top + height - image.shape[0])
     columns = max(0, -left), max(0, left + width - image.shape[1])
     if mode != "constant":
         image = pad(image, rows, columns, fill, mode)
         top, left = top + rows[0], left + columns[0]
         return image[top : top + height, left : left + width]
-    # Only what is seen is copied.
-    seen = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
-    if seen.size == 0:
+    # Crop before padding, so that only pixels of the result are copied.
+    inside = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
+    if inside.size == 0:
         return np.full((height, width, image.shape[2]), _levels(fill, image)[: image.shape[2]])
-    return pad(seen, rows, columns, fill)
+    return pad(inside, rows, columns, fill)
 
 
-def _sides(padding: Any) -> tuple[int, int, int, int]:
-    sides = list(padding) if isinstance(padding, (tuple, list)) else [padding]
+def _to_sides(padding: Any) -> tuple[int, int, int, int]:
+    sides = to_list(padding)
     if len(sides) in (1, 2):
         sides = [sides[0], sides[-1]] * 2
-    if len(sides) != 4 or not all(isinstance(side, int) and side >= 0 for side in sides):
-        raise OptionError(
-            "padding must be a number of pixels, (left and right, top and bottom) or "
-            f"(left, top, right, bottom), got {padding!r}"
-        )
+    is_valid = len(sides) == 4 and all(isinstance(side, int) and side >= 0 for side in sides)
+    rule = (
+        "padding must be a number of pixels, (left and right, top and bottom) or (left, top, right, bottom)"
+    )
+    require(is_valid, rule, padding)
     return sides[0], sides[1], sides[2], sides[3]
 
 
 def _levels(fill: Any, image: Pixels) -> NDArray[Any]:
-    """A colour as levels of an image's type, rounded down for uint8, as torchvision does: four."""
+    """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
     return np.array(to_colour(fill, image.shape[-1])).astype(image.dtype)
 
 

@@ -1,12 +1,12 @@
-"""A dataset's transform, taken apart into what is done while decoding, after it, and once for a batch.
+"""A dataset's transform, split into the parts done while decoding, after it, and once for a batch.
 
-    head    crops, resizes, flips at the beginning: said to the decoder as a geometry
+    head    crops, resizes and flips at the beginning: a geometry that the decoder carries out
     body    fastload's other transforms: on each image, or on all at once
-    tail    ToTensor, ToDtype and Normalize at the end: once for a batch, where it is to lie or on its device
+    tail    ToTensor, ToDtype and Normalize at the end: once for a batch, in its memory or on its device
 
-Conversions between kinds of images are nothing there.
+Conversions between kinds of images do nothing there.
 
-A pipeline with a foreign callable in it has no such parts: it runs image by image, step by step.
+A pipeline with a foreign callable has no such parts: it runs image by image, step by step.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
-from fastload.transforms.compose import Compose, TakesPictures, call_foreign, flattened, home_of
+from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, home_of
 from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_pil, to_pixels, to_tensor
+from fastload.transforms.transform import Parameters, Pixels, Transform
 
-# After so many images it is said what foreign transforms cost.
+# After so many images, a warning gives the cost of foreign transforms.
 _IMAGES_TO_MEASURE = 32
 
-# Whole batches are faster where calls are what costs; above this size of an image, what counts is that it
-# stays in the core's cache from one step to the next.
+# For smaller images than this, the number of calls decides, so the whole batch is done at once; for larger
+# ones it is faster to keep each image in the core's cache from one step to the next.
 _WHOLE_BATCH_BYTES = 16_384
 
 
 class Drawn(NamedTuple):
-    """A pipeline with the parameters for a batch.
+    """A pipeline with the parameters of a batch.
 
     Attributes:
-        geometry: What is done while decoding.
+        geometry: The head: what is done while decoding.
         body: Transforms and their parameters.
-        size: Of every result, (height, width); None where they differ.
-        channels: Of the results.
+        size: (height, width) of every result; None if they differ.
+        channels: The number of channels of the results.
         is_uniform: Whether images have one size after each step of the body, too.
     """
 
@@ -54,26 +55,26 @@ class Drawn(NamedTuple):
 
     @property
     def works_on_batches(self) -> bool:
-        """Whether the body is to be applied to the whole batch: images are tiny, and always of one size."""
+        """Whether the body is applied to whole batches: images are tiny, and of one size throughout."""
         size = self.geometry.uniform_size
         return self.is_uniform and size is not None and size[0] * size[1] * 3 <= _WHOLE_BATCH_BYTES
 
     def applied(self, image: Pixels, position: int) -> Pixels:
-        """The body applied to one image of the batch."""
+        """Return one image of the batch with the body applied."""
         for step, parameters in self.body:
             image = step.apply_checked(image, parameters[position].tolist())
         return image
 
 
 class Pipeline:
-    """A dataset's transform, taken apart.
+    """A dataset's transform, split into parts.
 
     Args:
-        transform: A Compose, one transform of fastload's, or any callable.
+        transform: A Compose, one of fastload's transforms, or any callable.
 
     Attributes:
-        dtype: Of pixels before the tail.
-        is_foreign: Whether a callable of others is among the steps.
+        dtype: The dtype of pixels before the tail.
+        is_foreign: Whether any step is a callable of another library.
     """
 
     def __init__(self, transform: Callable[[Any], Any] | None) -> None:
@@ -82,25 +83,25 @@ class Pipeline:
         last = len(self._steps)
         while last and isinstance(self._steps[last - 1], (ToDtype, Normalize, Conversion)):
             last -= 1
-        self._first_of_tail = last
+        self._before_tail = self._steps[:last]
         self._tail_steps = [step for step in self._steps[last:] if isinstance(step, (ToDtype, Normalize))]
-        self._counted = [step for step in self._steps[:last] if isinstance(step, Transform)]
-        dtypes = [step for step in self._counted if isinstance(step, ToDtype)]
+        self._own_steps = [step for step in self._before_tail if isinstance(step, Transform)]
+        dtypes = [step for step in self._own_steps if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
-        # A foreign transform by itself is what it ever was; in a Compose of ours it is what to look at.
-        self._clock = _Clock(transform) if self.is_foreign and type(transform) is Compose else None
+        # A foreign transform by itself costs what it always did; one in a Compose of ours is worth a warning.
+        self._costs = _ForeignCosts(transform) if self.is_foreign and type(transform) is Compose else None
 
     @property
     def tail(self) -> Rescale | None:
-        """What is done once for a batch; None for nothing, or where a foreign callable comes before it."""
+        """The tail; None if there is none, or a foreign callable comes before it."""
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Drawn:
-        """Draws all parameters for images of these sizes; of a pipeline that is not foreign."""
+        """Draw all parameters for images of these sizes; only for a pipeline that is not foreign."""
         geometry = Geometry(sizes)
         body: list[tuple[Transform, Parameters]] = []
         channels, is_uniform = 3, True
-        for place, step in enumerate(self._counted):
+        for place, step in enumerate(self._own_steps):
             if isinstance(step, Conversion):
                 continue
             parameters = step.draw(draws.at(place), sizes)
@@ -113,57 +114,56 @@ class Pipeline:
         return Drawn(geometry, body, size, channels, is_uniform)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
-        """Runs all steps on one image: the plain path, and the only one for foreign callables.
+        """Run all steps on one image: the reference, and the only way with foreign callables.
 
         Args:
-            pixels: (height, width, 3), uint8, writeable.
-            draws: The image's numbers.
+            pixels: (height, width, 3), uint8, writable.
+            draws: Random numbers of this image.
 
         Returns:
-            A tensor (3, height, width), or what a foreign callable at the end makes.
+            A tensor (3, height, width), or the result of a foreign callable at the end.
         """
         image: Any = pixels
-        is_ours = True
         began = time.perf_counter()
-        for place, step in enumerate(self._steps[: self._first_of_tail]):
-            is_ours = isinstance(step, Transform)
+        for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
             elif isinstance(step, Transform):
                 array = to_pixels(image)
                 sizes = np.array([array.shape[:2]], np.int64)
                 result = step.apply_checked(array, step.draw(draws.at(place), sizes)[0].tolist())
-                # What somebody has made a tensor stays one: torchvision does other things to tensors.
+                # A tensor stays one, because torchvision treats tensors and PIL images differently.
                 image = to_tensor(result) if isinstance(image, torch.Tensor) else result
             else:
-                image = self._foreign(step, image)
-        if self._clock is not None:
-            self._clock.add_image(time.perf_counter() - began)
+                image = self._run_foreign(step, image)
+        if self._costs is not None:
+            self._costs.add_image(time.perf_counter() - began)
         if self._tail_steps:
             return rescaled(image, self._tail_steps)
-        return to_tensor(image) if is_ours and isinstance(image, np.ndarray) else image
+        ends_foreign = bool(self._before_tail) and not isinstance(self._before_tail[-1], Transform)
+        return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
-    def _foreign(self, step: Any, image: Any) -> Any:
+    def _run_foreign(self, step: Any, image: Any) -> Any:
         began = time.perf_counter()
         if isinstance(image, np.ndarray):
-            # torchvision's transforms leave arrays as they are, without a word.
-            if home_of(step) != "torchvision" and not isinstance(step, TakesPictures):
+            # torchvision's transforms return arrays unchanged, without any error.
+            if home_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
                 image = np.ascontiguousarray(image)
             else:
                 image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
         image = call_foreign(step, image)
-        if self._clock is not None:
-            self._clock.add_step(step, time.perf_counter() - began)
+        if self._costs is not None:
+            self._costs.add_step(step, time.perf_counter() - began)
         return image
 
 
-class _Clock:
-    """Measures foreign transforms, and says once what they cost."""
+class _ForeignCosts:
+    """Timings of foreign transforms, which end in one warning."""
 
     def __init__(self, compose: Compose) -> None:
         self._compose = compose
         self._images = 0
-        self._whole_s = 0.0
+        self._total_s = 0.0
         self._foreign_s: dict[str, float] = {}
 
     def add_step(self, step: Any, seconds: float) -> None:
@@ -176,13 +176,13 @@ class _Clock:
         self._images += 1
         if self._images > _IMAGES_TO_MEASURE:
             return
-        self._whole_s += seconds
+        self._total_s += seconds
         if self._images == _IMAGES_TO_MEASURE and self._compose.is_first_to_warn():
             per_image = 1e6 / self._images
             costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
             warnings.warn(
-                f"some transforms run for one image after the other: {costs}, of "
-                f"{self._whole_s * per_image:.0f} us an image for all transforms (decoding not counted)",
+                f"some transforms run on one image at a time: {costs}, of {self._total_s * per_image:.0f} us "
+                "an image for all transforms (decoding not included)",
                 SlowTransformWarning,
                 stacklevel=2,
             )

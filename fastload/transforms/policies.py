@@ -1,48 +1,140 @@
-"""RandAugment and TrivialAugmentWide: a few changes out of a list, each of some strength.
+"""Automatic augmentation: the table of operations, RandAugment and TrivialAugmentWide.
 
 RandAugment: Cubuk et al., https://arxiv.org/abs/1909.13719. TrivialAugment: Müller and Hutter,
-https://arxiv.org/abs/2103.10158. Lists and strengths are torchvision's.
+https://arxiv.org/abs/2103.10158.
+
+Operations, names and strengths are torchvision's. So is the single precision in which strengths are computed:
+its rounding decides whether an image is shifted by 31 pixels or by 32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from fastload.errors import OptionError
 from fastload.transforms import adjusting
+from fastload.transforms.distorting import Distortion
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.operations import CHANGES, Edges, Space, Strengths, space, strengths_of
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour
-from fastload.transforms.warping import to_filter
+from fastload.transforms.options import require
+from fastload.transforms.transform import Parameters, Pixels
+from fastload.transforms.warping import inverse_matrix, rotated, warped
 
 
-class Policy(Transform):
-    """What all policies have in common: parameters are numbers of changes in a list, and their strengths.
+class Strengths(NamedTuple):
+    """Range of the strength of an operation.
+
+    Attributes:
+        weakest: The first strength.
+        strongest: The last strength.
+        is_signed: Whether the strength is negated for half of the images.
+        side: The side that strengths are relative to: 0 for the height, 1 for the width; None for neither.
+        is_whole: Whether strengths are whole numbers.
+    """
+
+    weakest: float = 0.0
+    strongest: float = 0.0
+    is_signed: bool = False
+    side: int | None = None
+    is_whole: bool = False
+
+
+Space = dict[str, Strengths]  # the operations of a policy, in torchvision's order
+
+
+def space(
+    shear: float = 0.3,
+    shift: float = 150 / 331,
+    is_relative: bool = True,
+    angle: float = 30,
+    factor: float = 0.9,
+    fewest_bits: int = 4,
+) -> Space:
+    """Return the operations that all policies have.
 
     Args:
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
-        fill: The colour around what is moved.
+        shear: The largest tangent.
+        shift: The largest shift, relative to the side or in pixels.
+        is_relative: Whether it is relative.
+        angle: The largest angle in degrees.
+        factor: The largest difference of a factor from 1.
+        fewest_bits: The fewest bits of a level that are kept.
+    """
+    factors = Strengths(0, factor, is_signed=True)
+    return {
+        "Identity": Strengths(),
+        "ShearX": Strengths(0, shear, is_signed=True),
+        "ShearY": Strengths(0, shear, is_signed=True),
+        "TranslateX": Strengths(0, shift, is_signed=True, side=1 if is_relative else None),
+        "TranslateY": Strengths(0, shift, is_signed=True, side=0 if is_relative else None),
+        "Rotate": Strengths(0, angle, is_signed=True),
+        "Brightness": factors,
+        "Color": factors,
+        "Contrast": factors,
+        "Sharpness": factors,
+        "Posterize": Strengths(8, fewest_bits, is_whole=True),
+        "Solarize": Strengths(1, 0),
+        "AutoContrast": Strengths(),
+        "Equalize": Strengths(),
+    }
+
+
+def _translated(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+    return warped(image, inverse_matrix(0.0, (int(x), int(y))), interpolation, fill)
+
+
+def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+    angles = math.degrees(math.atan(x)), math.degrees(math.atan(y))
+    corner = -image.shape[1] / 2, -image.shape[0] / 2
+    return warped(image, inverse_matrix(0.0, shear=angles, center=corner), interpolation, fill)
+
+
+#: Each operation as a function of an image, a strength, an interpolation and a fill colour.
+_OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
+    "Identity": lambda image, strength, *edges: image,
+    "ShearX": lambda image, strength, *edges: _sheared(image, strength, 0, *edges),
+    "ShearY": lambda image, strength, *edges: _sheared(image, 0, strength, *edges),
+    "TranslateX": lambda image, strength, *edges: _translated(image, strength, 0, *edges),
+    "TranslateY": lambda image, strength, *edges: _translated(image, 0, strength, *edges),
+    "Rotate": lambda image, strength, *edges: rotated(image, strength, *edges),
+    "Brightness": lambda image, strength, *edges: adjusting.brightness(image, 1 + strength),
+    "Color": lambda image, strength, *edges: adjusting.saturation(image, 1 + strength),
+    "Contrast": lambda image, strength, *edges: adjusting.contrast(image, 1 + strength),
+    "Sharpness": lambda image, strength, *edges: adjusting.sharpness(image, 1 + strength),
+    "Posterize": lambda image, strength, *edges: adjusting.posterize(image, int(strength)),
+    "Solarize": lambda image, strength, *edges: adjusting.solarize(image, 255 * strength),
+    "AutoContrast": lambda image, strength, *edges: adjusting.autocontrast(image),
+    "Equalize": lambda image, strength, *edges: adjusting.equalize(image),
+    "Invert": lambda image, strength, *edges: adjusting.invert(image),
+}
+
+
+class Policy(Distortion):
+    """Base class of all policies; the parameters are numbers of operations in a list, each with its strength.
+
+    Args:
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
     """
 
     _space: ClassVar[Space]
 
-    def __init__(self, interpolation: Any, fill: Any) -> None:
-        self.interpolation = interpolation
-        self.fill = fill
-        self._edges = Edges(to_filter(interpolation), fill)
+    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+        super().__init__(interpolation, fill)
         self._names = list(self._space)
-        to_colour(fill)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Makes the changes, one after the other."""
+        """Apply the operations in order."""
         adjusting.require_channels(image)
         for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
-            image = CHANGES[self._names[int(number)]](image, strength, self._edges)
+            operation = _OPERATIONS[self._names[int(number)]]
+            image = operation(image, strength, self._filter, self.fill)
         return image
 
     def _strengths(
@@ -53,35 +145,42 @@ class Policy(Transform):
         signs: NDArray[np.float64],
         sizes: Sizes,
     ) -> NDArray[np.float64]:
-        """See `strengths_of`."""
-        return strengths_of(list(self._space.values()), chosen, bins, count, signs, sizes)
+        """Return the strengths of operations, one for each image.
 
-
-def _require_bins(num_magnitude_bins: int) -> None:
-    if not isinstance(num_magnitude_bins, int) or num_magnitude_bins < 2:
-        raise OptionError(
-            f"num_magnitude_bins must be a whole number of at least 2, got {num_magnitude_bins!r}"
-        )
+        Args:
+            chosen: Numbers of operations.
+            bins: Numbers of strengths, below `count`.
+            count: The number of strengths of an operation.
+            signs: Numbers in [0, 1), of which the lower half negate strengths.
+            sizes: Sizes of the images.
+        """
+        ranges = list(self._space.values())
+        bins = np.broadcast_to(bins, chosen.shape)
+        found = np.zeros(len(chosen))
+        for number in np.unique(chosen).tolist():
+            strengths, images = ranges[number], np.flatnonzero(chosen == number)
+            ones = np.ones(len(images), np.int64)
+            sides = ones if strengths.side is None else sizes[images, strengths.side]
+            for side in np.unique(sides).tolist():
+                which = images[sides == side]
+                found[which] = _scale(strengths, count, side)[bins[which]]
+        is_signed = np.array([strengths.is_signed for strengths in ranges])[chosen]
+        signed: NDArray[np.float64] = np.where(is_signed & (signs < 0.5), -found, found)
+        return signed
 
 
 class RandAugment(Policy):
-    """Makes some random changes of one strength.
+    """Applies some random operations of one strength.
 
     Args:
-        num_ops: How many.
-        magnitude: Their strength, from 0 up to but without `num_magnitude_bins`.
-        num_magnitude_bins: How many strengths there are.
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
-        fill: The colour around what is moved: a number, or one for each channel; None is 0.
-
-    Raises:
-        OptionError: A parameter is none of these.
+        num_ops: The number of operations.
+        magnitude: Their strength, from 0 to `num_magnitude_bins` - 1.
+        num_magnitude_bins: The number of strengths, at least 2.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
     """
 
-    _space: ClassVar[Space] = {
-        "Identity": Strengths(),
-        **space(shear=0.3, shift=150 / 331, is_share=True, angle=30, factor=0.9, bits=4),
-    }
+    _space = space()
 
     def __init__(
         self,
@@ -91,21 +190,19 @@ class RandAugment(Policy):
         interpolation: Any = "nearest",
         fill: float | Sequence[float] | None = None,
     ) -> None:
-        if not isinstance(num_ops, int) or num_ops < 0:
-            raise OptionError(f"num_ops must be a whole number of at least 0, got {num_ops!r}")
+        is_count = isinstance(num_ops, int) and num_ops >= 0
+        require(is_count, "num_ops must be a whole number of at least 0", num_ops)
+        _require_bins(num_magnitude_bins)
+        is_bin = isinstance(magnitude, int) and 0 <= magnitude < num_magnitude_bins
+        require(is_bin, f"magnitude must be a whole number from 0 to {num_magnitude_bins - 1}", magnitude)
         self.num_ops = num_ops
         self.magnitude = magnitude
         self.num_magnitude_bins = num_magnitude_bins
         super().__init__(interpolation, fill)
-        _require_bins(num_magnitude_bins)
-        if not isinstance(magnitude, int) or not 0 <= magnitude < num_magnitude_bins:
-            raise OptionError(
-                f"magnitude must be a whole number from 0 to {num_magnitude_bins - 1}, got {magnitude!r}"
-            )
         self.width = 2 * num_ops
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Numbers of changes and their strengths, in turns."""
+        """Draw numbers of operations, each followed by its strength."""
         numbers = draws.uniform(self.width)
         rows = np.empty((len(sizes), self.width))
         for first in range(0, self.width, 2):
@@ -118,23 +215,17 @@ class RandAugment(Policy):
 
 
 class TrivialAugmentWide(Policy):
-    """Makes one random change of random strength.
+    """Applies one random operation of random strength.
 
     Args:
-        num_magnitude_bins: How many strengths there are.
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
-        fill: The colour around what is moved: a number, or one for each channel; None is 0.
-
-    Raises:
-        OptionError: A parameter is none of these.
+        num_magnitude_bins: The number of strengths, at least 2.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
     """
 
     width = 2
 
-    _space: ClassVar[Space] = {
-        "Identity": Strengths(),
-        **space(shear=0.99, shift=32, is_share=False, angle=135, factor=0.99, bits=2),
-    }
+    _space = space(shear=0.99, shift=32, is_relative=False, angle=135, factor=0.99, fewest_bits=2)
 
     def __init__(
         self,
@@ -142,14 +233,29 @@ class TrivialAugmentWide(Policy):
         interpolation: Any = "nearest",
         fill: float | Sequence[float] | None = None,
     ) -> None:
+        _require_bins(num_magnitude_bins)
         self.num_magnitude_bins = num_magnitude_bins
         super().__init__(interpolation, fill)
-        _require_bins(num_magnitude_bins)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """The number of the change, and its strength."""
+        """Draw the number of the operation, and its strength."""
         numbers = draws.uniform(3)
         chosen = integers(numbers[:, 0], len(self._space))
         bins = integers(numbers[:, 1], self.num_magnitude_bins)
         strengths = self._strengths(chosen, bins, self.num_magnitude_bins, numbers[:, 2], sizes)
         return np.stack((chosen, strengths), axis=1)
+
+
+def _require_bins(count: Any) -> None:
+    is_valid = isinstance(count, int) and count >= 2
+    require(is_valid, "num_magnitude_bins must be a whole number of at least 2", count)
+
+
+@functools.lru_cache(maxsize=4096)
+def _scale(strengths: Strengths, count: int, side: int) -> NDArray[np.float64]:
+    """Return all strengths of an operation for images with a side of this length."""
+    weakest, strongest = strengths.weakest, strengths.strongest
+    if strengths.is_whole:
+        step = (count - 1) / (weakest - strongest)
+        return (weakest - torch.arange(count) / step).round().double().numpy()
+    return torch.linspace(weakest, strongest * side, count).double().numpy()

@@ -1,7 +1,8 @@
-"""From uint8 to the numbers that a model takes: ToDtype, Normalize, and what both are together.
+"""Arithmetic on pixel values: ToDtype, Normalize, LinearTransformation.
 
-Side by side they are one multiplication and one addition for each channel, done once for a batch, where the
-batch is to lie, or on the device that it was copied to as bytes: a quarter of the bytes to copy.
+ToDtype and Normalize together are one multiplication and one addition for each channel. They are done once
+for a batch, in the batch's memory or on the device it was copied to as bytes, a quarter of the size of
+floats.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_pixels
+from fastload.transforms.options import require
+from fastload.transforms.pixels import to_pixels
+from fastload.transforms.transform import Pixels, Transform
 
 _Dtype: TypeAlias = torch.dtype
 _Numbers: TypeAlias = "tuple[torch.Tensor | None, torch.Tensor | None]"
@@ -24,52 +27,47 @@ _Numbers: TypeAlias = "tuple[torch.Tensor | None, torch.Tensor | None]"
 _BYTES_AT_A_TIME = 1 << 20  # of results: what stays in a core's own cache between two passes
 
 
-class ToDtype(Transform):
-    """Turns pixels into another type.
-
-    Args:
-        dtype: The type, such as `torch.float32`.
-        scale: Whether 0…255 becomes 0…1 in a floating-point type.
-
-    Raises:
-        OptionError: It is no floating-point type, nor uint8.
-    """
-
+class _Rescaling(Transform):
     takes_any_dtype = True
 
-    #: Whether pixels that are no bytes stay as they are.
-    _is_of_bytes = False
-
-    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
-        if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype == torch.uint8):
-            raise OptionError(
-                f"dtype must be a floating-point type of torch's, or torch.uint8, got {dtype!r}"
-            )
-        self.dtype = dtype
-        self.scale = scale
-
     def __call__(self, image: Any) -> Any:
-        """See `Transform`; of a PIL image, a tensor is made."""
+        """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
         return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Converts."""
-        return Rescale.of([self], _torch_dtype(image)).apply(image, parameters)
+        """Rescale one image."""
+        return Rescale.of([self], _torch_dtype(image)).of_array(image)
 
 
-class Normalize(Transform):
-    """Subtracts a mean and divides by a standard deviation, channel by channel.
+class ToDtype(_Rescaling):
+    """Converts pixels to another dtype.
 
     Args:
-        mean: For each channel.
-        std: For each channel.
-        inplace: Taken for torchvision's sake; a result is never the image given.
-
-    Raises:
-        OptionError: There is no deviation, or pixels are not floating-point numbers.
+        dtype: A floating-point dtype, such as `torch.float32`, or `torch.uint8`.
+        scale: Whether 0…255 becomes 0…1 in a floating-point dtype.
     """
 
-    takes_any_dtype = True
+    #: Whether pixels that are not uint8 are left as they are.
+    _only_uint8 = False
+
+    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
+        is_valid = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.uint8)
+        require(is_valid, "dtype must be a floating-point type of torch's, or torch.uint8", dtype)
+        self.dtype = dtype
+        self.scale = scale
+
+
+class Normalize(_Rescaling):
+    """Subtracts a mean and divides by a standard deviation, for each channel.
+
+    Args:
+        mean: One number for each channel.
+        std: One number for each channel, none of them 0.
+        inplace: Accepted for compatibility with torchvision; the image given is never changed.
+
+    Raises:
+        OptionError: Also when used, if pixels are not floating-point numbers.
+    """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         self.mean = [float(value) for value in mean]
@@ -80,26 +78,70 @@ class Normalize(Transform):
                 f"mean and std must have a number for each channel, std none of 0, got {mean} and {std}"
             )
 
+
+class LinearTransformation(Transform):
+    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
+
+    Args:
+        transformation_matrix: (D, D), with D = channels × height × width.
+        mean_vector: (D,), of the same dtype and device.
+
+    Raises:
+        OptionError: Also when used, if an image has another size; or if it is uint8 in a dataset's pipeline,
+            where results have the image's dtype.
+    """
+
+    takes_any_dtype = True
+
+    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
+        matrix, mean = transformation_matrix, mean_vector
+        if matrix.ndim != 2 or mean.ndim != 1 or {*matrix.shape} != {*mean.shape}:
+            raise OptionError(
+                "transformation_matrix must be (D, D) and mean_vector (D,), got "
+                f"{tuple(matrix.shape)} and {tuple(mean.shape)}"
+            )
+        if matrix.dtype != mean.dtype or matrix.device != mean.device:
+            raise OptionError(
+                "transformation_matrix and mean_vector must have one dtype and one device, got "
+                f"{matrix.dtype} on {matrix.device} and {mean.dtype} on {mean.device}"
+            )
+        self.transformation_matrix = matrix
+        self.mean_vector = mean
+
     def __call__(self, image: Any) -> Any:
-        """See `Transform`; of a PIL image, a tensor is made."""
-        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
+        """Transform an image; see `Transform`. A tensor is transformed on its device."""
+        return self._transformed(image) if isinstance(image, torch.Tensor) else super().__call__(image)
+
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        """Raise OptionError unless pixels are floating-point numbers."""
+        if not np.issubdtype(dtype, np.floating):
+            raise OptionError(
+                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
+                "put ToTensor before it"
+            )
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Normalises."""
-        return Rescale.of([self], _torch_dtype(image)).apply(image, parameters)
+        """Transform one image; the result has the image's dtype."""
+        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
+        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
 
-
-def _torch_dtype(pixels: Pixels) -> _Dtype:
-    # Of an array of its own, because torch takes none that is read-only or mirrored.
-    return torch.from_numpy(np.empty(0, pixels.dtype)).dtype
+    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
+        count = planes.shape[-3:].numel()
+        if planes.ndim < 3 or count != len(self.mean_vector):
+            raise OptionError(
+                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
+                f"got {tuple(planes.shape)}"
+            )
+        flat = planes.reshape(-1, count) - self.mean_vector
+        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class Rescale(Transform):
-    """Multiplies and adds, channel by channel.
+class Rescale:
+    """One multiplication and one addition for each channel.
 
     Attributes:
-        dtype: Of the result.
+        dtype: The dtype of the result.
         factors: One for each channel, or one for all.
         offsets: As many.
     """
@@ -108,54 +150,40 @@ class Rescale(Transform):
     factors: torch.Tensor
     offsets: torch.Tensor
 
-    takes_any_dtype = True
-
     @classmethod
     def of(cls, steps: Sequence[Transform], dtype: _Dtype) -> Rescale:
-        """What ToDtype and Normalize do, one after the other.
-
-        Args:
-            steps: Such transforms.
-            dtype: Of the pixels that they are given.
+        """Return ToDtype and Normalize steps in sequence as one, for pixels of a dtype.
 
         Raises:
-            OptionError: Normalize is given whole numbers.
+            OptionError: If Normalize is given integers.
         """
         return _rescale(tuple(_described(step) for step in steps), dtype)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Rescales one image."""
-        rescaled: Pixels = self.apply_batch(image[None], np.empty((1, 0)))[0]
-        return rescaled
-
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Rescales a batch."""
-        # NumPy has no bfloat16: what comes after such a step would have to be torch's.
+    def of_array(self, image: Pixels) -> Pixels:
+        """Rescale one image (height, width, channels) to an array of the same shape."""
+        # NumPy has no bfloat16, so only torch's operations could follow such a step.
         if self.dtype == torch.bfloat16:
             raise OptionError(
                 "ToDtype(torch.bfloat16) must be the last transform, or be followed by Normalize alone"
             )
-        array: NDArray[Any] = self._rescaled(images).permute(0, 2, 3, 1).numpy()
+        array: Pixels = self.of_image(image).permute(1, 2, 0).numpy()
         return array
 
     def of_image(self, image: Pixels) -> torch.Tensor:
-        """Rescales one image, (height, width, channels), to a tensor (channels, height, width)."""
-        return self._rescaled(image[None])[0]
-
-    def _rescaled(self, images: Pixels) -> torch.Tensor:
-        out = torch.empty(images.shape, dtype=self.dtype).permute(0, 3, 1, 2)
-        self.into(images, out)
-        return out
+        """Rescale one image (height, width, channels) to a tensor (channels, height, width)."""
+        out = torch.empty((1, *image.shape), dtype=self.dtype).permute(0, 3, 1, 2)
+        self.into(image[None], out)
+        return out[0]
 
     def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
-        """Rescales a batch into a given tensor.
+        """Rescale a batch (images, height, width, channels) into `out`.
 
         Args:
-            images: (images, height, width, channels), contiguous.
+            images: Contiguous.
             out: (images, channels, height, width), of any memory format.
 
         Raises:
-            OptionError: There are more, or fewer, factors than channels.
+            OptionError: If the number of channels is not that of the factors.
         """
         self._require_channels(images.shape[3])
         if self._rounds:
@@ -180,14 +208,7 @@ class Rescale(Transform):
             _scale(part, numbers)
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
-        """Rescales a batch where it lies.
-
-        Args:
-            images: (images, channels, height, width), on any device.
-
-        Returns:
-            Of the same shape, memory format and device.
-        """
+        """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
         self._require_channels(images.shape[1])
         if self._rounds:
             return replace(self, dtype=torch.float32).on(images).to(self.dtype)
@@ -197,12 +218,12 @@ class Rescale(Transform):
 
     @property
     def _rounds(self) -> bool:
-        """Whether fractions come up on the way to whole numbers."""
+        """Whether there are fractions in between that an integer result cannot hold."""
         is_neutral = bool((self.factors == 1).all()) and not bool(self.offsets.any())
         return not self.dtype.is_floating_point and not is_neutral
 
     def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:
-        """Factors and offsets, shaped to multiply and to be added; None where they change nothing."""
+        """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
         numbers: list[torch.Tensor | None] = []
         for values, neutral in ((self.factors, 1), (self.offsets, 0)):
             if bool((values == neutral).all()):
@@ -219,6 +240,15 @@ class Rescale(Transform):
             )
 
 
+def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
+    """Return one image of any kind, rescaled by ToDtype and Normalize steps, as a tensor."""
+    if isinstance(image, torch.Tensor) and image.ndim >= 3:
+        batch = image.reshape(-1, *image.shape[-3:])
+        return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
+    pixels = to_pixels(image)
+    return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
+
+
 def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
     factors, offsets = numbers
     if factors is not None and offsets is not None:
@@ -229,38 +259,26 @@ def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
         out.add_(offsets)
 
 
-def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
-    """What ToDtype and Normalize make of one image, a tensor.
-
-    Args:
-        image: A tensor (channels, height, width) of any type, or another image, as transforms take them.
-        steps: Such transforms.
-    """
-    if isinstance(image, torch.Tensor) and image.ndim >= 3:
-        batch = image.reshape(-1, *image.shape[-3:])
-        return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
-    pixels = to_pixels(image)
-    return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
+def _torch_dtype(pixels: Pixels) -> _Dtype:
+    # From a new array, because torch accepts none that is read-only or mirrored.
+    return torch.from_numpy(np.empty(0, pixels.dtype)).dtype
 
 
 class _Conversion(NamedTuple):
-    """What a ToDtype does."""
-
     dtype: _Dtype
     scale: bool
-    is_of_bytes: bool = False
+    only_uint8: bool
 
 
 class _Normalization(NamedTuple):
-    """What a Normalize does."""
-
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
 def _described(step: Transform) -> _Conversion | _Normalization:
+    """Return a step as a hashable value."""
     if isinstance(step, ToDtype):
-        return _Conversion(step.dtype, step.scale, step._is_of_bytes)
+        return _Conversion(step.dtype, step.scale, step._only_uint8)
     assert isinstance(step, Normalize)
     return _Normalization(tuple(step.mean), tuple(step.std))
 
@@ -271,7 +289,7 @@ def _rescale(steps: tuple[_Conversion | _Normalization, ...], dtype: _Dtype) -> 
     factors, offsets = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     for step in steps:
         if isinstance(step, _Conversion):
-            if step.is_of_bytes and result != torch.uint8:
+            if step.only_uint8 and result != torch.uint8:
                 continue
             if step.scale and step.dtype.is_floating_point != result.is_floating_point:
                 if not step.dtype.is_floating_point:

@@ -1,16 +1,17 @@
-"""What every transform of this package is: it draws its parameters, then applies them.
+"""Base classes of all transforms: draw the parameters, then apply them to one image or to a whole batch.
 
-    parameters = transform.draw(draws, sizes)          # for a whole batch: float64 (images, transform.width)
-    image = transform.apply(image, parameters[i])      # to one image, (height, width, channels)
-    images = transform.apply_batch(images, parameters) # to images of one size, the first of four axes
+    parameters = transform.draw(draws, sizes)           # for a batch: float64 (images, transform.width)
+    image = transform.apply(image, parameters[i])       # to one image (height, width, channels)
+    images = transform.apply_batch(images, parameters)  # to images of one size (images, height, width,
+    channels)
 
-Called like a function, a transform takes what torchvision's take, and returns the same kind.
+Called like a function, a transform accepts the images that torchvision's transforms accept and returns the
+same kind.
 """
 
 from __future__ import annotations
 
-import numbers
-import sys
+import inspect
 from collections.abc import Sequence
 from typing import Any, ClassVar, NoReturn
 
@@ -18,70 +19,73 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.resize import Resampling
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.options import to_colour as to_colour  # datasets/ imports it from here
+from fastload.transforms.options import to_probability
+from fastload.transforms.pixels import Pixels as Pixels
+from fastload.transforms.pixels import like, to_pixels
 
-Pixels = NDArray[Any]  # (height, width, channels), or with the images of a batch in front
 Parameters = NDArray[np.float64]  # (images, width)
-
-# PIL's numbers for its filters, which torchvision takes too.
-_PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 
 
 class Transform:
-    """The base of all transforms.
+    """Base class of all transforms; derive from it to write your own.
+
+    A subclass defines `apply`, `draw` if it is random, and `sizes_after` if it changes an image's size. Every
+    transform raises `OptionError` when it is made with a parameter outside the range that its docstring
+    states.
 
     Attributes:
-        width: How many parameters an image has.
+        width: The number of parameters of one image.
     """
 
     width: int = 0
 
-    #: Whether it takes pixels of any type; others want uint8.
+    #: Whether pixels of any dtype are accepted; otherwise only uint8 is.
     takes_any_dtype: ClassVar[bool] = False
 
     #: Whether `apply_batch` changes the images that it is given, and returns them.
     works_in_place: ClassVar[bool] = False
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draws the parameters for images of these sizes.
+        """Draw the parameters of a batch.
 
         Args:
             draws: Random numbers for each image.
-            sizes: (images, 2), heights and widths, in pixels.
+            sizes: Heights and widths in pixels, (images, 2).
 
         Returns:
-            (images, `width`).
+            float64, (images, `width`).
         """
         return np.empty((len(sizes), 0))
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """The sizes that images of these sizes will have."""
+        """Return the sizes of the results, given the sizes of the images."""
         return sizes
 
     def channels_after(self, channels: int) -> int:
-        """The channels that an image of so many will have."""
+        """Return the number of channels of the result, given that of the image."""
         return channels
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """Adds what it does to a geometry; returns whether that can be said so."""
+        """Add this transform to a geometry; return False if the geometry cannot express it."""
         return False
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Applies parameters to one image, which stays as it is.
+        """Apply parameters to one image without changing it.
 
         Args:
-            image: (height, width, channels), possibly read-only, possibly not contiguous.
+            image: (height, width, channels); may be read-only or not contiguous.
             parameters: One row of what `draw` returned.
 
         Returns:
-            The result; it may be a view of `image`.
+            The result, possibly a view of `image`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Applies parameters to images of one size, of which the results have one size too.
+        """Apply parameters to images of one size whose results have one size too.
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
@@ -91,225 +95,85 @@ class Transform:
             (images, height, width, channels).
         """
         rows = parameters.tolist()
-        results = [self.apply(image, row) for image, row in zip(images, rows, strict=True)]
-        return np.stack(results)
+        return np.stack([self.apply(image, row) for image, row in zip(images, rows, strict=True)])
 
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """`apply_batch`, with the result in `out`, which has its shape and type."""
+        """Do the same as `apply_batch`, but write the result into `out`, which has its shape and dtype."""
         np.copyto(out, self.apply_batch(images, parameters))
 
     def __call__(self, image: Any) -> Any:
-        """Transforms an image, or a batch, each image of it by parameters of its own.
+        """Transform one image, or each image of a batch with parameters of its own.
 
         Args:
             image: A tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
-                (images, height, width, 3), or a PIL image. Grey ones have 1 in place of 3.
+                (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3.
 
         Returns:
-            The same kind.
+            The same kind of image.
 
         Raises:
-            OptionError: It is none of these, or of a type that the transform does not take.
+            OptionError: If `image` is none of these, or has a dtype that the transform does not accept.
         """
         pixels = to_pixels(image)
         batch = pixels[None] if pixels.ndim == 3 else pixels
-        draws = fresh_draws(len(batch))
         sizes = np.tile(np.array([batch.shape[1:3]], np.int64), (len(batch), 1))
-        parameters = self.draw(draws, sizes)
-        results = [
-            self.apply_checked(pixels, row) for pixels, row in zip(batch, parameters.tolist(), strict=True)
-        ]
+        rows = self.draw(fresh_draws(len(batch)), sizes).tolist()
+        results = [self.apply_checked(pixels, row) for pixels, row in zip(batch, rows, strict=True)]
         if len({result.shape for result in results}) > 1:
             raise OptionError(
                 f"{type(self).__name__} must leave a batch's images one size, got {results[0].shape[:2]} "
-                "and others: call it for one image after the other"
+                "and others: call it on one image at a time"
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
     def apply_checked(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """`apply`, where the image's type is one that the transform takes.
-
-        Raises:
-            OptionError: It is not.
-        """
+        """Check the dtype of an image, then apply parameters to it."""
         self.require_dtype(image.dtype)
         return self.apply(image, parameters)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Requires pixels of a type that the transform takes.
-
-        Raises:
-            OptionError: It is not.
-        """
+        """Raise OptionError unless the transform accepts pixels of this dtype."""
         if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
                 f"{type(self).__name__} takes uint8 pixels, got {dtype}: "
-                "put it before what makes them numbers of another type (ToTensor, ToDtype, Normalize)"
+                "put it before ToTensor, ToDtype and Normalize"
             )
 
     @classmethod
     def get_params(cls, *args: object, **kwargs: object) -> NoReturn:
-        """Says where torchvision's method of this name is: here `draw` draws, for all images of a batch.
-
-        Raises:
-            OptionError: Always.
-        """
+        """Raise OptionError, naming torchvision's method: here `draw` draws, for a whole batch at once."""
         raise OptionError(
             f"fastload.transforms.{cls.__name__} has no get_params: use torchvision.transforms.{cls.__name__}"
             ".get_params, and torchvision's functions with what it returns"
         )
 
     def __repr__(self) -> str:
-        shown = {
-            name: value for name, value in vars(self).items() if not name.startswith("_") and name != "width"
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        names = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-def to_pixels(image: Any) -> Pixels:
-    """An image of any kind as an array (height, width, channels), of a batch with the images in front.
+class BernoulliTransform(Transform):
+    """Base class of transforms that change each image with one probability.
 
-    Raises:
-        OptionError: It is no image.
-    """
-    if isinstance(image, np.ndarray):
-        pixels = image[:, :, None] if image.ndim == 2 else image
-        # NumPy takes sides of one pixel for contiguous whatever their stride, torch does not.
-        if 1 in pixels.shape and min(pixels.strides) < 0:
-            pixels = pixels.copy()
-    elif _is_tensor(image):
-        _require_numpy_dtype(image)
-        pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
-    elif is_pil(image):
-        if image.mode.startswith(("I", "F")):
-            # PIL would make 255 of every level above it.
-            raise OptionError(
-                f"a PIL image must be of bytes, got one of mode {image.mode!r}, which ToTensor and "
-                "PILToTensor take: put one of them before this"
-            )
-        pixels = np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-    else:
-        raise OptionError(f"an image must be a tensor, an array or a PIL image, got {type(image).__name__}")
-    if pixels.ndim not in (3, 4) or 0 in pixels.shape:
-        raise OptionError(
-            "an image must be a tensor (channels, height, width), an array (height, width, channels) or a "
-            f"PIL image, and not empty, got {type(image).__name__} of shape {tuple(image.shape)}"
-        )
-    return pixels
-
-
-def _require_numpy_dtype(image: Any) -> None:
-    if str(image.dtype) == "torch.bfloat16":
-        raise OptionError("an image must be of a type that NumPy has, got bfloat16: make it that at the end")
-
-
-def like(image: Any, pixels: Pixels) -> Any:
-    """Pixels as the kind of image that another one is; numbers that PIL cannot hold as a tensor."""
-    if isinstance(image, np.ndarray):
-        return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
-    if is_pil(image):
-        return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
-    return to_tensor(pixels).to(image.device)
-
-
-def to_tensor(pixels: Pixels) -> Any:
-    """An array (..., height, width, channels) as a tensor (..., channels, height, width), a view of it."""
-    import torch
-
-    if not pixels.flags.writeable or any(stride < 0 for stride in pixels.strides):
-        pixels = pixels.copy(order="K")
-    return torch.from_numpy(np.moveaxis(pixels, -1, -3))
-
-
-def to_pil(pixels: Pixels) -> Any:
-    """An array (height, width, channels) as a PIL image."""
-    from PIL import Image
-
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-
-
-def to_resampling(interpolation: Any, antialias: bool | None = True) -> Resampling:
-    """The way of resampling that torchvision's parameters name.
+    The parameter of an image is 1 if it is changed, otherwise 0.
 
     Args:
-        interpolation: A name, torchvision's InterpolationMode, or PIL's number.
-        antialias: As torchvision takes it; None is True.
-
-    Raises:
-        OptionError: There is no such interpolation.
+        p: The probability that an image is changed.
     """
-    name = getattr(interpolation, "value", interpolation)
-    return Resampling(_PIL_FILTERS.get(name, name), antialias is not False)
 
+    width = 1
 
-def to_pair(value: Any, name: str) -> tuple[float, float]:
-    """Two numbers, low and high.
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = to_probability(p)
 
-    Raises:
-        OptionError: It is no pair.
-    """
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        return value[0], value[1]
-    raise OptionError(f"{name} must be two numbers, got {value!r}")
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw 1 for each image that is changed, otherwise 0."""
+        return (draws.uniform(1) < self.p).astype(np.float64)
 
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Change the image, or return it as it is."""
+        return self.changed(image) if parameters[0] else image
 
-def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
-    """A colour to fill with, of four numbers, as OpenCV takes it: what is not needed is 0.
-
-    Args:
-        fill: One number, one for each channel, or None for 0.
-        channels: How many there are; None where that is not known yet.
-
-    Raises:
-        OptionError: It is no colour, or has not as many numbers as the image has channels.
-    """
-    colour = tuple(fill) if isinstance(fill, (tuple, list)) else (0 if fill is None else fill,)
-    if not colour or not all(isinstance(number, (int, float)) for number in colour):
-        raise OptionError(f"fill must be a number, or one for each channel, got {fill!r}")
-    if channels is not None:
-        colour *= channels if len(colour) == 1 else 1
-        if len(colour) != channels:
-            raise OptionError(
-                f"fill must be one number, or one for each of {channels} channels, got {fill!r}"
-            )
-    return (*colour, 0, 0, 0)[:4]
-
-
-def to_size(size: Any, name: str = "size") -> tuple[int, int]:
-    """(height, width) of an int or a sequence of one or two.
-
-    Raises:
-        OptionError: It is neither, or not positive.
-    """
-    sides = list(size) if isinstance(size, (tuple, list)) else [size]
-    if len(sides) not in (1, 2) or not all(is_whole(side) and side >= 1 for side in sides):
-        raise OptionError(f"{name} must be a whole number of pixels, or (height, width), got {size!r}")
-    return int(sides[0]), int(sides[-1])
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, Python's or NumPy's; True and False are none."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def to_probability(p: Any) -> float:
-    """A probability.
-
-    Raises:
-        OptionError: It is none.
-    """
-    if isinstance(p, (int, float)) and 0 <= p <= 1:
-        return float(p)
-    raise OptionError(f"p must be a probability, 0 to 1, got {p!r}")
-
-
-def _is_tensor(image: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(image, torch.Tensor)
-
-
-def is_pil(image: Any) -> bool:
-    """Whether something is a PIL image; without importing PIL."""
-    pil = sys.modules.get("PIL.Image")
-    return pil is not None and isinstance(image, pil.Image)
+    def changed(self, image: Pixels) -> Pixels:
+        """Return the changed image."""
+        raise NotImplementedError

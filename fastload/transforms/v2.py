@@ -1,4 +1,4 @@
-"""Says that these names are those of torchvision's second version, too, to whoever imports it from here."""
+"""Import error that refers to fastload.transforms for the names of torchvision's second version."""
 
 from fastload.transforms import elsewhere
 

@@ -1,4 +1,8 @@
-"""Rotations and other affine maps."""
+"""Affine and other geometric maps of one image: where each pixel of the result comes from, and its value.
+
+Affine maps are done by OpenCV. Where its rounding would choose other pixels than torchvision's, and for maps
+that are not affine, PyTorch looks the pixels up in torchvision's own steps.
+"""
 
 from __future__ import annotations
 
@@ -7,184 +11,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional
 from numpy.typing import NDArray
 
-from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.layout import contiguous, with_channels
-from fastload.transforms.sampling import affine_grid, sampled
-from fastload.transforms.transform import Parameters, Pixels, Transform, to_colour, to_pair, to_resampling
+from fastload.transforms.options import to_colour
+from fastload.transforms.pixels import Pixels, contiguous, with_last_axis
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
 
-# What torch's single precision makes of the places of an image of 1000 pixels is as far off.
+# The error of torch's single precision in the places of an image of 1000 pixels.
 _NEARLY = 1e-4
 
 _MOST_PARTS = 32
-
-# The fraction of a pixel, torchvision's, below which a rotated corner does not make the picture larger.
-_CORNER_TOLERANCE = np.float32(1e-4)
-
-
-class RandomRotation(Transform):
-    """Rotates by a random angle, counter-clockwise.
-
-    Args:
-        degrees: The range of angles, or the most to either side.
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
-        expand: Whether the result is as large as the rotated image; else corners are cut off.
-        center: (x, y) that stays where it is, in pixels from the upper left corner; the middle if None.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
-
-    Raises:
-        OptionError: A parameter is none of these.
-    """
-
-    width = 3
-
-    def __init__(
-        self,
-        degrees: float | Sequence[float],
-        interpolation: Any = "nearest",
-        expand: bool = False,
-        center: Sequence[float] | None = None,
-        fill: float | Sequence[float] | None = 0,
-    ) -> None:
-        self.degrees = _to_range(degrees, "degrees")
-        self.interpolation = interpolation
-        self.expand = expand
-        self.center = None if center is None else to_pair(center, "center")
-        self.fill = fill
-        self._filter = to_filter(interpolation)
-        to_colour(fill)
-
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Angles in degrees, then the heights and widths of the results."""
-        angles = draws.between(*self.degrees)
-        results = [
-            self._size(angle, height, width)
-            for angle, (height, width) in zip(angles.tolist(), sizes.tolist(), strict=True)
-        ]
-        return np.concatenate((angles[:, None], np.array(results, np.float64).reshape(-1, 2)), axis=1)
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """As drawn."""
-        return parameters[:, 1:].astype(np.int64)
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Rotates."""
-        size = int(parameters[1]), int(parameters[2])
-        return rotated(image, parameters[0], self._filter, self.fill, self.center, size)
-
-    def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
-        if not self.expand:
-            return height, width
-        if self.center is None and angle % 90 == 0:
-            return (height, width) if angle % 180 == 0 else (width, height)
-        # In torchvision's single precision, or whole numbers would come out a pixel larger.
-        matrix = np.array(inverse_matrix(-angle, center=_from_middle(self.center, height, width)), np.float32)
-        half = np.array([width / 2, height / 2], np.float32)
-        corners = half * np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32)
-        places = corners @ matrix.reshape(2, 3)[:, :2].T + matrix[2::3] + half
-        places = np.trunc(places / _CORNER_TOLERANCE) * _CORNER_TOLERANCE
-        new_width, new_height = np.ceil(places.max(axis=0)) - np.floor(places.min(axis=0))
-        return int(new_height), int(new_width)
-
-
-class RandomAffine(Transform):
-    """Rotates, shifts, scales and shears by random amounts.
-
-    Args:
-        degrees: The range of angles, clockwise, or the most to either side.
-        translate: The most that an image is shifted, as shares of its width and of its height.
-        scale: The range of factors.
-        shear: The most to either side along x, in degrees; or a range of it; or ranges along x and along y.
-        interpolation: `nearest` or `bilinear`, or torchvision's name of it.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
-        center: (x, y) that stays where it is, in pixels from the upper left corner; the middle if None.
-
-    Raises:
-        OptionError: A parameter is none of these.
-    """
-
-    width = 6
-
-    def __init__(
-        self,
-        degrees: float | Sequence[float],
-        translate: Sequence[float] | None = None,
-        scale: Sequence[float] | None = None,
-        shear: float | Sequence[float] | None = None,
-        interpolation: Any = "nearest",
-        fill: float | Sequence[float] | None = 0,
-        center: Sequence[float] | None = None,
-    ) -> None:
-        self.degrees = _to_range(degrees, "degrees")
-        self.translate = None if translate is None else to_pair(translate, "translate")
-        self.scale = None if scale is None else to_pair(scale, "scale")
-        self.shear = None if shear is None else _to_range(shear, "shear", (2, 4))
-        self.interpolation = interpolation
-        self.fill = fill
-        self.center = None if center is None else to_pair(center, "center")
-        self._filter = to_filter(interpolation)
-        to_colour(fill)
-        if self.translate is not None and not all(0 <= share <= 1 for share in self.translate):
-            raise OptionError(f"translate must be shares from 0 to 1, got {translate!r}")
-        if self.scale is not None and not all(factor > 0 for factor in self.scale):
-            raise OptionError(f"scale must be factors above 0, got {scale!r}")
-
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
-        numbers = draws.uniform(self.width)
-        rows = np.zeros((len(sizes), self.width))
-        rows[:, 0] = _between(numbers[:, 0], *self.degrees)
-        if self.translate is not None:
-            most = np.array(self.translate) * sizes[:, ::-1]
-            rows[:, 1:3] = np.rint(_between(numbers[:, 1:3], -most, most))
-        rows[:, 3] = 1 if self.scale is None else _between(numbers[:, 3], *self.scale)
-        if self.shear is not None:
-            rows[:, 4] = _between(numbers[:, 4], *self.shear[:2])
-        if self.shear is not None and len(self.shear) == 4:
-            rows[:, 5] = _between(numbers[:, 5], *self.shear[2:])
-        return rows
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Maps."""
-        angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
-        center = _from_middle(self.center, *image.shape[:2])
-        matrix = inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
-        return warped(image, matrix, self._filter, self.fill)
-
-
-def rotated(
-    image: Pixels,
-    angle: float,
-    interpolation: str,
-    fill: Any,
-    center: Sequence[float] | None = None,
-    size: tuple[int, int] | None = None,
-) -> Pixels:
-    """Rotates an image.
-
-    Args:
-        image: (height, width, channels), uint8.
-        angle: In degrees, counter-clockwise.
-        interpolation: `nearest` or `bilinear`.
-        fill: The colour around it.
-        center: (x, y) in pixels from the upper left corner; the middle if None.
-        size: (height, width) of the result; the image's if None.
-    """
-    height, width = image.shape[:2]
-    size = size or (height, width)
-    if center is None and angle % 90 == 0:
-        # Without resampling, where the result has its size.
-        turns = int(angle % 360) // 90
-        if size == ((width, height) if turns % 2 else (height, width)):
-            return np.rot90(image, turns)
-    matrix = inverse_matrix(-angle, center=_from_middle(center, height, width))
-    return warped(image, matrix, interpolation, fill, size)
 
 
 def inverse_matrix(
@@ -194,7 +34,7 @@ def inverse_matrix(
     shear: Sequence[float] = (0.0, 0.0),
     center: Sequence[float] = (0.0, 0.0),
 ) -> tuple[float, float, float, float, float, float]:
-    """Where in the source each place of the result comes from, both measured from the image's middle.
+    """Return the matrix from places in the result to places in the source, relative to the middle.
 
     The map shears along x, then along y, rotates and scales, all around the center, and shifts.
 
@@ -203,7 +43,7 @@ def inverse_matrix(
         shift: Along x and y, in pixels.
         scale: A factor.
         shear: Along x and y, in degrees.
-        center: (x, y), from the middle.
+        center: (x, y), relative to the middle.
 
     Returns:
         The rows of a (2, 3) matrix for columns (x, y, 1).
@@ -225,6 +65,31 @@ def inverse_matrix(
     )
 
 
+def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
+    """Return a place (x, y), measured from the upper left corner, relative to the image's middle."""
+    return (0.0, 0.0) if center is None else (center[0] - width / 2, center[1] - height / 2)
+
+
+def rotated(
+    image: Pixels,
+    angle: float,
+    interpolation: str,
+    fill: Any,
+    center: Sequence[float] | None = None,
+    size: tuple[int, int] | None = None,
+) -> Pixels:
+    """Rotate an image counter-clockwise by an angle in degrees; see `warped` and `from_middle`."""
+    height, width = image.shape[:2]
+    size = size or (height, width)
+    if center is None and angle % 90 == 0:
+        # Without resampling, if the result has the right size.
+        turns = int(angle % 360) // 90
+        if size == ((width, height) if turns % 2 else (height, width)):
+            return np.rot90(image, turns)
+    matrix = inverse_matrix(-angle, center=from_middle(center, height, width))
+    return warped(image, matrix, interpolation, fill, size)
+
+
 def warped(
     image: Pixels,
     matrix: Sequence[float],
@@ -232,14 +97,14 @@ def warped(
     fill: Any,
     size: tuple[int, int] | None = None,
 ) -> Pixels:
-    """Maps an image.
+    """Map an image.
 
     Args:
         image: (height, width, channels), uint8.
-        matrix: What `inverse_matrix` made.
+        matrix: What `inverse_matrix` returned.
         interpolation: `nearest` or `bilinear`.
-        fill: The colour around it; None is 0.
-        size: (height, width) of the result; the image's if None.
+        fill: The colour around the image; None is 0.
+        size: (height, width) of the result; None for the image's.
     """
     image = contiguous(image)
     height, width, channels = image.shape
@@ -250,26 +115,99 @@ def warped(
     x += (width - 1) / 2 - x_of_x * middle_x - x_of_y * middle_y
     y += (height - 1) / 2 - y_of_x * middle_x - y_of_y * middle_y
     if interpolation == "nearest" and (_is_between(x_of_x, x_of_y, x) or _is_between(y_of_x, y_of_y, y)):
-        return sampled(image, affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
-    how: dict[str, Any] = {
+        return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
+    options: dict[str, Any] = {
         "M": np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))),
         "dsize": (new_width, new_height),
         "flags": _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP,
     }
     colour = to_colour(fill, channels)
-    pixels = with_channels(cv2.warpAffine(image, borderValue=colour, **how), channels)
+    pixels = with_last_axis(cv2.warpAffine(image, borderValue=colour, **options))
     if interpolation == "bilinear" and fill is not None:
-        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **how)
+        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **options)
         _fade(pixels.reshape(-1, channels), shares.reshape(-1), np.array(colour[:channels]))
     return pixels
 
 
-def _is_between(of_x: float, of_y: float, first: float) -> bool:
-    """Whether many of the places that a map leads to lie halfway between two pixels.
+def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) -> Pixels:
+    """Look up the pixels of a result as torchvision does.
 
-    There rounding errors decide which of the two is nearest: to take those that torchvision takes, its steps
-    have to be taken. If both factors are multiples of a fraction, the places are such multiples apart. Of
-    more than `_MOST_PARTS` parts at most one in so many is a half: that is left to OpenCV, ten times as fast.
+    Args:
+        image: (height, width, channels), uint8.
+        grid: Places in the source, (1, height, width, 2): x and y, from -1 to 1 within the image, float32.
+        interpolation: `nearest` or `bilinear`.
+        fill: The colour around the image; None is 0, with edges that are mixed with it only once.
+
+    Returns:
+        (height, width, channels), uint8.
+    """
+    channels = image.shape[2]
+    planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
+    if fill is not None:
+        planes = torch.cat((planes, torch.ones(1, 1, *planes.shape[2:])), dim=1)
+    looked_up = torch.nn.functional.grid_sample(
+        planes, grid, mode=interpolation, padding_mode="zeros", align_corners=False
+    )
+    if fill is not None:
+        looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
+        colour = torch.tensor(to_colour(fill, channels)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
+        if interpolation == "nearest":
+            looked_up = torch.where(share < 0.5, colour, looked_up)
+        else:
+            looked_up = looked_up.sub(colour).mul_(share).add_(colour)
+    result: Pixels = looked_up[0].round_().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return result
+
+
+def even_grid(
+    x_bounds: tuple[float, float], y_bounds: tuple[float, float], height: int, width: int, depth: int = 2
+) -> torch.Tensor:
+    """Return evenly spaced places (x, y), with ones up to a depth: (1, height, width, depth)."""
+    places = torch.ones(1, height, width, depth)
+    places[..., 0] = torch.linspace(*x_bounds, width)
+    places[..., 1] = torch.linspace(*y_bounds, height)[:, None]
+    return places
+
+
+def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
+    """Return a grid for `sampled` that moves an image's corners to other places, by torchvision's steps.
+
+    Args:
+        corners: The new (x, y) of each corner, clockwise from the upper left: (4, 2).
+        height: Height of the image.
+        width: Width of the image.
+    """
+    before = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
+    rows = []
+    for (x, y), (old_x, old_y) in zip(corners.tolist(), before, strict=True):
+        rows.append([x, y, 1, 0, 0, 0, -old_x * x, -old_x * y])
+        rows.append([0, 0, 0, x, y, 1, -old_y * x, -old_y * y])
+    equations = torch.tensor(rows, dtype=torch.float64)
+    wanted = torch.tensor(before, dtype=torch.float64).view(8)
+    found = torch.linalg.lstsq(equations, wanted, driver="gels").solution.float()
+    above = found[:6].view(1, 2, 3).transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height])
+    below = torch.cat((found[6:], torch.ones(1))).expand(1, 2, 3).transpose(1, 2)
+    places = even_grid((0.5, width - 0.5), (0.5, height - 0.5), height, width, 3).view(1, -1, 3)
+    return places.bmm(above).div_(places.bmm(below)).sub_(1.0).view(1, height, width, 2)
+
+
+def _affine_grid(matrix: Sequence[float], size: tuple[int, int], new_size: tuple[int, int]) -> torch.Tensor:
+    """Return a grid for `sampled` that maps an image of one size to a result of another."""
+    (height, width), (new_height, new_width) = size, new_size
+    bounds = [((1.0 - side) * 0.5, (side - 1.0) * 0.5) for side in (new_width, new_height)]
+    places = even_grid(bounds[0], bounds[1], new_height, new_width, 3)
+    theta = torch.tensor(matrix, dtype=torch.float32).reshape(1, 2, 3).transpose(1, 2)
+    theta = theta / torch.tensor([0.5 * width, 0.5 * height])
+    return places.view(1, -1, 3).bmm(theta).view(1, new_height, new_width, 2)
+
+
+def _is_between(of_x: float, of_y: float, first: float) -> bool:
+    """Return whether many places of a map lie halfway between two pixels.
+
+    There, rounding errors decide which of the two is nearest, so torchvision's choice needs torchvision's
+    steps. If both factors are multiples of a fraction, so are the distances between the places. Of more than
+    `_MOST_PARTS` parts, at most one in as many is a half: those maps are left to OpenCV, which is ten times
+    as fast.
     """
     for parts in range(1, _MOST_PARTS + 1):
         if _is_whole(of_x * parts) and _is_whole(of_y * parts):
@@ -282,44 +220,14 @@ def _is_whole(value: float) -> bool:
 
 
 def _fade(pixels: Pixels, shares: Pixels, colour: NDArray[np.float64]) -> None:
-    """Mixes pixels at an edge with the colour around as torchvision does: the image's share counts squared.
+    """Mix pixels at an edge with the colour around, in place; as in torchvision, shares are squared.
 
     Args:
-        pixels: (pixels, channels), mixed once; changed in place.
+        pixels: (pixels, channels), already mixed once.
         shares: The image's share of each, 0...255.
-        colour: The colour around.
+        colour: The colour around the image.
     """
     edge = np.flatnonzero((shares > 0) & (shares < 255))
     share = shares[edge, None] / 255
     inside = pixels[edge] - (1 - share) * colour
     pixels[edge] = np.rint(np.clip(share * (inside - colour) + colour, 0, 255))
-
-
-def to_filter(interpolation: Any) -> str:
-    """The name of an interpolation that maps can be done with.
-
-    Raises:
-        OptionError: It is none.
-    """
-    name = to_resampling(interpolation).filter
-    if name not in _FLAGS:
-        raise OptionError(f"interpolation must be nearest or bilinear here, got {name!r}")
-    return name
-
-
-def _to_range(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
-    if isinstance(value, (int, float)) and value >= 0:
-        return -float(value), float(value)
-    if isinstance(value, (tuple, list)) and len(value) in lengths:
-        return tuple(map(float, value))
-    expected = " or ".join(map(str, lengths))
-    raise OptionError(f"{name} must be a number of at least 0, or a sequence of {expected}, got {value!r}")
-
-
-def _between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
-    numbers: NDArray[np.float64] = low + (high - low) * uniform
-    return numbers
-
-
-def _from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
-    return (0.0, 0.0) if center is None else (center[0] - width / 2, center[1] - height / 2)

@@ -1,4 +1,4 @@
-"""Windows: a part of one size out of each image of a batch, all at once."""
+"""Windows: one part of a fixed size out of each image of a batch, copied for all images at once."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.system.buffers import recycled
-from fastload.transforms.transform import Pixels
+from fastload.transforms.pixels import Pixels
 
-# Masks of all places that a window can have are kept up to this size, in bytes; for 32x32 pixels and a
-# padding of 4 they take a quarter of a megabyte.
+# Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
+# quarter of a megabyte.
 _MOST_MASK_BYTES = 4 << 20
 
-_WORD = 8
+_WORD_BYTES = 8
 
 
 class Gathered(NamedTuple):
-    """Images of one size, of which a batch takes some.
+    """A batch given as rows of an array of images of one size.
 
     Attributes:
         images: (count, height, width, channels), contiguous, possibly mapped and read-only.
-        rows: Which of them, for each image of the batch.
+        rows: The row of `images` of each image of the batch.
     """
 
     images: Pixels
@@ -31,7 +31,7 @@ class Gathered(NamedTuple):
 
     @classmethod
     def all_of(cls, images: Pixels) -> Gathered:
-        """All images of a batch."""
+        """Return all images as a batch."""
         return cls(images, np.arange(len(images)))
 
     @property
@@ -41,44 +41,40 @@ class Gathered(NamedTuple):
         return len(self.rows), height, width, channels
 
     def taken(self) -> Pixels:
-        """The batch's images, a copy."""
+        """Return a copy of the batch's images."""
         out = recycled(self.shape, self.images.dtype)
         return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
 
 
 def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> None:
-    """Takes a window out of each image.
+    """Copy a window of each image to `out`.
 
     Args:
         gathered: The images.
-        offsets: (images, 2): where each window begins, top and left; all lie within the images.
-        out: The windows: (images, their height, their width, channels), contiguous.
+        offsets: Top and left of each window, (images, 2); all windows lie within the images.
+        out: The windows, (images, window height, window width, channels), contiguous.
     """
     rows = offsets[:, :1] + np.arange(out.shape[1])
     _copy_runs(gathered, rows * gathered.shape[2] + offsets[:, 1:], out)
 
 
 def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> bool:
-    """Takes a window out of each image; what lies beyond the image's edges is black.
+    """Copy windows as `windows_into` does, with black beyond the edges of the images.
 
-    Pixels are copied as if there were no edges, from whatever lies there; then what is not the image's is
-    masked out. Windows as wide as the images are a single run of pixels each. That takes half the time of
+    Pixels are copied as if there were no edges, from whatever lies there; then everything outside the image
+    is masked out. Windows as wide as the images are a single run of pixels each. That takes half the time of
     padding all images first.
 
-    Args:
-        gathered: The images.
-        offsets: (images, 2): where each window begins, top and left.
-        out: The windows: (images, their height, their width, channels), contiguous.
-
     Returns:
-        Whether it was done: not where windows have too many places, or are larger than the images.
+        False, with nothing done, if there are too many possible positions or windows are larger than the
+        images.
     """
     count, height, width, channels = gathered.shape
     first, last = offsets.min(axis=0), offsets.max(axis=0)
     places = last - first + 1
     size_bytes = out[0].nbytes
     fits = out.shape[1] <= height and out.shape[2] <= width
-    if not fits or size_bytes % _WORD or int(places.prod()) * size_bytes > _MOST_MASK_BYTES:
+    if not fits or size_bytes % _WORD_BYTES or int(places.prod()) * size_bytes > _MOST_MASK_BYTES:
         return False
     if out.shape[2] == width:
         begins = offsets[:, :1] * width + offsets[:, 1:]
@@ -88,34 +84,33 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
     misplaced = _copy_runs(gathered, begins, out)
     pixel_bytes = channels * out.itemsize
     masks = _masks((height, width), out.shape[1:3], tuple(first.tolist()), tuple(last.tolist()), pixel_bytes)
-    taken = recycled((count, size_bytes))
-    np.take(masks, (offsets - first) @ [places[1], 1], axis=0, out=taken, mode="clip")
+    chosen = recycled((count, size_bytes))
+    np.take(masks, (offsets - first) @ [places[1], 1], axis=0, out=chosen, mode="clip")
     words = out.reshape(count, -1).view(np.uint8).view(np.uint64)
-    np.bitwise_and(words, taken.view(np.uint64), out=words)
+    np.bitwise_and(words, chosen.view(np.uint64), out=words)
     for image in misplaced.tolist():
-        _copy_seen(gathered.images[gathered.rows[image]], offsets[image], out[image])
+        _copy_one(gathered.images[gathered.rows[image]], offsets[image], out[image])
     return True
 
 
 def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> NDArray[np.int64]:
-    """Copies runs of pixels.
+    """Copy runs of pixels to `out`, one behind the other.
 
     Args:
         gathered: The images.
-        begins: (images, runs of each), in pixels from each image's first; a run may begin before its image,
-            or end behind it, where its neighbours' pixels are.
-        out: Cut into as many runs, one behind the other.
+        begins: (images, runs of each), in pixels from the first pixel of each image; a run may begin before
+            its image or end behind it, in the pixels of its neighbours.
+        out: The windows, divided into as many runs.
 
     Returns:
-        The images of which a run would have begun before the first image of all, or ended behind the last:
-        there it is another one.
+        The images with a run that leaves the whole array, and so was copied from another place.
     """
     total, height, width, channels = gathered.images.shape
     pixel_bytes = channels * out.itemsize
     length = out[0].size // channels // begins.shape[1]
     last = total * height * width - length
     # Every run that could be copied is one element here, so each is copied in one go. (torch's index_select
-    # is faster in one thread; in several, where cores are busy, it takes ten times as long.)
+    # is faster in one thread; in several, when the cores are busy, it takes ten times as long.)
     run = np.dtype((np.void, length * pixel_bytes))
     runs: NDArray[np.void] = np.ndarray((last + 1,), run, gathered.images.data, strides=(pixel_bytes,))
     begins = (gathered.rows * (height * width))[:, None] + begins
@@ -124,14 +119,14 @@ def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> ND
     return np.flatnonzero((within[:, [0, -1]] != begins[:, [0, -1]]).any(axis=1))
 
 
-def _copy_seen(image: Pixels, offset: NDArray[np.int64], out: Pixels) -> None:
-    """The plain way, for one image."""
+def _copy_one(image: Pixels, offset: NDArray[np.int64], out: Pixels) -> None:
+    """Copy the window of one image, with black beyond its edges."""
     top, left = offset.tolist()
     height, width = out.shape[:2]
-    seen = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
+    inside = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
     out[:] = 0
     above, before = max(0, -top), max(0, -left)
-    out[above : above + seen.shape[0], before : before + seen.shape[1]] = seen
+    out[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,12 +137,12 @@ def _masks(
     last: tuple[int, int],
     pixel_bytes: int,
 ) -> NDArray[np.uint8]:
-    """For every place of a window, 255 where it lies within the image, else 0: (places, bytes)."""
-    is_seen = []
+    """Return 255 for bytes inside the image, else 0, at every position of a window: (positions, bytes)."""
+    is_inside = []
     for side in (0, 1):
         places = np.arange(first[side], last[side] + 1)[:, None] + np.arange(window[side])
-        is_seen.append((places >= 0) & (places < size[side]))
-    rows, columns = is_seen
+        is_inside.append((places >= 0) & (places < size[side]))
+    rows, columns = is_inside
     both = rows[:, None, :, None] & np.repeat(columns, pixel_bytes, axis=1)[None, :, None, :]
     masks: NDArray[np.uint8] = (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
     return masks

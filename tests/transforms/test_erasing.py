@@ -82,7 +82,7 @@ def test_noise_of_bytes_is_converted_as_torch_does():
         ({"scale": (0.5, 0.1)}, "scale must be .* got \\(0.5, 0.1\\)"),
         ({"scale": (0.5, 1.1)}, "scale must be .* got \\(0.5, 1.1\\)"),
         ({"scale": 0.5}, "scale must be two numbers, got 0.5"),
-        ({"ratio": (0, 1)}, "ratio must be positive.* got \\(0, 1\\)"),
+        ({"ratio": (0, 1)}, "ratio must be .*above 0.* got \\(0, 1\\)"),
         ({"value": "noise"}, "value must be .* got 'noise'"),
         ({"value": None}, "value must be .* got None"),
     ],

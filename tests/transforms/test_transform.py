@@ -12,7 +12,7 @@ from PIL import Image
 import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.transforms.draws import draws_for, epoch_seed
-from fastload.transforms.transform import to_pixels
+from fastload.transforms.pixels import to_pixels
 from tests.transforms.samples import drawn, picture, to_array, to_tensor
 
 v2 = pytest.importorskip("torchvision.transforms.v2")

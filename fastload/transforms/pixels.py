@@ -1,0 +1,106 @@
+"""Conversions between the kinds of images (tensor, array, PIL image) and between their memory layouts."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+
+Pixels = NDArray[Any]  # (height, width, channels), or (images, height, width, channels) for a batch
+
+
+def to_pixels(image: Any) -> Pixels:
+    """Return an image of any kind as an array (height, width, channels), a batch with the images in front.
+
+    Raises:
+        OptionError: If it is not an image.
+    """
+    if isinstance(image, np.ndarray):
+        pixels = image[:, :, None] if image.ndim == 2 else image
+        # NumPy regards sides of one pixel as contiguous whatever their stride, torch does not.
+        if 1 in pixels.shape and min(pixels.strides) < 0:
+            pixels = pixels.copy()
+    elif isinstance(image, torch.Tensor):
+        if image.dtype == torch.bfloat16:
+            raise OptionError(
+                "an image must have a dtype that NumPy has, got bfloat16: convert to it at the end"
+            )
+        pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
+    elif is_pil(image):
+        if image.mode.startswith(("I", "F")):
+            # PIL would turn every level above 255 into 255.
+            raise OptionError(
+                f"a PIL image must be of bytes, got one of mode {image.mode!r}, which ToTensor and "
+                "PILToTensor take: put one of them before this"
+            )
+        pixels = with_last_axis(
+            np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
+        )
+    else:
+        raise OptionError(f"an image must be a tensor, an array or a PIL image, got {type(image).__name__}")
+    if pixels.ndim not in (3, 4) or 0 in pixels.shape:
+        raise OptionError(
+            "an image must be a tensor (channels, height, width), an array (height, width, channels) or a "
+            f"PIL image, and not empty, got {type(image).__name__} of shape {tuple(image.shape)}"
+        )
+    return pixels
+
+
+def like(image: Any, pixels: Pixels) -> Any:
+    """Return pixels as the same kind of image as `image`, or as a tensor if PIL cannot hold their dtype."""
+    if isinstance(image, np.ndarray):
+        return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
+    if is_pil(image):
+        return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
+    return to_tensor(pixels).to(image.device)
+
+
+def to_tensor(pixels: Pixels) -> torch.Tensor:
+    """Return a view of an array (..., height, width, channels) as a tensor (..., channels, height, width)."""
+    if not pixels.flags.writeable or any(stride < 0 for stride in pixels.strides):
+        pixels = pixels.copy(order="K")
+    return torch.from_numpy(np.moveaxis(pixels, -1, -3))
+
+
+def to_pil(pixels: Pixels) -> Any:
+    """Return an array (height, width, channels) as a PIL image."""
+    from PIL import Image
+
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+
+
+def is_pil(image: Any) -> bool:
+    """Return whether an object is a PIL image, without importing PIL."""
+    pil = sys.modules.get("PIL.Image")
+    return pil is not None and isinstance(image, pil.Image)
+
+
+def with_last_axis(pixels: Pixels) -> Pixels:
+    """Add the channel axis that PIL and OpenCV leave out of images with one channel."""
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+def contiguous(image: Pixels) -> Pixels:
+    """Return an image (height, width, channels) with its channels side by side; itself if they are.
+
+    The channels of a tensor (3, height, width) lie apart: OpenCV would copy that pixel by pixel, in 110 µs
+    for 224x224, but merges three planes in 7 µs.
+    """
+    if image.flags.c_contiguous:
+        return image
+    planes = np.moveaxis(image, 2, 0)
+    if image.dtype == np.uint8 and image.shape[2] == 3 and planes.flags.c_contiguous:
+        merged: Pixels = cv2.merge(tuple(planes))
+        return merged
+    return np.ascontiguousarray(image)
+
+
+def own(image: Pixels) -> Pixels:
+    """Return a contiguous copy that may be changed."""
+    return image.copy() if image.flags.c_contiguous else contiguous(image)
