@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastload.transforms.augmix import AugMix
-from fastload.transforms.autoaugment import AutoAugment, AutoAugmentPolicy
+from fastload.transforms.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
 from fastload.transforms.choosing import RandomApply, RandomChoice, RandomOrder
 from fastload.transforms.colour import (
     RGB,
@@ -66,96 +65,37 @@ from fastload.transforms.rescaling import LinearTransformation, Normalize, ToDty
 from fastload.transforms.resizing import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from fastload.transforms.transform import Transform
 
+# fmt: off
 __all__ = [
-    "JPEG",
-    "RGB",
-    "AugMix",
-    "AutoAugment",
-    "AutoAugmentPolicy",
-    "CenterCrop",
-    "ClampBoundingBoxes",
-    "ClampKeyPoints",
-    "ColorJitter",
-    "Compose",
-    "ConvertBoundingBoxFormat",
-    "ConvertImageDtype",
-    "CutMix",
-    "ElasticTransform",
-    "FiveCrop",
-    "GaussianBlur",
-    "GaussianNoise",
-    "Grayscale",
-    "Identity",
-    "InterpolationMode",
-    "Lambda",
-    "LinearTransformation",
-    "MixUp",
-    "Normalize",
-    "PILToTensor",
-    "Pad",
-    "RandAugment",
-    "RandomAdjustSharpness",
-    "RandomAffine",
-    "RandomApply",
-    "RandomAutocontrast",
-    "RandomChannelPermutation",
-    "RandomChoice",
-    "RandomCrop",
-    "RandomEqualize",
-    "RandomErasing",
-    "RandomGrayscale",
-    "RandomHorizontalFlip",
-    "RandomInvert",
-    "RandomIoUCrop",
-    "RandomOrder",
-    "RandomPerspective",
-    "RandomPhotometricDistort",
-    "RandomPosterize",
-    "RandomResize",
-    "RandomResizedCrop",
-    "RandomRotation",
-    "RandomShortestSize",
-    "RandomSolarize",
-    "RandomVerticalFlip",
-    "RandomZoomOut",
-    "Resize",
-    "SanitizeBoundingBoxes",
-    "SanitizeKeyPoints",
-    "ScaleJitter",
-    "SetClampingMode",
-    "TenCrop",
-    "ToDtype",
-    "ToImage",
-    "ToPILImage",
-    "ToPureTensor",
-    "ToTensor",
-    "Transform",
-    "TrivialAugmentWide",
-    "UniformTemporalSubsample",
+    "JPEG", "RGB", "AugMix", "AutoAugment", "AutoAugmentPolicy", "CenterCrop", "ClampBoundingBoxes",
+    "ClampKeyPoints", "ColorJitter", "Compose", "ConvertBoundingBoxFormat", "ConvertImageDtype", "CutMix",
+    "ElasticTransform", "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity",
+    "InterpolationMode", "Lambda", "LinearTransformation", "MixUp", "Normalize", "PILToTensor", "Pad",
+    "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+    "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
+    "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomIoUCrop", "RandomOrder",
+    "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize",
+    "RandomResizedCrop", "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip",
+    "RandomZoomOut", "Resize", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ScaleJitter",
+    "SetClampingMode", "TenCrop", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor",
+    "Transform", "TrivialAugmentWide", "UniformTemporalSubsample",
 ]
 
 _MODULES = ("functional", "v2", "autoaugment", "transforms")
 _FUNCTIONS = (
-    "check_type",
-    "get_bounding_boxes",
-    "get_keypoints",
-    "has_all",
-    "has_any",
-    "query_chw",
-    "query_size",
+    "check_type", "get_bounding_boxes", "get_keypoints", "has_all", "has_any", "query_chw", "query_size",
 )
+# fmt: on
 
 
 def elsewhere(name: str) -> str:
     """Return the error message for one of torchvision's modules and functions, which are not here."""
     if name == "v2":
         return "fastload.transforms has no 'v2': the names of torchvision's are in fastload.transforms itself"
-    kind = (
-        "a module of torchvision's" if name in _MODULES else "a function of torchvision's for several inputs"
-    )
+    kind = "module" if name in _MODULES else "function"
     return (
-        f"fastload.transforms has no {name!r}, {kind}: take it from torchvision.transforms.v2, "
-        "its results may be given to these transforms"
+        f"fastload.transforms has no {name!r}, a {kind} of torchvision's: take it from "
+        "torchvision.transforms.v2; these transforms accept its results"
     )
 
 

@@ -16,12 +16,7 @@ from fastload.transforms.transform import Parameters, Pixels, Transform
 
 
 class Chain:
-    """Sequence of fastload's transforms inside another transform; their parameters lie side by side.
-
-    Args:
-        transforms: Transforms of fastload's, or Composes of such.
-        owner: The name of the other transform.
-    """
+    """Sequence of fastload's transforms inside another, the owner; their parameters lie side by side."""
 
     def __init__(self, transforms: Sequence[Step], owner: str) -> None:
         self._steps: list[Transform] = []

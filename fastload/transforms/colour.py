@@ -13,7 +13,7 @@ from fastload.images.opencv import cv2
 from fastload.transforms import adjusting
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import is_number, require, to_probability, to_range
+from fastload.transforms.options import Amount, is_number, require, to_probability, to_range
 from fastload.transforms.pixels import with_last_axis
 from fastload.transforms.transform import BernoulliTransform, Parameters, Pixels, Transform
 
@@ -38,10 +38,10 @@ class ColorJitter(Transform):
 
     def __init__(
         self,
-        brightness: float | Sequence[float] | None = None,
-        contrast: float | Sequence[float] | None = None,
-        saturation: float | Sequence[float] | None = None,
-        hue: float | Sequence[float] | None = None,
+        brightness: Amount | None = None,
+        contrast: Amount | None = None,
+        saturation: Amount | None = None,
+        hue: Amount | None = None,
     ) -> None:
         self.brightness = _to_bounds(brightness, "brightness", 1.0, 0.0, math.inf)
         self.contrast = _to_bounds(contrast, "contrast", 1.0, 0.0, math.inf)

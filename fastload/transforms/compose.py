@@ -59,10 +59,6 @@ class Compose:
 class TakesPILImages:
     """Base class of callables that a Compose gives PIL images while pixels are uint8, as torchvision's."""
 
-    def __call__(self, image: Any) -> Any:
-        """Return the result for one image."""
-        raise NotImplementedError
-
 
 def flattened(transforms: Sequence[Step]) -> list[Step]:
     """Return transforms with each Compose replaced by the transforms that it holds."""

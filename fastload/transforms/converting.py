@@ -35,14 +35,6 @@ class Conversion(Transform):
         """Return the image itself."""
         return image
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Return the images themselves."""
-        return images
-
-    def __call__(self, image: Any) -> Any:
-        """Return the image as another kind."""
-        raise NotImplementedError
-
 
 class Identity(Conversion):
     """Leaves images as they are."""

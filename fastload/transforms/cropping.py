@@ -14,11 +14,11 @@ from fastload.system.buffers import recycled
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import to_colour, to_range, to_resampling, to_size
+from fastload.transforms.options import Fill, Size, to_colour, to_range, to_size
 from fastload.transforms.padding import BoxCrop, Pad, pad_batch
 from fastload.transforms.pixels import like, to_pixels
-from fastload.transforms.resizing import require_resizable
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.resizing import Resizing
+from fastload.transforms.transform import Parameters, Pixels
 from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
@@ -31,7 +31,7 @@ class CenterCrop(BoxCrop):
         size: Size of the crop: pixels, or (height, width).
     """
 
-    def __init__(self, size: int | Sequence[int]) -> None:
+    def __init__(self, size: Size) -> None:
         self.size = to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -41,7 +41,7 @@ class CenterCrop(BoxCrop):
         )
 
 
-class RandomResizedCrop(Transform):
+class RandomResizedCrop(Resizing):
     """Crops a part of random area and proportions, and resizes it.
 
     Args:
@@ -53,11 +53,10 @@ class RandomResizedCrop(Transform):
     """
 
     width = 4
-    takes_any_dtype = True
 
     def __init__(
         self,
-        size: int | Sequence[int],
+        size: Size,
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: Any = "bilinear",
@@ -66,13 +65,7 @@ class RandomResizedCrop(Transform):
         self.size = to_size(size)
         self.scale = to_range(scale, "scale")
         self.ratio = to_range(ratio, "ratio")
-        self.interpolation = interpolation
-        self.antialias = antialias
-        self._resampling = to_resampling(interpolation, antialias)
-
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Raise OptionError unless pixels of this dtype can be resized."""
-        require_resizable(dtype, "RandomResizedCrop")
+        super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
@@ -131,10 +124,10 @@ class RandomCrop(BoxCrop):
 
     def __init__(
         self,
-        size: int | Sequence[int],
-        padding: int | Sequence[int] | None = None,
+        size: Size,
+        padding: Size | None = None,
         pad_if_needed: bool = False,
-        fill: float | Sequence[float] = 0,
+        fill: Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         self.size = to_size(size)
@@ -201,7 +194,7 @@ class FiveCrop(TakesPILImages):
         OptionError: Also when used, if an image is too small.
     """
 
-    def __init__(self, size: int | Sequence[int]) -> None:
+    def __init__(self, size: Size) -> None:
         self.size = to_size(size)
 
     def __call__(self, image: Any) -> tuple[Any, ...]:
@@ -237,7 +230,7 @@ class TenCrop(FiveCrop):
         OptionError: Also when used, if an image is too small.
     """
 
-    def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
+    def __init__(self, size: Size, vertical_flip: bool = False) -> None:
         super().__init__(size)
         self.vertical_flip = vertical_flip
 

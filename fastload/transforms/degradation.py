@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
+from fastload.transforms import options
 from fastload.transforms.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import is_number, is_whole, require, to_list, to_size
+from fastload.transforms.options import Amount, Size
 from fastload.transforms.pixels import contiguous, with_last_axis
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -38,10 +39,10 @@ class GaussianBlur(Transform):
 
     width = 1
 
-    def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        self.kernel_size = to_size(kernel_size, "kernel_size")
+    def __init__(self, kernel_size: Size, sigma: Amount = (0.1, 2.0)) -> None:
+        self.kernel_size = options.to_size(kernel_size, "kernel_size")
         is_odd = all(side % 2 for side in self.kernel_size)
-        require(is_odd, "kernel_size must be an odd number of pixels", kernel_size)
+        options.require(is_odd, "kernel_size must be an odd number of pixels", kernel_size)
         self.sigma = _to_deviations(sigma)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -72,9 +73,8 @@ class GaussianNoise(Transform):
     takes_any_dtype = True
 
     def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
-        require(is_number(sigma) and sigma >= 0, "sigma must be a number of at least 0", sigma)
         self.mean = mean
-        self.sigma = sigma
+        self.sigma = options.to_number(sigma, "sigma")
         self.clip = clip
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
@@ -107,12 +107,16 @@ class JPEG(Transform):
 
     width = 1
 
-    def __init__(self, quality: int | Sequence[int]) -> None:
+    def __init__(self, quality: Size) -> None:
         low_high: list[Any] = list(quality) if isinstance(quality, (tuple, list)) else [quality, quality]
         is_valid = (
-            len(low_high) == 2 and all(map(is_whole, low_high)) and 1 <= low_high[0] <= low_high[1] <= 100
+            len(low_high) == 2
+            and all(map(options.is_whole, low_high))
+            and 1 <= low_high[0] <= low_high[1] <= 100
         )
-        require(is_valid, "quality must be a whole number from 1 to 100, or a range (low, high)", quality)
+        options.require(
+            is_valid, "quality must be a whole number from 1 to 100, or a range (low, high)", quality
+        )
         self.quality: tuple[int, int] = (low_high[0], low_high[1])
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -162,7 +166,7 @@ def _weights(size: int, sigma: float) -> NDArray[np.float32]:
 
 
 def _to_deviations(sigma: Any) -> tuple[float, float]:
-    values = to_list(sigma)
-    is_valid = len(values) in (1, 2) and all(map(is_number, values)) and 0 < values[0] <= values[-1]
-    require(is_valid, "sigma must be a number above 0, or a range (low, high) of such", sigma)
+    values = options.to_list(sigma)
+    is_valid = len(values) in (1, 2) and all(map(options.is_number, values)) and 0 < values[0] <= values[-1]
+    options.require(is_valid, "sigma must be a number above 0, or a range (low, high) of such", sigma)
     return float(values[0]), float(values[-1])

@@ -11,28 +11,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
+from fastload.transforms import options, warping
 from fastload.transforms.degradation import NOISE_SEEDS
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import (
-    is_number,
-    require,
-    to_colour,
-    to_list,
-    to_pair,
-    to_probability,
-    to_warp_filter,
-)
+from fastload.transforms.options import Amount, Fill
 from fastload.transforms.transform import Parameters, Pixels, Transform
-from fastload.transforms.warping import (
-    even_grid,
-    from_middle,
-    inverse_matrix,
-    perspective_grid,
-    rotated,
-    sampled,
-    warped,
-)
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
 _CORNER_TOLERANCE = np.float32(1e-4)
@@ -46,11 +30,11 @@ class Distortion(Transform):
         fill: The colour around the image: a number, or one for each channel; None is 0.
     """
 
-    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+    def __init__(self, interpolation: Any, fill: Fill) -> None:
         self.interpolation = interpolation
         self.fill = fill
-        self._filter = to_warp_filter(interpolation)
-        to_colour(fill)
+        self._filter = options.to_warp_filter(interpolation)
+        options.to_colour(fill)
 
 
 class RandomRotation(Distortion):
@@ -68,15 +52,15 @@ class RandomRotation(Distortion):
 
     def __init__(
         self,
-        degrees: float | Sequence[float],
+        degrees: Amount,
         interpolation: Any = "nearest",
         expand: bool = False,
         center: Sequence[float] | None = None,
-        fill: float | Sequence[float] | None = 0,
+        fill: Fill = 0,
     ) -> None:
         self.degrees = _to_angles(degrees, "degrees")
         self.expand = expand
-        self.center = None if center is None else to_pair(center, "center")
+        self.center = None if center is None else options.to_pair(center, "center")
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -95,7 +79,7 @@ class RandomRotation(Distortion):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Rotate the image."""
         size = int(parameters[1]), int(parameters[2])
-        return rotated(image, parameters[0], self._filter, self.fill, self.center, size)
+        return warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -103,7 +87,9 @@ class RandomRotation(Distortion):
         if self.center is None and angle % 90 == 0:
             return (height, width) if angle % 180 == 0 else (width, height)
         # In torchvision's single precision; otherwise whole numbers would come out a pixel larger.
-        matrix = np.array(inverse_matrix(-angle, center=from_middle(self.center, height, width)), np.float32)
+        matrix = np.array(
+            warping.inverse_matrix(-angle, center=warping.from_middle(self.center, height, width)), np.float32
+        )
         half = np.array([width / 2, height / 2], np.float32)
         corners = half * np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32)
         places = corners @ matrix.reshape(2, 3)[:, :2].T + matrix[2::3] + half
@@ -130,24 +116,24 @@ class RandomAffine(Distortion):
 
     def __init__(
         self,
-        degrees: float | Sequence[float],
+        degrees: Amount,
         translate: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
-        shear: float | Sequence[float] | None = None,
+        shear: Fill = None,
         interpolation: Any = "nearest",
-        fill: float | Sequence[float] | None = 0,
+        fill: Fill = 0,
         center: Sequence[float] | None = None,
     ) -> None:
         self.degrees = _to_angles(degrees, "degrees")
-        self.translate = None if translate is None else to_pair(translate, "translate")
-        self.scale = None if scale is None else to_pair(scale, "scale")
+        self.translate = None if translate is None else options.to_pair(translate, "translate")
+        self.scale = None if scale is None else options.to_pair(scale, "scale")
         self.shear = None if shear is None else _to_angles(shear, "shear", (2, 4))
-        self.center = None if center is None else to_pair(center, "center")
+        self.center = None if center is None else options.to_pair(center, "center")
         super().__init__(interpolation, fill)
         is_share = self.translate is None or all(0 <= share <= 1 for share in self.translate)
-        require(is_share, "translate must be shares from 0 to 1", translate)
+        options.require(is_share, "translate must be shares from 0 to 1", translate)
         is_factor = self.scale is None or all(factor > 0 for factor in self.scale)
-        require(is_factor, "scale must be factors above 0", scale)
+        options.require(is_factor, "scale must be factors above 0", scale)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
@@ -167,9 +153,9 @@ class RandomAffine(Distortion):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Map the image."""
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
-        center = from_middle(self.center, *image.shape[:2])
-        matrix = inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
-        return warped(image, matrix, self._filter, self.fill)
+        center = warping.from_middle(self.center, *image.shape[:2])
+        matrix = warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
+        return warping.warped(image, matrix, self._filter, self.fill)
 
 
 class RandomPerspective(Distortion):
@@ -185,16 +171,10 @@ class RandomPerspective(Distortion):
     width = 9
 
     def __init__(
-        self,
-        distortion_scale: float = 0.5,
-        p: float = 0.5,
-        interpolation: Any = "bilinear",
-        fill: float | Sequence[float] | None = 0,
+        self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear", fill: Fill = 0
     ) -> None:
-        is_valid = is_number(distortion_scale) and 0 <= distortion_scale <= 1
-        require(is_valid, "distortion_scale must be from 0 to 1", distortion_scale)
-        self.distortion_scale = distortion_scale
-        self.p = to_probability(p)
+        self.distortion_scale = options.to_number(distortion_scale, "distortion_scale", 0, 1)
+        self.p = options.to_probability(p)
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -213,8 +193,10 @@ class RandomPerspective(Distortion):
         """Move the corners, or return the image as it is."""
         if not parameters[0]:
             return image
-        grid = perspective_grid(np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1])
-        return sampled(image, grid, self._filter, self.fill)
+        grid = warping.perspective_grid(
+            np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1]
+        )
+        return warping.sampled(image, grid, self._filter, self.fill)
 
 
 class ElasticTransform(Distortion):
@@ -231,17 +213,13 @@ class ElasticTransform(Distortion):
     width = 1
 
     def __init__(
-        self,
-        alpha: float | Sequence[float] = 50.0,
-        sigma: float | Sequence[float] = 5.0,
-        interpolation: Any = "bilinear",
-        fill: float | Sequence[float] | None = 0,
+        self, alpha: Amount = 50.0, sigma: Amount = 5.0, interpolation: Any = "bilinear", fill: Fill = 0
     ) -> None:
         self.alpha = _to_two(alpha, "alpha")
         self.sigma = _to_two(sigma, "sigma")
         super().__init__(interpolation, fill)
         is_valid = min(self.sigma) > 0 or min(self.sigma) == max(self.sigma) == 0
-        require(is_valid, "sigma must be above 0 along both sides, or 0 along both", sigma)
+        options.require(is_valid, "sigma must be above 0 along both sides, or 0 along both", sigma)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw seeds of the displacements."""
@@ -266,14 +244,14 @@ class ElasticTransform(Distortion):
         """Move the pixels."""
         height, width = image.shape[:2]
         bounds = [((1 - side) / side, (side - 1) / side) for side in (width, height)]
-        grid = even_grid(bounds[0], bounds[1], height, width) + self.displacement(
+        grid = warping.even_grid(bounds[0], bounds[1], height, width) + self.displacement(
             parameters[0], height, width
         )
-        return sampled(image, grid, self._filter, self.fill)
+        return warping.sampled(image, grid, self._filter, self.fill)
 
 
 def _to_angles(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
-    if is_number(value) and value >= 0:
+    if options.is_number(value) and value >= 0:
         return -float(value), float(value)
     if isinstance(value, (tuple, list)) and len(value) in lengths:
         return tuple(map(float, value))
@@ -282,9 +260,9 @@ def _to_angles(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[
 
 
 def _to_two(value: Any, name: str) -> tuple[float, float]:
-    values = to_list(value)
-    is_valid = len(values) in (1, 2) and all(map(is_number, values))
-    require(is_valid, f"{name} must be a number, or one along x and one along y", value)
+    values = options.to_list(value)
+    is_valid = len(values) in (1, 2) and all(map(options.is_number, values))
+    options.require(is_valid, f"{name} must be a number, or one along x and one along y", value)
     return float(values[0]), float(values[-1])
 
 

@@ -29,12 +29,10 @@ _epoch_seed: ContextVar[int | None] = ContextVar("fastload_epoch_seed", default=
 
 
 class Draws:
-    """Independent random numbers for each image of a batch.
+    """Independent random numbers for each image of a batch, from one uint64 key for each image.
 
-    Args:
-        keys: uint64, one for each image; or a function that makes them, called when the first number is
-            needed, because a transform that draws nothing must leave torch's generator alone.
-        count: The number of images.
+    The keys may be a function, called when the first number is needed, because a transform that draws nothing
+    must leave torch's generator alone.
     """
 
     __slots__ = ("_count", "_keys")
@@ -82,16 +80,10 @@ def integers(uniform: NDArray[np.float64], bounds: NDArray[np.int64] | int) -> N
 def random_sides(
     uniform: NDArray[np.float64], sizes: NDArray[np.int64], scale: Sequence[float], ratio: Sequence[float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return sides of random rectangles in whole pixels, several attempts for each image.
+    """Return two sides of random rectangles in whole pixels, each (images, attempts).
 
-    Args:
-        uniform: Numbers in [0, 1), (images, 2 × attempts).
-        sizes: Sizes of the images.
-        scale: Range of the area, relative to that of the image.
-        ratio: Range of the first side divided by the second, uniform on a logarithmic scale.
-
-    Returns:
-        The first and the second side, each (images, attempts).
+    `uniform` are numbers in [0, 1), (images, 2 × attempts). `scale` is the range of the area relative to the
+    image's; `ratio` that of the first side divided by the second, uniform on a logarithmic scale.
     """
     attempts = uniform.shape[1] // 2
     shares = scale[0] + (scale[1] - scale[0]) * uniform[:, :attempts]

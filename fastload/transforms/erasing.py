@@ -12,7 +12,7 @@ from fastload.errors import OptionError
 from fastload.transforms.degradation import NOISE_SEEDS, converted, normal_noise
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import is_number, require, to_list, to_probability, to_range
+from fastload.transforms.options import Amount, is_number, require, to_list, to_probability, to_range
 from fastload.transforms.pixels import own
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -39,7 +39,7 @@ class RandomErasing(Transform):
         p: float = 0.5,
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
-        value: float | Sequence[float] | str = 0.0,
+        value: Amount | str = 0.0,
         inplace: bool = False,
     ) -> None:
         self.p = to_probability(p)

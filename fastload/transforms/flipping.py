@@ -41,21 +41,13 @@ class _RandomFlip(BernoulliTransform):
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Flips images left to right at random.
-
-    Args:
-        p: The probability that an image is flipped.
-    """
+    """Flips images left to right, each with probability `p`."""
 
     _axis = 1
 
 
 class RandomVerticalFlip(_RandomFlip):
-    """Flips images upside down at random.
-
-    Args:
-        p: The probability that an image is flipped.
-    """
+    """Flips images upside down, each with probability `p`."""
 
     _axis = 0
 

@@ -22,14 +22,7 @@ Sizes = Ints  # (images, 2): heights and widths
 
 
 class View(NamedTuple):
-    """Geometry of one image.
-
-    Attributes:
-        box: The region of the source.
-        size: The (height, width) that the region is resized to.
-        window: The part of the resized region that is kept.
-        flips: Whether it is flipped upside down, and whether left to right.
-    """
+    """Geometry of one image; `flips` are whether it is flipped upside down, and whether left to right."""
 
     box: Box
     size: tuple[int, int]
@@ -38,10 +31,7 @@ class View(NamedTuple):
 
 
 class Geometry:
-    """Geometry of every image of a batch.
-
-    Args:
-        sizes: Sizes of the sources in pixels.
+    """Geometry of every image of a batch, given the sizes of the sources.
 
     Attributes:
         boxes: Regions of the sources, (images, 4): top, left, height, width.

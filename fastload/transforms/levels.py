@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from fastload.transforms import adjusting
-from fastload.transforms.options import is_number, is_whole, require
+from fastload.transforms.options import is_number, require, to_number, to_whole
 from fastload.transforms.pixels import Pixels
 from fastload.transforms.transform import BernoulliTransform
 
 
 class RandomInvert(BernoulliTransform):
-    """Inverts the levels of images at random.
-
-    Args:
-        p: The probability that an image is changed.
-    """
+    """Inverts levels, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the inverted image."""
@@ -21,7 +17,7 @@ class RandomInvert(BernoulliTransform):
 
 
 class RandomPosterize(BernoulliTransform):
-    """Keeps only the highest bits of the levels of images, at random.
+    """Keeps only the highest bits of levels.
 
     Args:
         bits: The number of bits, 0 to 8.
@@ -29,9 +25,8 @@ class RandomPosterize(BernoulliTransform):
     """
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
-        require(is_whole(bits) and 0 <= bits <= 8, "bits must be a whole number from 0 to 8", bits)
-        self.bits = bits
         super().__init__(p)
+        self.bits = to_whole(bits, "bits", 0, 8)
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the posterized image."""
@@ -39,7 +34,7 @@ class RandomPosterize(BernoulliTransform):
 
 
 class RandomSolarize(BernoulliTransform):
-    """Inverts the levels of images that reach a threshold, at random.
+    """Inverts levels from a threshold up.
 
     Args:
         threshold: The lowest level that is inverted, at most 255.
@@ -47,10 +42,9 @@ class RandomSolarize(BernoulliTransform):
     """
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
-        is_valid = is_number(threshold) and threshold <= 255
-        require(is_valid, "threshold must be a level, at most 255", threshold)
-        self.threshold = threshold
         super().__init__(p)
+        require(is_number(threshold) and threshold <= 255, "threshold must be at most 255", threshold)
+        self.threshold = threshold
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the solarized image."""
@@ -58,7 +52,7 @@ class RandomSolarize(BernoulliTransform):
 
 
 class RandomAdjustSharpness(BernoulliTransform):
-    """Sharpens or blurs images at random.
+    """Sharpens or blurs.
 
     Args:
         sharpness_factor: 0 for blurred, 1 for no change, 2 for twice as sharp.
@@ -66,10 +60,8 @@ class RandomAdjustSharpness(BernoulliTransform):
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        is_valid = is_number(sharpness_factor) and sharpness_factor >= 0
-        require(is_valid, "sharpness_factor must be a number of at least 0", sharpness_factor)
-        self.sharpness_factor = float(sharpness_factor)
         super().__init__(p)
+        self.sharpness_factor = to_number(sharpness_factor, "sharpness_factor")
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the sharpened or blurred image."""
@@ -78,11 +70,7 @@ class RandomAdjustSharpness(BernoulliTransform):
 
 
 class RandomAutocontrast(BernoulliTransform):
-    """Stretches each channel of images over all levels, at random.
-
-    Args:
-        p: The probability that an image is changed.
-    """
+    """Stretches each channel over all levels, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the stretched image."""
@@ -91,11 +79,7 @@ class RandomAutocontrast(BernoulliTransform):
 
 
 class RandomEqualize(BernoulliTransform):
-    """Spreads the levels of each channel of images so that each is about as frequent, at random.
-
-    Args:
-        p: The probability that an image is changed.
-    """
+    """Spreads levels so that each is about as frequent, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
         """Return the equalized image."""

@@ -15,23 +15,15 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.transforms.options import is_number, require
+from fastload.transforms.options import to_positive, to_whole
 
 
 class Mix:
-    """Base class of MixUp and CutMix.
-
-    Args:
-        alpha: Both parameters of the beta distribution that the share is drawn from, above 0.
-        num_classes: The number of classes, required if labels are class indices.
-    """
+    """Base class of MixUp and CutMix."""
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        require(is_number(alpha) and alpha > 0, "alpha must be a number above 0", alpha)
-        is_valid = num_classes is None or (isinstance(num_classes, int) and num_classes >= 1)
-        require(is_valid, "num_classes must be a whole number of at least 1", num_classes)
-        self.alpha = float(alpha)
-        self.num_classes = num_classes
+        self.alpha = to_positive(alpha, "alpha")
+        self.num_classes = None if num_classes is None else to_whole(num_classes, "num_classes", 1)
 
     def __call__(self, *batch: Any) -> Any:
         """Mix a batch.

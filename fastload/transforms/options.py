@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling
+
+Size = int | Sequence[int]  # pixels, or (height, width)
+Amount = float | Sequence[float]  # one number, or several
+Fill = float | Sequence[float] | None  # a colour: one number, or one for each channel
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -45,6 +50,27 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
+def to_number(value: Any, name: str, least: float = 0, most: float = math.inf) -> float:
+    """Return a number, checked to be from `least` to `most`."""
+    bounds = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+    require(is_number(value) and least <= value <= most, f"{name} must be a number {bounds}", value)
+    return float(value)
+
+
+def to_positive(value: Any, name: str) -> float:
+    """Return a number, checked to be above 0."""
+    require(is_number(value) and value > 0, f"{name} must be a number above 0", value)
+    return float(value)
+
+
+def to_whole(value: Any, name: str, least: int, most: int | None = None) -> int:
+    """Return a whole number, checked to be from `least` to `most`."""
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    is_valid = is_whole(value) and least <= value and (most is None or value <= most)
+    require(is_valid, f"{name} must be a whole number {bounds}", value)
+    return int(value)
+
+
 def to_list(value: Any) -> list[Any]:
     """Return a list or tuple as a list, and any other value as a list of one."""
     return list(value) if isinstance(value, (tuple, list)) else [value]
@@ -59,27 +85,12 @@ def to_pair(value: Any, name: str) -> tuple[float, float]:
 def to_range(
     value: Any, name: str, least: float | None = None, most: float = math.inf
 ) -> tuple[float, float]:
-    """Return (low, high), checked.
-
-    Args:
-        value: The parameter.
-        name: Its name.
-        least: The smallest valid number; None for any number above 0.
-        most: The largest valid number.
-
-    Raises:
-        OptionError: If the value is not two numbers in this range, the smaller first.
-    """
+    """Return (low, high), checked to be from `least` (None: above 0) to `most`, the smaller first."""
     low, high = to_pair(value, name)
     is_within = is_number(low) and is_number(high) and (low > 0 if least is None else low >= least)
-    rule = (
-        "both above 0"
-        if least is None
-        else f"from {least:g} " + ("up" if most == math.inf else f"to {most:g}")
-    )
-    require(
-        is_within and low <= high <= most, f"{name} must be (low, high), {rule}, the smaller first", value
-    )
+    bounds = "above 0" if least is None else f"from {least:g} to {most:g}"
+    rule = f"{name} must be two numbers {bounds}, the smaller first"
+    require(is_within and low <= high <= most, rule, value)
     return low, high
 
 
@@ -100,12 +111,7 @@ def to_probability(p: Any) -> float:
 def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
     """Return a fill colour as the four numbers that OpenCV takes; those of missing channels are 0.
 
-    Args:
-        fill: One number, one for each channel, or None for 0.
-        channels: The number of channels; None if it is not known yet.
-
-    Raises:
-        OptionError: If it is not a colour, or not one of an image with so many channels.
+    It must be one number, one for each of `channels` (None: not known yet), or None for 0.
     """
     colour = tuple(to_list(0 if fill is None else fill))
     is_colour = bool(colour) and all(map(is_number, colour))
@@ -118,15 +124,7 @@ def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
 
 
 def to_resampling(interpolation: Any, antialias: bool | None = True) -> Resampling:
-    """Return the resampling that torchvision's parameters name.
-
-    Args:
-        interpolation: A name, torchvision's InterpolationMode, or PIL's number.
-        antialias: Same meaning as in torchvision; None means True.
-
-    Raises:
-        OptionError: If there is no such interpolation.
-    """
+    """Return the resampling for torchvision's parameters; an antialias of None means True."""
     name = getattr(interpolation, "value", interpolation)
     return Resampling(_PIL_FILTERS.get(name, name), antialias is not False)
 

@@ -13,7 +13,7 @@ from fastload.images.opencv import cv2
 from fastload.system.buffers import recycled
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import require, to_colour, to_list, to_probability, to_range
+from fastload.transforms.options import Fill, Size, require, to_colour, to_list, to_probability, to_range
 from fastload.transforms.pixels import with_last_axis
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -34,16 +34,11 @@ class Pad(Transform):
             bottom).
         fill: The colour of the padding: a number, or one for each channel.
         padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
-
-    Attributes:
-        sides: (left, top, right, bottom).
     """
 
     takes_any_dtype = True
 
-    def __init__(
-        self, padding: int | Sequence[int], fill: float | Sequence[float] = 0, padding_mode: str = "constant"
-    ) -> None:
+    def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
         require(padding_mode in _BORDERS, f"padding_mode must be one of {', '.join(_BORDERS)}", padding_mode)
         self.padding = padding
         self.fill = fill
@@ -68,7 +63,7 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    fill: float | Sequence[float] = 0
+    fill: Fill = 0
     padding_mode = "constant"
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
@@ -96,12 +91,7 @@ class RandomZoomOut(BoxCrop):
         p: The probability that an image is placed on a larger canvas.
     """
 
-    def __init__(
-        self,
-        fill: float | Sequence[float] = 0,
-        side_range: Sequence[float] = (1.0, 4.0),
-        p: float = 0.5,
-    ) -> None:
+    def __init__(self, fill: Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
         self.fill = fill
         self.side_range = to_range(side_range, "side_range", 1)
         self.p = to_probability(p)

@@ -39,12 +39,8 @@ _WHOLE_BATCH_BYTES = 16_384
 class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch.
 
-    Attributes:
-        geometry: The head: what is done while decoding.
-        body: Transforms and their parameters.
-        size: (height, width) of every result; None if they differ.
-        channels: The number of channels of the results.
-        is_uniform: Whether images have one size after each step of the body, too.
+    `size` and `channels` are those of the results, `size` None if they differ; `is_uniform` is whether images
+    have one size after each step of the body, too.
     """
 
     geometry: Geometry
@@ -67,10 +63,7 @@ class Drawn(NamedTuple):
 
 
 class Pipeline:
-    """A dataset's transform, split into parts.
-
-    Args:
-        transform: A Compose, one of fastload's transforms, or any callable.
+    """A dataset's transform (a Compose, one of fastload's transforms, or any callable), split into parts.
 
     Attributes:
         dtype: The dtype of pixels before the tail.
@@ -114,14 +107,9 @@ class Pipeline:
         return Drawn(geometry, body, size, channels, is_uniform)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
-        """Run all steps on one image: the reference, and the only way with foreign callables.
+        """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
 
-        Args:
-            pixels: (height, width, 3), uint8, writable.
-            draws: Random numbers of this image.
-
-        Returns:
-            A tensor (3, height, width), or the result of a foreign callable at the end.
+        The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
         image: Any = pixels
         began = time.perf_counter()

@@ -16,11 +16,7 @@ Pixels = NDArray[Any]  # (height, width, channels), or (images, height, width, c
 
 
 def to_pixels(image: Any) -> Pixels:
-    """Return an image of any kind as an array (height, width, channels), a batch with the images in front.
-
-    Raises:
-        OptionError: If it is not an image.
-    """
+    """Return an image of any kind as an array (height, width, channels), a batch with the images in front."""
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
         # NumPy regards sides of one pixel as contiguous whatever their stride, torch does not.

@@ -22,7 +22,7 @@ from fastload.transforms import adjusting
 from fastload.transforms.distorting import Distortion
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import require
+from fastload.transforms.options import Fill, to_whole
 from fastload.transforms.transform import Parameters, Pixels
 from fastload.transforms.warping import inverse_matrix, rotated, warped
 
@@ -30,12 +30,8 @@ from fastload.transforms.warping import inverse_matrix, rotated, warped
 class Strengths(NamedTuple):
     """Range of the strength of an operation.
 
-    Attributes:
-        weakest: The first strength.
-        strongest: The last strength.
-        is_signed: Whether the strength is negated for half of the images.
-        side: The side that strengths are relative to: 0 for the height, 1 for the width; None for neither.
-        is_whole: Whether strengths are whole numbers.
+    Strengths are negated for half of the images if `is_signed`, and relative to the height if `side` is 0, to
+    the width if it is 1.
     """
 
     weakest: float = 0.0
@@ -58,13 +54,8 @@ def space(
 ) -> Space:
     """Return the operations that all policies have.
 
-    Args:
-        shear: The largest tangent.
-        shift: The largest shift, relative to the side or in pixels.
-        is_relative: Whether it is relative.
-        angle: The largest angle in degrees.
-        factor: The largest difference of a factor from 1.
-        fewest_bits: The fewest bits of a level that are kept.
+    Strengths are the largest tangent of a shear, shift (relative to the side, or in pixels), angle in
+    degrees, and difference of a factor from 1, and the fewest bits of a level that are kept.
     """
     factors = Strengths(0, factor, is_signed=True)
     return {
@@ -116,16 +107,11 @@ _OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
 
 
 class Policy(Distortion):
-    """Base class of all policies; the parameters are numbers of operations in a list, each with its strength.
-
-    Args:
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
-    """
+    """Base class of all policies; the parameters are numbers of operations, each with its strength."""
 
     _space: ClassVar[Space]
 
-    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+    def __init__(self, interpolation: Any, fill: Fill) -> None:
         super().__init__(interpolation, fill)
         self._names = list(self._space)
 
@@ -147,12 +133,8 @@ class Policy(Distortion):
     ) -> NDArray[np.float64]:
         """Return the strengths of operations, one for each image.
 
-        Args:
-            chosen: Numbers of operations.
-            bins: Numbers of strengths, below `count`.
-            count: The number of strengths of an operation.
-            signs: Numbers in [0, 1), of which the lower half negate strengths.
-            sizes: Sizes of the images.
+        `chosen` are numbers of operations, `bins` numbers of strengths out of `count`; `signs` are numbers in
+        [0, 1), of which the lower half negate strengths.
         """
         ranges = list(self._space.values())
         bins = np.broadcast_to(bins, chosen.shape)
@@ -188,16 +170,11 @@ class RandAugment(Policy):
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
         interpolation: Any = "nearest",
-        fill: float | Sequence[float] | None = None,
+        fill: Fill = None,
     ) -> None:
-        is_count = isinstance(num_ops, int) and num_ops >= 0
-        require(is_count, "num_ops must be a whole number of at least 0", num_ops)
-        _require_bins(num_magnitude_bins)
-        is_bin = isinstance(magnitude, int) and 0 <= magnitude < num_magnitude_bins
-        require(is_bin, f"magnitude must be a whole number from 0 to {num_magnitude_bins - 1}", magnitude)
-        self.num_ops = num_ops
-        self.magnitude = magnitude
-        self.num_magnitude_bins = num_magnitude_bins
+        self.num_ops = to_whole(num_ops, "num_ops", 0)
+        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
+        self.magnitude = to_whole(magnitude, "magnitude", 0, num_magnitude_bins - 1)
         super().__init__(interpolation, fill)
         self.width = 2 * num_ops
 
@@ -228,13 +205,9 @@ class TrivialAugmentWide(Policy):
     _space = space(shear=0.99, shift=32, is_relative=False, angle=135, factor=0.99, fewest_bits=2)
 
     def __init__(
-        self,
-        num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
-        fill: float | Sequence[float] | None = None,
+        self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Fill = None
     ) -> None:
-        _require_bins(num_magnitude_bins)
-        self.num_magnitude_bins = num_magnitude_bins
+        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -244,11 +217,6 @@ class TrivialAugmentWide(Policy):
         bins = integers(numbers[:, 1], self.num_magnitude_bins)
         strengths = self._strengths(chosen, bins, self.num_magnitude_bins, numbers[:, 2], sizes)
         return np.stack((chosen, strengths), axis=1)
-
-
-def _require_bins(count: Any) -> None:
-    is_valid = isinstance(count, int) and count >= 2
-    require(is_valid, "num_magnitude_bins must be a whole number of at least 2", count)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -138,13 +138,7 @@ class LinearTransformation(Transform):
 
 @dataclass(frozen=True, eq=False)
 class Rescale:
-    """One multiplication and one addition for each channel.
-
-    Attributes:
-        dtype: The dtype of the result.
-        factors: One for each channel, or one for all.
-        offsets: As many.
-    """
+    """One multiplication and one addition for each channel, or for all alike, with a result of `dtype`."""
 
     dtype: _Dtype
     factors: torch.Tensor
@@ -152,11 +146,7 @@ class Rescale:
 
     @classmethod
     def of(cls, steps: Sequence[Transform], dtype: _Dtype) -> Rescale:
-        """Return ToDtype and Normalize steps in sequence as one, for pixels of a dtype.
-
-        Raises:
-            OptionError: If Normalize is given integers.
-        """
+        """Return ToDtype and Normalize steps in sequence as one, for pixels of a dtype."""
         return _rescale(tuple(_described(step) for step in steps), dtype)
 
     def of_array(self, image: Pixels) -> Pixels:
@@ -176,15 +166,7 @@ class Rescale:
         return out[0]
 
     def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
-        """Rescale a batch (images, height, width, channels) into `out`.
-
-        Args:
-            images: Contiguous.
-            out: (images, channels, height, width), of any memory format.
-
-        Raises:
-            OptionError: If the number of channels is not that of the factors.
-        """
+        """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
         if self._rounds:
             scratch = torch.empty(images.shape, dtype=torch.float32).permute(0, 3, 1, 2)

@@ -12,17 +12,12 @@ from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import is_whole, require, to_list, to_range, to_resampling, to_size
+from fastload.transforms.options import Size, is_whole, require, to_list, to_range, to_resampling, to_size
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 
 class Resizing(Transform):
-    """Base class of all resizes; the parameters are the new height and width.
-
-    Args:
-        interpolation: See `Resize`.
-        antialias: See `Resize`.
-    """
+    """Base class of all resizes; the parameters are the new height and width."""
 
     width = 2
     takes_any_dtype = True
@@ -33,8 +28,12 @@ class Resizing(Transform):
         self._resampling = to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Raise OptionError unless pixels of this dtype can be resized."""
-        require_resizable(dtype, type(self).__name__)
+        """Raise OptionError unless both PyTorch and OpenCV can resize this dtype."""
+        if dtype not in (np.uint8, np.float32, np.float64):
+            raise OptionError(
+                f"{type(self).__name__} takes pixels of uint8, float32 or float64, got {dtype}: "
+                "convert them after it"
+            )
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         """Return the new sizes."""
@@ -63,7 +62,7 @@ class Resize(Resizing):
 
     def __init__(
         self,
-        size: int | Sequence[int] | None,
+        size: Size | None,
         interpolation: Any = "bilinear",
         max_size: int | None = None,
         antialias: bool | None = True,
@@ -98,8 +97,7 @@ class RandomResize(Resizing):
     Args:
         min_size: The smallest length of the shorter side in pixels.
         max_size: The bound that the length stays below.
-        interpolation: See `Resize`.
-        antialias: See `Resize`.
+        interpolation, antialias: See `Resize`.
     """
 
     def __init__(
@@ -124,8 +122,7 @@ class RandomShortestSize(Resizing):
     Args:
         min_size: The shorter side in pixels, or a list to draw from.
         max_size: The largest length of the longer side.
-        interpolation: See `Resize`.
-        antialias: See `Resize`.
+        interpolation, antialias: See `Resize`.
     """
 
     def __init__(
@@ -158,11 +155,9 @@ class ScaleJitter(Resizing):
     Ghiasi et al., "Simple Copy-Paste", https://arxiv.org/abs/2012.07177.
 
     Args:
-        target_size: Two numbers of pixels. As in torchvision, the second is divided by the height and the
-            first by the width.
+        target_size: Two numbers of pixels; as in torchvision, the first belongs to the width.
         scale_range: Range of the factor.
-        interpolation: See `Resize`.
-        antialias: See `Resize`.
+        interpolation, antialias: See `Resize`.
     """
 
     def __init__(
@@ -180,14 +175,6 @@ class ScaleJitter(Resizing):
         """Draw the new sizes."""
         fitting = (np.array(self.target_size[::-1]) / sizes).min(axis=1)
         return _scaled(sizes, fitting * draws.between(*self.scale_range))
-
-
-def require_resizable(dtype: np.dtype[Any], name: str) -> None:
-    """Raise OptionError unless both PyTorch and OpenCV can resize this dtype."""
-    if dtype not in (np.uint8, np.float32, np.float64):
-        raise OptionError(
-            f"{name} takes pixels of uint8, float32 or float64, got {dtype}: convert them after it"
-        )
 
 
 def _sizes_by_shorter(sizes: Sizes, side: NDArray[np.int64] | int | None, max_size: int | None) -> Parameters:

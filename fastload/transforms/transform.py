@@ -153,13 +153,7 @@ class Transform:
 
 
 class BernoulliTransform(Transform):
-    """Base class of transforms that change each image with one probability.
-
-    The parameter of an image is 1 if it is changed, otherwise 0.
-
-    Args:
-        p: The probability that an image is changed.
-    """
+    """Base class of transforms that change each image with probability `p`; the parameter is 1 or 0."""
 
     width = 1
 

@@ -36,17 +36,8 @@ def inverse_matrix(
 ) -> tuple[float, float, float, float, float, float]:
     """Return the matrix from places in the result to places in the source, relative to the middle.
 
-    The map shears along x, then along y, rotates and scales, all around the center, and shifts.
-
-    Args:
-        angle: In degrees, clockwise.
-        shift: Along x and y, in pixels.
-        scale: A factor.
-        shear: Along x and y, in degrees.
-        center: (x, y), relative to the middle.
-
-    Returns:
-        The rows of a (2, 3) matrix for columns (x, y, 1).
+    The map shears along x, then along y, in degrees; rotates clockwise, in degrees; scales, all around the
+    center; and shifts, in pixels. The result is the rows of a (2, 3) matrix for columns (x, y, 1).
     """
     turn, along_x, along_y = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
     cosine, sine = math.cos(turn), math.sin(turn)
@@ -91,21 +82,9 @@ def rotated(
 
 
 def warped(
-    image: Pixels,
-    matrix: Sequence[float],
-    interpolation: str,
-    fill: Any,
-    size: tuple[int, int] | None = None,
+    image: Pixels, matrix: Sequence[float], interpolation: str, fill: Any, size: tuple[int, int] | None = None
 ) -> Pixels:
-    """Map an image.
-
-    Args:
-        image: (height, width, channels), uint8.
-        matrix: What `inverse_matrix` returned.
-        interpolation: `nearest` or `bilinear`.
-        fill: The colour around the image; None is 0.
-        size: (height, width) of the result; None for the image's.
-    """
+    """Map a uint8 image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
     image = contiguous(image)
     height, width, channels = image.shape
     new_height, new_width = size or (height, width)
@@ -132,14 +111,8 @@ def warped(
 def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) -> Pixels:
     """Look up the pixels of a result as torchvision does.
 
-    Args:
-        image: (height, width, channels), uint8.
-        grid: Places in the source, (1, height, width, 2): x and y, from -1 to 1 within the image, float32.
-        interpolation: `nearest` or `bilinear`.
-        fill: The colour around the image; None is 0, with edges that are mixed with it only once.
-
-    Returns:
-        (height, width, channels), uint8.
+    `grid` has the places in the source, (1, height, width, 2): x and y, from -1 to 1 within the image,
+    float32. A fill of None is 0, with edges that are mixed with it only once.
     """
     channels = image.shape[2]
     planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
@@ -170,12 +143,9 @@ def even_grid(
 
 
 def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
-    """Return a grid for `sampled` that moves an image's corners to other places, by torchvision's steps.
+    """Return a grid for `sampled` that moves an image's corners, by torchvision's steps.
 
-    Args:
-        corners: The new (x, y) of each corner, clockwise from the upper left: (4, 2).
-        height: Height of the image.
-        width: Width of the image.
+    `corners` are the new (x, y), clockwise from the upper left: (4, 2).
     """
     before = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
     rows = []
@@ -222,10 +192,7 @@ def _is_whole(value: float) -> bool:
 def _fade(pixels: Pixels, shares: Pixels, colour: NDArray[np.float64]) -> None:
     """Mix pixels at an edge with the colour around, in place; as in torchvision, shares are squared.
 
-    Args:
-        pixels: (pixels, channels), already mixed once.
-        shares: The image's share of each, 0...255.
-        colour: The colour around the image.
+    `pixels` (pixels, channels) are already mixed once; `shares` are those of the image, 0...255.
     """
     edge = np.flatnonzero((shares > 0) & (shares < 255))
     share = shares[edge, None] / 255

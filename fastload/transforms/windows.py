@@ -19,12 +19,7 @@ _WORD_BYTES = 8
 
 
 class Gathered(NamedTuple):
-    """A batch given as rows of an array of images of one size.
-
-    Attributes:
-        images: (count, height, width, channels), contiguous, possibly mapped and read-only.
-        rows: The row of `images` of each image of the batch.
-    """
+    """A batch as rows of an array of images (count, height, width, channels), contiguous, possibly mapped."""
 
     images: Pixels
     rows: NDArray[np.int64]
@@ -47,12 +42,9 @@ class Gathered(NamedTuple):
 
 
 def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> None:
-    """Copy a window of each image to `out`.
+    """Copy a window of each image to `out` (images, window height, window width, channels), contiguous.
 
-    Args:
-        gathered: The images.
-        offsets: Top and left of each window, (images, 2); all windows lie within the images.
-        out: The windows, (images, window height, window width, channels), contiguous.
+    `offsets` are top and left of each window, (images, 2); all windows lie within the images.
     """
     rows = offsets[:, :1] + np.arange(out.shape[1])
     _copy_runs(gathered, rows * gathered.shape[2] + offsets[:, 1:], out)
@@ -63,11 +55,8 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
 
     Pixels are copied as if there were no edges, from whatever lies there; then everything outside the image
     is masked out. Windows as wide as the images are a single run of pixels each. That takes half the time of
-    padding all images first.
-
-    Returns:
-        False, with nothing done, if there are too many possible positions or windows are larger than the
-        images.
+    padding all images first. Returns False, with nothing done, if there are too many possible positions or
+    windows are larger than the images.
     """
     count, height, width, channels = gathered.shape
     first, last = offsets.min(axis=0), offsets.max(axis=0)
@@ -94,16 +83,11 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
 
 
 def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> NDArray[np.int64]:
-    """Copy runs of pixels to `out`, one behind the other.
+    """Copy runs of pixels to `out`, one behind the other, and return the images with runs that were moved.
 
-    Args:
-        gathered: The images.
-        begins: (images, runs of each), in pixels from the first pixel of each image; a run may begin before
-            its image or end behind it, in the pixels of its neighbours.
-        out: The windows, divided into as many runs.
-
-    Returns:
-        The images with a run that leaves the whole array, and so was copied from another place.
+    `begins`, (images, runs of each), are in pixels from the first pixel of each image. A run may begin before
+    its image or end behind it, in the pixels of its neighbours; one that leaves the whole array is moved
+    inside.
     """
     total, height, width, channels = gathered.images.shape
     pixel_bytes = channels * out.itemsize
