@@ -1,16 +1,16 @@
 """How many images a second does each transform do on one core, and how many does torchvision's?
 
-Question: is each transform of fastload's worth having, that is, at least 1.3 times as fast as torchvision's
+Question: is each of fastload's transforms worth having, that is, at least 1.3 times as fast as torchvision's
 v2 on uint8 tensors?
 
-Method: the same photo-like images lie ready in each library's own kind: arrays (height, width, 3), tensors
-(3, height, width), PIL images. A side draws parameters, transforms, and puts the results into a batch that
-lies ready too: (images, height, width, 3) for fastload, (images, 3, height, width) for torchvision. All run
-in one thread, the sides take turns, and a turn lasts 0.1 s at least. Small images, 32×32, are done by
-fastload as whole batches, as its datasets do. MixUp and CutMix are given batches by both.
+Method: the same photo-like images are prepared in each library's own kind: arrays (height, width, 3), tensors
+(3, height, width), PIL images. A side draws parameters, transforms, and writes the results into an existing
+batch: (images, height, width, 3) for fastload, (images, 3, height, width) for torchvision. Everything runs in
+one thread, the sides take turns, and a turn lasts at least 0.1 s. fastload transforms small images, 32×32, as
+whole batches, like its datasets. MixUp and CutMix are given batches on both sides.
 
-Reading it: the ratio is fastload's rate by that of torchvision on tensors. Crops, flips and resizes at a
-pipeline's beginning cost fastload less than here: they are done while decoding.
+How to read it: the ratio is fastload's rate divided by that of torchvision on tensors. Crops, flips and
+resizes at the beginning of a pipeline cost fastload less than here: they are done while decoding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from torchvision_operators import declare_operators
 
 OURS, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 
-# Readings are of so many images, however many a turn did.
+# Readings are scaled to so many images, whatever the number in a turn.
 _COUNT = 1000
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -48,9 +48,9 @@ class Job:
     """A transform to time.
 
     Attributes:
-        title: What it is.
-        make: Makes it of fastload.transforms or torchvision.transforms.v2, which name it alike.
-        is_batched: Whether it works on whole batches of small images.
+        title: The call, as shown in the table.
+        make: Makes it from fastload.transforms or torchvision.transforms.v2, where it has the same name.
+        is_batched: Whether it is also timed on whole batches of small images.
     """
 
     title: str
@@ -102,7 +102,7 @@ def _bilinear(module: Any) -> Any:
 
 
 def photos(count: int, side: int) -> list[np.ndarray]:
-    """Soft shapes and some grain."""
+    """Return images of soft shapes with some grain."""
     rng = np.random.default_rng(0)
     images = []
     for _ in range(count):
@@ -116,10 +116,10 @@ class Work:
     """One job on some images, by each side.
 
     Args:
-        job: What to do.
-        images: To what, of one size.
-        is_whole: Whether fastload does all at once.
-        min_s: How long a turn lasts at least.
+        job: The transform.
+        images: The images, of one size.
+        is_whole: Whether fastload transforms the whole batch at once.
+        min_s: The shortest duration of a turn.
     """
 
     def __init__(self, job: Job, images: list[np.ndarray], is_whole: bool, min_s: float) -> None:
@@ -134,7 +134,7 @@ class Work:
         self.out: Any = None
 
     def sides(self, title: str, v2: Any) -> list[Side]:
-        """torchvision's and ours."""
+        """Return torchvision's sides and ours."""
         sides = [self._timed(Key(title, OURS), self._rescaled if isinstance(self.ours, list) else self._ours)]
         if v2 is not None:
             theirs = self.job.make(v2)
@@ -189,7 +189,7 @@ class Work:
 
 
 def mixing_sides(title: str, name: str, v2: Any, count: int, min_s: float) -> list[Side]:
-    """MixUp or CutMix of a batch of floats."""
+    """Return the sides of MixUp or CutMix for a batch of floats."""
     images, labels = torch.rand(count, 3, 224, 224), torch.arange(count) % 10
 
     def side(row: str, module: Any) -> Side:
@@ -208,7 +208,7 @@ def mixing_sides(title: str, name: str, v2: Any, count: int, min_s: float) -> li
 
 
 def torchvisions() -> Any:
-    """torchvision's transforms, and what must be kept meanwhile; None where it is not installed."""
+    """Return torchvision's transforms and the operators to keep alive; None if it is not installed."""
     try:
         operators = declare_operators()
         from torchvision.transforms import v2

@@ -1,4 +1,4 @@
-"""What the tests of transforms share: pictures, torchvision's view of them, draws, distributions."""
+"""Test images, conversions, draws and a test of distributions, shared by the tests of transforms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +14,12 @@ SIZES = [(64, 48), (33, 75), (90, 7), (5, 81), (2, 3), (1, 9), (1, 1)]
 
 
 def picture(size: tuple[int, int], kind: str = "photo", seed: int = 0) -> np.ndarray:
-    """A picture.
+    """Return a test image.
 
     Args:
         size: (height, width).
         kind: A `photo`, `noise`, `grey` in three channels, `flat`, `one` channel of a photo; or of `WORST`.
-        seed: Of what is random.
+        seed: Seed of the random parts.
     """
     rng = np.random.default_rng(seed)
     rows, columns = np.mgrid[: size[0], : size[1]]
@@ -52,7 +52,7 @@ def picture(size: tuple[int, int], kind: str = "photo", seed: int = 0) -> np.nda
 
 KINDS = ["photo", "noise", "grey", "flat", "one"]
 
-# What roundings and overshooting are worst for.
+# The worst cases for rounding and overshooting.
 WORST = [
     "checkerboard",
     "stripes",
@@ -66,29 +66,29 @@ WORST = [
 
 
 def to_tensor(pixels: np.ndarray) -> torch.Tensor:
-    """(height, width, channels) as torchvision takes it, contiguous."""
+    """Return an array (height, width, channels) as a contiguous tensor (channels, height, width)."""
     return torch.from_numpy(np.moveaxis(pixels, -1, -3).copy())
 
 
 def to_array(image: torch.Tensor) -> np.ndarray:
-    """A tensor (channels, height, width) as an array (height, width, channels)."""
+    """Return a tensor (channels, height, width) as an array (height, width, channels)."""
     return np.moveaxis(image.numpy(), -3, -1)
 
 
 def keys(count: int, seed: int = 0) -> Draws:
-    """Numbers for so many images."""
+    """Return random numbers for so many images."""
     return Draws(np.random.default_rng(seed).integers(0, 1 << 63, count, np.uint64), count)
 
 
 def drawn(transform: Any, size: tuple[int, int], count: int = 20_000, seed: int = 0) -> np.ndarray:
-    """Parameters for so many images of one size."""
+    """Return parameters of so many images of one size."""
     return transform.draw(keys(count, seed), np.tile(np.array([size], np.int64), (count, 1)))
 
 
 def assert_same_distribution(ours: Sequence[float], theirs: Sequence[float]) -> None:
-    """Requires two samples to be of one distribution: Kolmogorov and Smirnov's distance.
+    """Assert that two samples have the same distribution, by the Kolmogorov-Smirnov distance.
 
-    Samples of one distribution exceed the bound once in a million times.
+    Samples of the same distribution exceed the bound once in a million times.
     """
     first, second = np.sort(np.asarray(ours, float)), np.sort(np.asarray(theirs, float))
     places = np.concatenate((first, second))

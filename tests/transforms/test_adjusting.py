@@ -1,4 +1,4 @@
-"""Changes of colour and sharpness, against torchvision's functions for uint8 tensors."""
+"""Adjustments of colour and sharpness, compared with torchvision's functions for uint8 tensors."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_pixels_are_torchvisions(name, amount, kind):
     for seed, size in enumerate([(120, 90), *SIZES]):
         pixels = picture(size, kind, seed)
         expected = to_array(theirs(to_tensor(pixels), amount))
-        # A grey that is a level off moves the three channels of its pixel.
+        # A grey level that is one off changes all three channels of its pixel.
         assert_close(ours(pixels, amount), expected, name, spare=3)
 
 
@@ -58,12 +58,12 @@ def test_layout_in_memory_makes_no_difference(name, amount):
         np.testing.assert_array_equal(change(view, amount), wanted)
 
 
-def test_levels_that_fill_the_range_stay_by_autocontrast():
+def test_autocontrast_keeps_levels_that_fill_the_range():
     pixels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
     np.testing.assert_array_equal(adjusting.autocontrast(pixels), pixels)
 
 
-def test_no_change_is_none():
+def test_neutral_amounts_change_nothing():
     pixels = picture((40, 30), "noise")
     for change, amount in (
         (adjusting.brightness, 1.0),

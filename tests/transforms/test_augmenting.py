@@ -1,4 +1,4 @@
-"""AutoAugment and AugMix, against torchvision's; RandomChoice and RandomOrder."""
+"""AutoAugment and AugMix, compared with torchvision's; RandomChoice and RandomOrder."""
 
 import numpy as np
 import pytest
@@ -36,11 +36,11 @@ def test_policies_are_torchvisions(policy):
         assert abs(shares[0] - shares[1]) < 0.03, name
 
 
-def test_mixes_of_chains_are_torchvisions():
+def test_augmix_pixels_are_torchvisions():
     pixels = picture(SIZE)
 
     class Given(v2.AugMix):
-        """Mixes with given shares and changes."""
+        """AugMix with given shares and operations."""
 
         def __init__(self, row, names, **options):
             super().__init__(**options)
@@ -62,13 +62,13 @@ def test_mixes_of_chains_are_torchvisions():
 
     ours = T.AugMix(chain_depth=2, fill=9)
     for row in drawn(ours, SIZE, 20).tolist():
-        # 1.0 in place of the second share: ours are multiplied by it already.
+        # 1.0 instead of the second share, which ours already contain.
         expected = Given(row, ours._names, chain_depth=2, fill=9)(to_tensor(pixels))
-        assert_close(ours.apply(pixels, row), to_array(expected), "changes in a row")
+        assert_close(ours.apply(pixels, row), to_array(expected), "operations in sequence")
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 2.5])
-def test_shares_of_mixes_are_dirichlets(alpha):
+def test_mixing_shares_follow_the_dirichlet_distribution(alpha):
     rows = T.AugMix(alpha=alpha, mixture_width=3).draw(keys(4000), np.full((4000, 2), 8))
     length = (rows.shape[1] - 1) // 3
     assert np.allclose(rows[:, 0] + rows[:, 1::length].sum(axis=1), 1)
@@ -79,7 +79,7 @@ def test_shares_of_mixes_are_dirichlets(alpha):
     assert_same_distribution(shares, torch.distributions.Beta(alpha, 2 * alpha).sample((4000,)).numpy())
 
 
-def test_choices_are_as_likely_as_weights_say():
+def test_choices_are_as_frequent_as_their_weights():
     transform = T.RandomChoice([T.CenterCrop(8), T.Compose([T.RandomCrop(9), T.RandomInvert()])], p=[1, 3])
     rows = drawn(transform, (20, 20))
     assert abs(rows[:, 0].mean() - 0.75) < 5 * np.sqrt(0.1875 / len(rows))
@@ -89,7 +89,7 @@ def test_choices_are_as_likely_as_weights_say():
         assert list(transform.apply(pixels, row).shape[:2]) == size == ([9, 9] if row[0] else [8, 8])
 
 
-def test_every_order_is_as_likely_and_draws_for_its_sizes():
+def test_every_order_is_equally_frequent_and_draws_for_its_sizes():
     transform = T.RandomOrder([T.Pad(3), T.RandomCrop(10), T.Resize((30, 30))])
     rows = drawn(transform, (12, 12))
     counts = np.unique(rows[:, :3], axis=0, return_counts=True)[1]

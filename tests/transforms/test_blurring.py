@@ -1,4 +1,4 @@
-"""GaussianBlur, against torchvision's function for uint8 tensors."""
+"""GaussianBlur, compared with torchvision's function for uint8 tensors."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_images_smaller_than_the_kernel_are_blurred_too(size):
 
 
 @pytest.mark.parametrize("sigma", [(0.1, 2.0), [0.5, 0.5], 3])
-def test_deviations_are_drawn_as_torchvisions(sigma):
+def test_deviations_are_drawn_like_torchvisions(sigma):
     theirs = v2.GaussianBlur(3, sigma)
     torch.manual_seed(0)
     expected = [theirs.make_params([])["sigma"][0] for _ in range(3000)]

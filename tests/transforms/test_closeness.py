@@ -1,4 +1,4 @@
-"""How far pixels lie from torchvision's where it is worst, and where torchvision leaves the work to PIL."""
+"""Largest differences from torchvision: worst cases, and images that torchvision leaves to PIL."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.transforms.tolerances import TOLERANCES, assert_close
 v2 = pytest.importorskip("torchvision.transforms.v2")
 F = v2.functional
 
-# Products of which many are whole numbers, and factors that hardly change a thing.
+# Factors with many whole products, and factors that change almost nothing.
 MORE_FACTORS = [0.1, 0.2, 0.5, 0.7, 0.9, 0.9995, 1.0005, 1.1, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.6, 3.0]
 MORE_TURNS = [-0.4, -1 / 3, -0.1, 0.05, 1 / 6, 0.25, 1 / 3]
 SIZES = [(64, 48), (33, 75)]
@@ -34,7 +34,7 @@ def amounts_of(name):
 
 @pytest.mark.parametrize("kind", WORST)
 @pytest.mark.parametrize("name", JOBS)
-def test_worst_pictures_are_changed_as_torchvision_does(name, kind):
+def test_worst_cases_are_adjusted_like_torchvision(name, kind):
     ours, theirs, _ = JOBS[name]
     for seed, size in enumerate(SIZES):
         pixels = picture(size, kind, seed)
@@ -45,7 +45,7 @@ def test_worst_pictures_are_changed_as_torchvision_does(name, kind):
 
 @pytest.mark.parametrize("kind", ["photo", "noise"])
 @pytest.mark.parametrize("name", ["contrast", "saturation", "sharpness", "hue"])
-def test_all_amounts_change_photos_and_noise_as_torchvision_does(name, kind):
+def test_photos_and_noise_are_adjusted_like_torchvision(name, kind):
     ours, theirs, _ = JOBS[name]
     for seed, size in enumerate(SIZES):
         pixels = picture(size, kind, seed)
@@ -55,7 +55,7 @@ def test_all_amounts_change_photos_and_noise_as_torchvision_does(name, kind):
 
 @pytest.mark.parametrize("kind", [*KINDS, *WORST])
 @pytest.mark.parametrize("name", JOBS)
-def test_pil_images_are_changed_as_pil_does(name, kind):
+def test_adjusted_images_are_close_to_pils(name, kind):
     ours, theirs, _ = JOBS[name]
     row = f"{name} of PIL images" if f"{name} of PIL images" in TOLERANCES else name
     pixels = picture((64, 48), kind)
@@ -66,14 +66,14 @@ def test_pil_images_are_changed_as_pil_does(name, kind):
     for amount in amounts_of(name):
         if name != "posterize" or amount:
             expected = from_pil(theirs(to_pil(pixels), amount))
-            # All channels of a grey picture are a level off where one is.
+            # If one channel of a grey image is a level off, all are.
             is_worst = kind in (*WORST, "grey", "flat")
             assert_close(ours(pixels, amount), expected, row, is_worst=is_worst)
 
 
 @pytest.mark.parametrize("kind", ["photo", "noise", *WORST])
 @pytest.mark.parametrize("filter", ["bilinear", "bicubic", "nearest"])
-def test_resized_pictures_are_torchvisions_and_close_to_pils(filter, kind):
+def test_resized_images_equal_torchvisions_and_are_close_to_pils(filter, kind):
     mode = v2.InterpolationMode(filter)
     row = "resize of PIL images" + ("" if filter == "bilinear" else f", {filter}")
     for size, target in [
@@ -89,7 +89,7 @@ def test_resized_pictures_are_torchvisions_and_close_to_pils(filter, kind):
         assert_close(result, expected, row, is_worst=kind in WORST or size == (90, 7))
 
 
-# Angle, scale, shears: of these a large part of the places lies halfway between two pixels.
+# Angles, scales and shears for which many places lie halfway between two pixels.
 HALFWAY = [
     (0, 1, (45, 0)),
     (0, 0.5, (26.565051, 0)),
@@ -118,7 +118,7 @@ def test_places_between_two_pixels_are_torchvisions(angle, scale, shear, interpo
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-def test_warped_pil_images_are_as_close_as_it_is_said(interpolation):
+def test_warped_images_are_close_to_pils(interpolation):
     mode, row = v2.InterpolationMode(interpolation), f"warp of PIL images, {interpolation}"
     transform = T.RandomAffine(180, (0.3, 0.2), (0.5, 2), (-30, 30, -20, 20), interpolation)
     for seed, kind in enumerate(["photo", "noise"]):

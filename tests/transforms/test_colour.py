@@ -1,4 +1,4 @@
-"""ColorJitter, Grayscale, RandomGrayscale: what they draw, and what they do with it."""
+"""ColorJitter, Grayscale and RandomGrayscale: parameters and pixels."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ JITTERS = {
 
 
 def torchvisions(row, chosen):
-    """A row of parameters as torchvision's ColorJitter draws them."""
+    """Return a row of parameters in the form of torchvision's ColorJitter."""
     names = ("brightness", "contrast", "saturation", "hue")
     factors = {
         f"{name}_factor": None if getattr(chosen, name) is None else value
@@ -54,7 +54,7 @@ def test_jittered_pixels_are_torchvisions(options, kind):
 
 
 @pytest.mark.parametrize("options", JITTERS.values(), ids=JITTERS)
-def test_jitter_has_torchvisions_ranges(options):
+def test_jitter_has_the_same_ranges_as_torchvision(options):
     ours, theirs = T.ColorJitter(**options), v2.ColorJitter(**options)
     for name in ("brightness", "contrast", "saturation", "hue"):
         assert getattr(ours, name) == getattr(theirs, name)
@@ -88,7 +88,7 @@ def test_jitter_draws_every_order_equally_often():
         ({"hue": (-0.6, 0.1)}, "hue must be .* got \\(-0.6, 0.1\\)"),
     ],
 )
-def test_jitter_refuses(options, message):
+def test_jitter_parameters_are_checked(options, message):
     with pytest.raises(OptionError, match=message):
         T.ColorJitter(**options)
     with pytest.raises((ValueError, TypeError)):
@@ -109,7 +109,7 @@ def test_grey_pixels_are_torchvisions(kind, channels):
 
 
 @pytest.mark.parametrize("kind", ["photo", "one"])
-def test_random_grey_keeps_the_channels(kind):
+def test_random_grayscale_keeps_the_channels(kind):
     pixels = picture((40, 60), kind)
     expected = to_array(v2.RandomGrayscale(p=1)(to_tensor(pixels)))
     assert_close(T.RandomGrayscale(p=1).apply(pixels, [1.0]), expected, "grey")
@@ -117,12 +117,12 @@ def test_random_grey_keeps_the_channels(kind):
 
 
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.7, 1.0])
-def test_random_grey_is_as_frequent_as_asked(p):
+def test_random_grayscale_has_the_given_probability(p):
     share = drawn(T.RandomGrayscale(p), (4, 4)).mean()
     assert abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 20_000)
 
 
-def test_random_grey_of_a_batch_changes_only_the_chosen():
+def test_random_grayscale_changes_only_the_chosen_images_of_a_batch():
     images = np.stack([picture((9, 8), "noise", seed) for seed in range(6)])
     transform = T.RandomGrayscale(0.5)
     rows = transform.draw(keys(6), np.full((6, 2), 8))
@@ -133,6 +133,6 @@ def test_random_grey_of_a_batch_changes_only_the_chosen():
 
 
 @pytest.mark.parametrize("channels", [0, 2, 4, "3"])
-def test_grey_refuses_other_channels(channels):
+def test_grayscale_checks_the_number_of_channels(channels):
     with pytest.raises(OptionError, match=f"num_output_channels must be 1 or 3, got {channels!r}"):
         T.Grayscale(channels)

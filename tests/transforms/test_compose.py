@@ -17,14 +17,14 @@ def test_transforms_run_in_order():
     np.testing.assert_array_equal(compose(pixels), T.CenterCrop((10, 4))(T.Pad(2)(pixels))[::-1])
 
 
-def test_compose_shows_what_it_holds():
+def test_repr_of_compose_lists_its_transforms():
     assert repr(T.Compose([T.Pad(2), T.RandomGrayscale()])) == (
         "Compose([Pad(padding=2, fill=0, padding_mode='constant'), RandomGrayscale(p=0.1)])"
     )
 
 
 @pytest.mark.parametrize("transforms", [3, [T.Pad(1), 3], [None]])
-def test_compose_holds_callables(transforms):
+def test_compose_refuses_what_is_not_callable(transforms):
     with pytest.raises(OptionError, match="callable"):
         T.Compose(transforms)
 
@@ -42,7 +42,7 @@ def test_random_apply_applies_all_or_none():
         assert list(result.shape[:2]) == size
 
 
-def test_what_is_inside_draws_by_itself():
+def test_nested_transforms_draw_independently():
     rows = T.RandomApply([T.RandomCrop(20), CROP], p=1.0).draw(keys(2000), np.full((2000, 2), 60))
     tops, lefts = rows[:, [1, 5]], rows[:, [2, 6]]
     for columns in (tops, lefts, rows[:, [1, 6]]):

@@ -1,4 +1,4 @@
-"""Tensors, PIL images, several crops and Lambda, against torchvision's, alone and in a pipeline."""
+"""Tensors, PIL images, several crops and Lambda, compared with torchvision's, alone and in a pipeline."""
 
 import pickle
 
@@ -84,13 +84,13 @@ def test_pil_images_of_pixels_are_torchvisions(shape, dtype, mode):
         np.testing.assert_array_equal(np.asarray(T.ToPILImage(mode)(to_tensor(pixels))), np.asarray(theirs))
 
 
-def test_pil_images_that_there_are_not_are_refused():
+def test_images_that_pil_cannot_hold_are_refused():
     for pixels, mode in ((np.zeros((4, 4, 5), np.uint8), None), (np.zeros((4, 4, 3), np.uint8), "L")):
         with pytest.raises(OptionError, match="must be given an image that PIL can hold so"):
             T.ToPILImage(mode)(pixels)
 
 
-def test_plain_tensors_are_made_of_torchvisions():
+def test_tensors_of_torchvision_become_plain_tensors():
     from torchvision import tv_tensors
 
     image = tv_tensors.Image(to_tensor(picture((4, 5))))
@@ -104,7 +104,7 @@ def piped(transform, pixels, index=5, seed=3):
         return Pipeline(transform).run(pixels, draws_for([index]).image(0))
 
 
-def test_conversions_leave_the_head_and_the_tail_as_they_are():
+def test_conversions_do_not_change_head_and_tail():
     plain = T.Compose(
         [
             T.RandomResizedCrop(16),
@@ -137,7 +137,7 @@ def test_conversions_leave_the_head_and_the_tail_as_they_are():
     assert Pipeline(T.Compose([T.ToImage(), T.CenterCrop(9)])).draw(keys(1), np.array([SIZE])).body == []
 
 
-def test_lambdas_are_given_what_torchvisions_are():
+def test_lambdas_are_given_the_same_images_as_torchvisions():
     given = []
 
     def note(image):
@@ -171,7 +171,7 @@ def test_five_crops_in_a_compose_are_torchvisions():
     assert (ours - theirs).abs().max() <= 2 / 255 + 1e-6
 
 
-def test_pil_images_come_out_where_they_are_asked_for():
+def test_a_pipeline_can_end_with_a_pil_image():
     result = piped(
         T.Compose([T.CenterCrop(8), T.ToPILImage(), T.RandomInvert(1.0), T.ToPILImage("YCbCr")]),
         picture(SIZE),
@@ -179,7 +179,7 @@ def test_pil_images_come_out_where_they_are_asked_for():
     assert result.mode == "YCbCr"
 
 
-def test_torchvisions_transforms_are_given_tensors_of_numbers():
+def test_torchvisions_transforms_are_given_tensors_after_to_tensor():
     pixels = picture(SIZE)
     ours = T.Compose([T.ToDtype(torch.float32, scale=True), v2.RandomErasing(p=1.0, value=7.0)])
     assert (piped(ours, pixels) == 7).any()
@@ -188,5 +188,5 @@ def test_torchvisions_transforms_are_given_tensors_of_numbers():
 @pytest.mark.parametrize(
     "step", [T.FiveCrop(3), T.TenCrop(3, True), T.ToPILImage("L"), T.Lambda(abs)], ids=repr
 )
-def test_what_is_no_transform_of_pixels_survives_a_pickle(step):
+def test_callables_survive_a_pickle(step):
     assert repr(pickle.loads(pickle.dumps(step))) == repr(step)

@@ -1,4 +1,4 @@
-"""Crops and padding, against torchvision's."""
+"""Crops and padding, compared with torchvision's."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ MODES = ["constant", "edge", "reflect", "symmetric"]
 
 @given(sides, sides, sides, sides)
 @settings(max_examples=80)
-def test_the_middle_is_torchvisions(height, width, crop_height, crop_width):
+def test_center_crops_are_torchvisions(height, width, crop_height, crop_width):
     pixels = picture((height, width), "noise")
     transform = T.CenterCrop((crop_height, crop_width))
     [row] = drawn(transform, (height, width), 1).tolist()
@@ -43,7 +43,7 @@ def test_padded_pixels_are_torchvisions(mode, padding, dtype, kind):
         assert tuple(after) == expected.shape[:2]
 
 
-def test_padding_has_a_colour():
+def test_padding_has_the_given_colour():
     pixels = picture((5, 6), "noise")
     expected = to_array(v2.Pad(2, (9, 99, 199.5))(to_tensor(pixels)))
     assert_close(T.Pad(2, (9, 99, 199.5)).apply(pixels, ()), expected, "pad")
@@ -77,7 +77,7 @@ def test_random_crops_are_torchvisions_of_the_padded_image(mode, padding, fill):
         ((10, 5), {"size": 20, "padding": 2, "pad_if_needed": True}),
     ],
 )
-def test_random_crops_are_drawn_as_torchvisions(size, options):
+def test_random_crops_are_drawn_like_torchvisions(size, options):
     theirs = v2.RandomCrop(**options)
     torch.manual_seed(0)
     image = torch.empty(3, *size)
@@ -91,13 +91,13 @@ def test_random_crops_are_drawn_as_torchvisions(size, options):
 WIDE = {"scale": (0.5, 0.6), "ratio": (2.0, 3.0)}
 
 
-# Long sides and wide crops have all ten attempts fail often: then it is the middle.
+# With long sides and wide crops all ten attempts often fail: the result is then the middle.
 @pytest.mark.parametrize(
     ("size", "options"),
     [(size, {}) for size in [(40, 60), (200, 3), (3, 200), (1, 1), (2, 90), (7, 7)]]
     + [(size, WIDE) for size in [(40, 60), (200, 3), (7, 7)]],
 )
-def test_resized_crops_are_drawn_as_torchvisions(size, options):
+def test_resized_crops_are_drawn_like_torchvisions(size, options):
     theirs = v2.RandomResizedCrop(8, **options)
     torch.manual_seed(0)
     image = torch.empty(3, *size)

@@ -1,4 +1,4 @@
-"""RandomPerspective, ElasticTransform and LinearTransformation, against torchvision's."""
+"""RandomPerspective, ElasticTransform and LinearTransformation, compared with torchvision's."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_perspectives_are_torchvisions(kind, interpolation, fill):
             assert_close(transform.apply(pixels, row), to_array(expected), "perspective and elastic")
 
 
-def test_corners_are_drawn_as_torchvisions():
+def test_corners_are_drawn_like_torchvisions():
     torch.manual_seed(0)
     image, seen = torch.empty(3, 41, 60), []
 
@@ -73,7 +73,7 @@ def test_elastic_maps_are_torchvisions(interpolation, kind):
         assert_close(transform.apply(pixels, [seed]), to_array(expected), "perspective and elastic")
 
 
-def test_displacements_are_as_large_as_torchvisions():
+def test_displacements_have_the_size_of_torchvisions():
     torch.manual_seed(0)
     theirs = v2.ElasticTransform([50.0, 20.0], [4.0, 6.0])
     shares = [theirs.make_params([torch.empty(3, 60, 90)])["displacement"] for _ in range(20)]

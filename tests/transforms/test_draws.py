@@ -1,4 +1,4 @@
-"""Counted randomness: what is drawn for an image follows from its keys, and from nothing else."""
+"""Counter-based random numbers: an image's numbers depend on its key alone."""
 
 import numpy as np
 import pytest
@@ -20,11 +20,11 @@ def test_numbers_do_not_depend_on_the_batch():
     np.testing.assert_array_equal(np.concatenate([numbers(5, [index]) for index in range(40)]), together)
 
 
-def test_numbers_do_not_depend_on_how_many_are_drawn():
+def test_numbers_do_not_depend_on_their_count():
     np.testing.assert_array_equal(numbers(5, range(9), count=20)[:, :3], numbers(5, range(9)))
 
 
-def test_one_image_of_a_batch_has_its_numbers():
+def test_one_image_of_a_batch_keeps_its_numbers():
     draws = keys(5)
     for position in range(5):
         np.testing.assert_array_equal(draws.image(position).uniform(4), draws.uniform(4)[[position]])
@@ -53,7 +53,7 @@ def test_places_within_places_are_independent():
     assert abs(np.corrcoef(inner, outer)[0, 1]) < 0.08
 
 
-def test_outside_of_an_epoch_numbers_are_torchs():
+def test_numbers_outside_an_epoch_come_from_torchs_generator():
     torch.manual_seed(1)
     first = draws_for([3, 4]).uniform(2)
     assert not np.array_equal(draws_for([3, 4]).uniform(2), first)
@@ -61,7 +61,7 @@ def test_outside_of_an_epoch_numbers_are_torchs():
     np.testing.assert_array_equal(fresh_draws(2).uniform(2), first)
 
 
-def test_an_epochs_seed_ends_with_its_block():
+def test_the_epoch_seed_ends_with_its_block():
     before = numbers(None, [1])
     with epoch_seed(3):
         inside = draws_for([1]).uniform(3)
@@ -72,13 +72,13 @@ def test_an_epochs_seed_ends_with_its_block():
 
 
 @pytest.mark.parametrize("bound", [1, 2, 14, 1000])
-def test_whole_numbers_are_equally_frequent(bound):
+def test_integers_are_equally_frequent(bound):
     counts = np.bincount(integers(keys(20_000).uniform(1)[:, 0], bound), minlength=bound)
     assert len(counts) == bound
     assert np.abs(counts - 20_000 / bound).max() <= 6 * np.sqrt(20_000 / bound)
 
 
-def test_no_number_reaches_the_bound():
+def test_integers_stay_below_the_bound():
     almost = np.nextafter(1.0, 0.0)
     assert integers(np.array([almost]), (1 << 53) + 0).tolist() == [(1 << 53) - 1]
     assert integers(np.array([[almost, 0.0]]), np.array([[3, 1]])).tolist() == [[2, 0]]

@@ -1,4 +1,4 @@
-"""RandomErasing: its rectangles, its colours, its noise."""
+"""RandomErasing: rectangles, colours and noise."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_erased_pixels_are_torchvisions(dtype, value, kind):
 
 
 @pytest.mark.parametrize("size", [(37, 52), (6, 90), (90, 3), (2, 2)])
-def test_rectangles_are_drawn_as_torchvisions(size):
+def test_rectangles_are_drawn_like_torchvisions(size):
     options = {"scale": (0.02, 0.4), "ratio": (0.3, 3.3)}
     theirs = v2.RandomErasing(**options)
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def test_rectangles_are_drawn_as_torchvisions(size):
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
-def test_it_is_done_as_often_as_asked(p):
+def test_erasing_has_the_given_probability(p):
     share = (drawn(T.RandomErasing(p, scale=(0.1, 0.2)), (50, 50))[:, 2] > 0).mean()
     assert abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 20_000)
 
@@ -66,7 +66,7 @@ def test_noise_has_mean_0_and_deviation_1():
     assert abs(noise.std() - 1) < 0.02
 
 
-def test_noise_of_bytes_is_converted_as_torch_does():
+def test_noise_is_converted_to_bytes_like_torch():
     transform = T.RandomErasing(1.0, value="random", scale=(0.5, 0.5))
     [row] = drawn(transform, (80, 80), 1).tolist()
     noise = transform.apply(np.full((80, 80, 3), 1000, np.float32), row)
@@ -92,6 +92,6 @@ def test_parameters_are_checked(options, message):
         T.RandomErasing(**options)
 
 
-def test_a_colour_has_as_many_numbers_as_the_image_has_channels():
+def test_the_number_of_channels_of_a_colour_is_checked():
     with pytest.raises(OptionError, match="one for each of 3 channels, got \\(1, 2\\)"):
         T.RandomErasing(1.0, value=(1, 2))(picture((40, 40)))

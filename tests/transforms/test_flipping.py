@@ -1,4 +1,4 @@
-"""Flips: the same pixels in the other order."""
+"""Flips of images and batches."""
 
 import numpy as np
 import pytest
@@ -37,13 +37,13 @@ def test_batches_are_flipped_image_by_image(name, dtype, channels):
 
 @BOTH
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 1.0])
-def test_flips_are_as_frequent_as_asked(name, p):
+def test_flips_have_the_given_probability(name, p):
     share = drawn(getattr(T, name)(p), (4, 4)).mean()
     assert abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 20_000)
 
 
 @BOTH
 @pytest.mark.parametrize("p", [-0.1, 1.1, "often", None])
-def test_a_share_is_a_probability(name, p):
+def test_the_probability_is_checked(name, p):
     with pytest.raises(OptionError, match=f"p must be a probability, 0 to 1, got {p!r}"):
         getattr(T, name)(p)

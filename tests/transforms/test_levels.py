@@ -1,4 +1,4 @@
-"""Changes of levels and channels that some images get, against torchvision's; noise and compression."""
+"""Random adjustments of levels and channels, compared with torchvision's; noise and compression."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ v2 = pytest.importorskip("torchvision.transforms.v2")
 SIZE = (37, 53)
 
 
-# What some images get: ours, torchvision's, and the line of the table.
+# Random adjustments: ours, torchvision's, and the row of the table.
 CHANCES = {
     "invert": (T.RandomInvert(1.0), v2.RandomInvert(1.0)),
     "posterize": (T.RandomPosterize(3, 1.0), v2.RandomPosterize(3, 1.0)),
@@ -27,7 +27,7 @@ CHANCES = {
 
 @pytest.mark.parametrize("kind", ["photo", "noise", "one", "ramp", "one grey"])
 @pytest.mark.parametrize("name", CHANCES)
-def test_changes_by_chance_are_torchvisions(name, kind):
+def test_random_adjustments_are_torchvisions(name, kind):
     ours, theirs = CHANCES[name]
     for size in (SIZE, (2, 3), (1, 1)):
         pixels = picture(size, kind)
@@ -51,7 +51,7 @@ def test_noise_is_torchvisions(dtype):
 
 
 @pytest.mark.parametrize("kind", ["photo", "one"])
-def test_compression_is_pils(kind):
+def test_compressed_pixels_are_pils(kind):
     pixels = picture((48, 64), kind)
     image = Image.fromarray(pixels[:, :, 0] if kind == "one" else pixels)
     for quality in (5, 50, 95):
@@ -77,7 +77,7 @@ def test_distorted_colours_are_torchvisions():
     assert np.abs(rows[:, [0, 1, 2, 3, 8, 9]].mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(len(rows))
 
 
-def test_every_order_of_channels_is_as_likely():
+def test_every_order_of_channels_is_equally_frequent():
     transform = T.RandomChannelPermutation()
     pixels = np.arange(3, dtype=np.uint8).reshape(1, 1, 3)
     orders = [tuple(transform.apply(pixels, row).ravel()) for row in drawn(transform, SIZE, 6000).tolist()]
@@ -86,7 +86,7 @@ def test_every_order_of_channels_is_as_likely():
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
 
 
-def test_grey_becomes_rgb_as_torchvisions():
+def test_grey_becomes_rgb_like_torchvision():
     pixels = picture(SIZE, "one")
     np.testing.assert_array_equal(T.RGB()(pixels), to_array(v2.RGB()(to_tensor(pixels))))
     assert T.RGB()(Image.fromarray(pixels[:, :, 0])).mode == "RGB"

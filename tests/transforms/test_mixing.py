@@ -1,4 +1,4 @@
-"""MixUp and CutMix, against torchvision's, which draws the same from torch's generator."""
+"""MixUp and CutMix, compared with torchvision's, which draws the same numbers from torch's generator."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ def batch(dtype=torch.float32, memory_format=torch.contiguous_format, count=7, c
 
 
 def both(name, images, labels, seed, **options):
-    """What ours and torchvision's make of a batch, drawing from the same seed."""
+    """Return the results of ours and torchvision's for a batch and the same seed."""
     results = []
     for module in (T, v2):
         torch.manual_seed(seed)
@@ -65,14 +65,14 @@ def test_mixed_bytes_are_torchvisions_rounded(name, memory_format, channels):
 
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_type_is_kept(name, dtype):
+def test_the_dtype_is_kept(name, dtype):
     images, labels = batch(dtype)
     mixed, _ = getattr(T, name)(num_classes=10)(images, labels)
     assert mixed.dtype == dtype
 
 
 @BOTH
-def test_images_that_do_not_lie_side_by_side_are_mixed_too(name):
+def test_non_contiguous_images_are_mixed_too(name):
     images, labels = batch(torch.uint8, size=(20, 60))
     torch.manual_seed(1)
     expected, _ = getattr(T, name)(num_classes=10)(images[:, :, :, ::2].contiguous(), labels)
@@ -83,7 +83,7 @@ def test_images_that_do_not_lie_side_by_side_are_mixed_too(name):
 
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_the_batch_given_stays_as_it_is(name, dtype):
+def test_the_batch_given_is_not_changed(name, dtype):
     images, labels = batch(dtype)
     before = images.clone(), labels.clone()
     getattr(T, name)(num_classes=10)(images, labels)
@@ -92,7 +92,7 @@ def test_the_batch_given_stays_as_it_is(name, dtype):
 
 
 @BOTH
-def test_pairs_come_as_they_went(name):
+def test_lists_and_tuples_keep_their_type(name):
     mix = getattr(T, name)(num_classes=10)
     images, labels = batch()
     results = []
@@ -112,7 +112,7 @@ def test_pairs_come_as_they_went(name):
 
 
 @BOTH
-def test_shares_of_classes_are_mixed_as_they_are(name):
+def test_labels_given_as_shares_are_mixed(name):
     images, labels = batch()
     shares = torch.nn.functional.one_hot(labels, 10)
     torch.manual_seed(0)
@@ -124,7 +124,7 @@ def test_shares_of_classes_are_mixed_as_they_are(name):
 
 
 @pytest.mark.parametrize("p", [None, [1, 3]])
-def test_one_of_both_is_chosen_for_each_batch(p):
+def test_random_choice_draws_mixup_or_cutmix_for_each_batch(p):
     def made(module, seed):
         torch.manual_seed(seed)
         choice = module.RandomChoice(
@@ -137,7 +137,7 @@ def test_one_of_both_is_chosen_for_each_batch(p):
             torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-def test_a_choice_of_both_is_copied_and_shown_and_takes_nothing_else():
+def test_a_choice_of_mixup_and_cutmix_is_copied_and_shown_and_holds_nothing_else():
     choice = T.RandomChoice([T.CutMix(num_classes=10), T.MixUp(alpha=0.5, num_classes=10)])
     shown = repr(choice)
     assert shown.startswith("RandomChoice(transforms=[CutMix(alpha=1.0, num_classes=10), MixUp(")
@@ -151,7 +151,7 @@ def test_a_choice_of_both_is_copied_and_shown_and_takes_nothing_else():
 
 
 @BOTH
-def test_it_ends_a_collate_function(name):
+def test_mixing_works_in_a_collate_function(name):
     mix = getattr(T, name)(num_classes=2)
     dataset = [(torch.full((3, 8, 8), number % 256, dtype=torch.uint8), number % 2) for number in range(8)]
     loader = DataLoader(dataset, batch_size=4, collate_fn=lambda samples: mix(default_collate(samples)))
@@ -161,7 +161,7 @@ def test_it_ends_a_collate_function(name):
 
 
 @BOTH
-def test_it_survives_a_pickle_and_shows_its_parameters(name):
+def test_mixing_survives_a_pickle_and_shows_its_parameters(name):
     mix = getattr(T, name)(alpha=0.5, num_classes=10)
     images, labels = batch()
     results = []
@@ -177,7 +177,7 @@ def test_it_survives_a_pickle_and_shows_its_parameters(name):
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16])
 @pytest.mark.parametrize("memory_format", FORMATS)
-def test_on_a_device_it_is_what_it_is_on_the_cpu(name, dtype, memory_format):
+def test_mixing_on_a_device_equals_the_cpu(name, dtype, memory_format):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     images, labels = batch(dtype, memory_format)

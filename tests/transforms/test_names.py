@@ -1,4 +1,4 @@
-"""Every name of torchvision's for images is here, or says what to use."""
+"""Names: all of torchvision's for images exist, or the error names an alternative."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_no_name_of_torchvisions_is_missing(name):
     assert name in dir(T)
 
 
-def test_what_is_missing_needs_more_than_an_image():
+def test_missing_transforms_name_torchvisions():
     assert len(MISSING) == 8
     for name in MISSING:
         with pytest.raises(OptionError, match=f"{name} must have .* use torchvision.transforms.v2.{name}"):
@@ -46,11 +46,11 @@ def test_what_is_missing_needs_more_than_an_image():
 
 def test_the_page_of_transforms_lists_every_name():
     page = (Path(fastload.__file__).parent.parent / "docs" / "transforms.md").read_text()
-    table = page.split("| in a row |")[1].split("\n\n")[0]
-    assert sorted(re.findall(r"`(\w+)`", "| in a row |" + table)) == sorted(T.__all__)
+    table = page.split("| sequence and choice |")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", "| sequence and choice |" + table)) == sorted(T.__all__)
 
 
-def test_functions_are_said_to_be_elsewhere():
+def test_functions_and_modules_name_torchvisions():
     for name in ("functional", "query_size"):
         with pytest.raises(AttributeError, match=f"no '{name}'.* take it from torchvision.transforms.v2"):
             getattr(T, name)
@@ -64,14 +64,14 @@ def test_functions_are_said_to_be_elsewhere():
         T.Resized  # noqa: B018
 
 
-def test_methods_of_torchvisions_say_what_to_use():
+def test_get_params_names_torchvisions():
     for name in ("RandomResizedCrop", "ColorJitter"):
         assert hasattr(getattr(v1, name), "get_params")
         with pytest.raises(OptionError, match=f"use torchvision.transforms.{name}.get_params"):
             getattr(T, name).get_params(None, scale=(0.1, 1))
 
 
-def test_an_own_transform_without_apply_says_so():
+def test_a_subclass_without_apply_raises():
     class Own(T.Transform):
         def transform(self, image, parameters):
             return image

@@ -1,4 +1,4 @@
-"""RandAugment and TrivialAugmentWide: changes, strengths and pixels as torchvision's."""
+"""RandAugment and TrivialAugmentWide: operations, strengths and pixels, compared with torchvision's."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.transforms.tolerances import assert_close
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 
-# torchvision's names, and the line of the table of tolerances for each.
+# torchvision's names, and the row of the table of tolerances for each.
 CHANGES = {
     "Identity": "crop",
     "ShearX": "warp, nearest",
@@ -38,7 +38,7 @@ POLICIES = {
 
 
 def recorded(make, options, size, count):
-    """The changes and strengths that torchvision's policy applies to so many images."""
+    """Return the operations and strengths that torchvision's policy applies to so many images."""
     name = make.__name__
     record = []
 
@@ -53,13 +53,13 @@ def recorded(make, options, size, count):
     return record
 
 
-def test_the_changes_are_torchvisions():
+def test_the_operations_are_torchvisions():
     for name in ("RandAugment", "TrivialAugmentWide"):
         assert list(getattr(v2, name)._AUGMENTATION_SPACE) == list(CHANGES)
 
 
 @pytest.mark.parametrize(("make", "options"), POLICIES.values(), ids=POLICIES)
-def test_changes_and_strengths_are_drawn_as_torchvisions(make, options):
+def test_operations_and_strengths_are_drawn_like_torchvisions(make, options):
     torch.manual_seed(0)
     theirs = recorded(make, options, (60, 331), 6000)
     rows = drawn(make(**options), (60, 331), 40_000)
@@ -77,7 +77,7 @@ def test_changes_and_strengths_are_drawn_as_torchvisions(make, options):
 
 @pytest.mark.parametrize(("make", "options"), POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize(("interpolation", "fill"), [("nearest", None), ("bilinear", (9, 99, 200))])
-def test_changed_pixels_are_torchvisions(make, options, interpolation, fill):
+def test_augmented_pixels_are_torchvisions(make, options, interpolation, fill):
     ours = make(**options, interpolation=interpolation, fill=fill)
     theirs = getattr(v2, make.__name__)(**options)
     mode = v2.InterpolationMode(interpolation)
@@ -92,7 +92,7 @@ def test_changed_pixels_are_torchvisions(make, options, interpolation, fill):
             assert_close(ours.apply(pixels, row), to_array(expected), tolerance, spare=3)
 
 
-def test_changes_come_one_after_the_other():
+def test_operations_are_applied_in_order():
     transform = T.RandAugment(num_ops=3)
     pixels = picture((30, 40))
     for row in drawn(transform, (30, 40), 10).tolist():
@@ -102,7 +102,7 @@ def test_changes_come_one_after_the_other():
         np.testing.assert_array_equal(transform.apply(pixels, row), expected)
 
 
-def test_no_changes_are_none():
+def test_zero_operations_return_the_image_itself():
     pixels = picture((30, 40))
     transform = T.RandAugment(num_ops=0)
     assert transform.apply(pixels, drawn(transform, (30, 40), 1)[0]) is pixels

@@ -1,4 +1,4 @@
-"""ToDtype and Normalize, against torchvision's."""
+"""ToDtype and Normalize, compared with torchvision's."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def assert_near(ours, theirs, step):
-    """Within the table's tolerance, of which a level is `step` here, or of what the type can tell apart."""
+    """Assert equality within the table's tolerance, times `step`, or within the resolution of the dtype."""
     assert ours.dtype == theirs.dtype
     assert ours.shape == theirs.shape
     precision = torch.finfo(theirs.dtype).eps * 3 if theirs.dtype.is_floating_point else 0
@@ -27,7 +27,7 @@ def assert_near(ours, theirs, step):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.uint8])
-def test_types_are_changed_as_torchvision_does(dtype, scale, kind):
+def test_dtypes_are_converted_like_torchvision(dtype, scale, kind):
     image = to_tensor(picture((13, 20), kind))
     ours, theirs = T.ToDtype(dtype, scale=scale)(image), v2.ToDtype(dtype, scale=scale)(image)
     assert_near(ours, theirs, 1 / 255 if scale else 1)
@@ -70,18 +70,18 @@ def test_parameters_are_checked(make, options, message):
         make(**options)
 
 
-def test_bytes_are_not_normalised():
+def test_normalising_bytes_is_refused():
     with pytest.raises(OptionError, match=r"Normalize must be given floating-point pixels, got torch\.uint8"):
         T.Normalize(MEAN, STD)(picture((4, 4)))
 
 
-def test_channels_and_means_are_as_many():
+def test_the_number_of_means_is_checked():
     with pytest.raises(OptionError, match="a mean and std for each of 3 channels, got 2"):
         T.Normalize([0.1, 0.2], [1.0, 1.0])(picture((4, 4)).astype(np.float32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_tensors_of_any_floating_type_are_made_and_taken(dtype):
+def test_all_floating_dtypes_are_supported(dtype):
     image = torch.randint(0, 256, (3, 5, 7), dtype=torch.uint8)
     made = T.ToDtype(dtype, scale=True)(image)
     assert made.dtype == dtype
@@ -89,7 +89,7 @@ def test_tensors_of_any_floating_type_are_made_and_taken(dtype):
     assert T.Normalize((0.5,) * 3, (0.5,) * 3)(made).dtype == dtype
 
 
-def test_of_a_pil_image_numbers_make_a_tensor():
+def test_a_pil_image_becomes_a_tensor_of_numbers():
     image = Image.new("RGB", (7, 5), (255, 0, 0))
     made = T.ToDtype(torch.float32, scale=True)(image)
     assert made.shape == (3, 5, 7)

@@ -1,4 +1,4 @@
-"""Resize, against torchvision's."""
+"""Resize, compared with torchvision's."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_sizes_are_torchvisions(height, width, size, more):
 
 
 @pytest.mark.parametrize("kind", ["photo", "one"])
-def test_pil_images_are_resized_as_pil_does(kind):
+def test_resized_pil_images_are_close_to_pils(kind):
     pixels = picture((60, 75), kind)
     image = Image.fromarray(pixels[:, :, 0] if kind == "one" else pixels)
     ours, theirs = T.Resize(31)(image), v2.Resize(31)(image)
@@ -67,7 +67,7 @@ def test_pil_images_are_resized_as_pil_does(kind):
     assert_close(np.asarray(ours), np.asarray(theirs), "resize of PIL images")
 
 
-def test_its_own_size_is_not_resampled():
+def test_an_image_of_the_right_size_is_not_resampled():
     pixels = picture((20, 30))
     assert T.Resize((20, 30)).apply(pixels, [20.0, 30.0]) is pixels
 

@@ -1,4 +1,4 @@
-"""Resizes to random sizes and RandomZoomOut, against torchvision's."""
+"""Resizes to random sizes and RandomZoomOut, compared with torchvision's."""
 
 import numpy as np
 import pytest

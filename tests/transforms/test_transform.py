@@ -1,4 +1,4 @@
-"""What holds for every transform: kinds of images, batches, inputs, counted draws, pickles, reprs."""
+"""Behaviour of every transform: kinds of images, batches, inputs, draws, pickles, reprs."""
 
 import copy
 import enum
@@ -73,7 +73,7 @@ FLOATS = {"Normalize": T.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])}
 EVERY = BYTES | FLOATS
 SIZE = (37, 53)
 
-# What makes a tensor of anything.
+# Transforms that always return a tensor.
 TO_TENSORS = ("PILToTensor", "ToImage", "ToTensor")
 
 every = pytest.mark.parametrize("name", EVERY)
@@ -93,18 +93,18 @@ def array_of(result):
     return to_array(result) if isinstance(result, torch.Tensor) else result
 
 
-def test_every_transform_is_here():
+def test_every_transform_is_tested():
     kinds = {name: getattr(T, name) for name in T.__all__}
     names = {
         name for name, kind in kinds.items() if issubclass(kind, T.Transform) and kind is not T.Transform
     }
-    # Its matrix has as many rows as an image has numbers: see test_names.py.
+    # Its matrix needs images of one size: see test_distorting.py.
     names -= {"LinearTransformation"}
     assert {type(transform).__name__ for transform in EVERY.values()} == names
 
 
 @every
-def test_parameters_are_a_row_for_each_image(name):
+def test_draw_returns_a_row_for_each_image(name):
     transform = EVERY[name]
     rows = drawn(transform, SIZE, 5)
     assert rows.shape == (5, transform.width)
@@ -113,7 +113,7 @@ def test_parameters_are_a_row_for_each_image(name):
 
 
 @every
-def test_a_batch_is_what_its_images_are(name):
+def test_a_batch_equals_its_images(name):
     transform = EVERY[name]
     images = np.stack([image_for(name, seed) for seed in range(7)])
     rows = drawn(transform, SIZE, 7)
@@ -126,7 +126,7 @@ def test_a_batch_is_what_its_images_are(name):
 
 
 @every
-def test_a_batch_of_one_image_is_that_image(name):
+def test_a_batch_of_one_equals_the_image(name):
     transform, image = EVERY[name], image_for(name)
     rows = drawn(transform, SIZE, 1)
     expected = transform.apply(image, rows[0].tolist())
@@ -134,7 +134,7 @@ def test_a_batch_of_one_image_is_that_image(name):
 
 
 @every
-def test_a_batch_is_written_where_it_is_to_lie(name):
+def test_a_batch_is_written_into_out(name):
     transform = EVERY[name]
     images = np.stack([image_for(name, seed) for seed in range(4)])
     rows = drawn(transform, SIZE, 4)
@@ -145,7 +145,7 @@ def test_a_batch_is_written_where_it_is_to_lie(name):
 
 
 @every
-def test_the_image_given_stays_as_it_is(name):
+def test_the_image_given_is_not_changed(name):
     transform, image = EVERY[name], image_for(name)
     before = image.copy()
     image.flags.writeable = False
@@ -167,7 +167,7 @@ def test_strides_make_no_difference(name):
 
 
 @every
-def test_sizes_and_channels_are_as_foretold(name):
+def test_sizes_and_channels_are_predicted(name):
     transform, image = EVERY[name], image_for(name)
     rows = drawn(transform, SIZE, 6)
     sizes = transform.sizes_after(np.tile(np.array([SIZE]), (6, 1)), rows)
@@ -176,7 +176,7 @@ def test_sizes_and_channels_are_as_foretold(name):
 
 
 @every
-def test_kinds_of_images_come_as_they_went(name):
+def test_the_result_is_of_the_same_kind_as_the_image(name):
     transform, pixels = EVERY[name], image_for(name)
     expected = torch_seeded(transform, pixels)
     assert isinstance(expected, torch.Tensor if name in TO_TENSORS else np.ndarray)
@@ -202,7 +202,7 @@ def test_tensors_of_a_device_stay_there(name):
 
 
 @every
-def test_one_channel_is_taken_where_torchvision_takes_it(name):
+def test_one_channel_is_accepted_like_in_torchvision(name):
     if name == "Normalize":
         pytest.skip("has three means")
     transform, pixels = EVERY[name], picture(SIZE, "one")
@@ -213,7 +213,7 @@ def test_one_channel_is_taken_where_torchvision_takes_it(name):
 
 
 @every
-def test_a_batch_called_has_parameters_for_each_image(name):
+def test_calling_with_a_batch_draws_for_each_image(name):
     transform = EVERY[name]
     images = np.stack([image_for(name)] * 3)
     torch.manual_seed(4)
@@ -236,7 +236,7 @@ RANDOM = [
     if name.startswith(("Aug", "Auto", "Color", "Elastic", "Gauss", "JPEG", "Rand", "Triv"))
 ]
 
-# What draws the same for every image, here.
+# Transforms that draw the same for every image here.
 FIXED = ("RandomResize", "RandomRotation, expanded", "RandomShortestSize", "RandomZoomOut")
 
 
@@ -258,7 +258,7 @@ def test_other_epochs_and_places_draw_other_parameters(name):
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_outside_of_an_epoch_torchs_seed_decides(name):
+def test_torchs_seed_decides_outside_an_epoch(name):
     transform, pixels = EVERY[name], image_for(name)
     state = np.random.get_state()[1].copy()
     np.testing.assert_array_equal(torch_seeded(transform, pixels), torch_seeded(transform, pixels))
@@ -266,7 +266,7 @@ def test_outside_of_an_epoch_torchs_seed_decides(name):
 
 
 @every
-def test_a_pickle_draws_and_does_the_same(name):
+def test_a_pickled_transform_draws_and_applies_the_same(name):
     transform, image = EVERY[name], image_for(name)
     rows = drawn(transform, SIZE, 4)
     for twin in (pickle.loads(pickle.dumps(transform)), copy.deepcopy(transform)):
@@ -285,13 +285,13 @@ def test_the_repr_is_the_call_that_makes_it(name):
 
 
 @pytest.mark.parametrize("name", [name for name, each in BYTES.items() if not each.takes_any_dtype])
-def test_other_types_than_bytes_are_refused_in_one_sentence(name):
+def test_floats_are_refused_by_transforms_of_bytes(name):
     with pytest.raises(OptionError, match="takes uint8 pixels, got float32: put it before"):
         EVERY[name](picture(SIZE).astype(np.float32))
 
 
 @pytest.mark.parametrize("name", [name for name, each in EVERY.items() if each.takes_any_dtype])
-def test_floats_are_taken_where_it_is_said(name):
+def test_floats_are_accepted_by_transforms_of_any_dtype(name):
     image = picture(SIZE).astype(np.float32)
     assert array_of(EVERY[name](image)).dtype == np.float32
 
@@ -299,7 +299,7 @@ def test_floats_are_taken_where_it_is_said(name):
 @pytest.mark.parametrize(
     "image", [None, "photo.jpg", [[1, 2], [3, 4]], np.zeros(4, np.uint8), torch.zeros(4)]
 )
-def test_what_is_no_image_is_refused(image):
+def test_objects_that_are_not_images_are_refused(image):
     with pytest.raises(OptionError, match="an image must be"):
         T.RandomHorizontalFlip()(image)
 

@@ -1,4 +1,4 @@
-"""Rotations and affine maps, against torchvision's functions for uint8 tensors."""
+"""Rotations and affine maps, compared with torchvision's functions for uint8 tensors."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def torchvisions_fill(fill):
 
 
 def few(pixels, interpolation):
-    """Values that may differ besides the table's share: a corner, or a row along the image's edge."""
+    """Return how many more values may differ than the table allows: a corner, or a row along the edge."""
     return 3 if interpolation == "nearest" else 3 * max(pixels.shape[:2])
 
 
@@ -77,7 +77,7 @@ def test_rotated_pixels_are_torchvisions(interpolation, center, expand, fill):
 @pytest.mark.parametrize("expand", [False, True])
 @pytest.mark.parametrize("size", [(12, 12), (13, 13), (12, 30), (7, 3), (1, 1)])
 def test_quarter_turns_are_torchvisions(angle, expand, size):
-    # Of other sizes, quarter turns that keep the size fall between two pixels, where either is right.
+    # For other sizes, quarter turns that keep the size fall between two pixels, where either is right.
     transform = T.RandomRotation((angle, angle), expand=expand)
     pixels = picture(size, "noise")
     [row] = drawn(transform, size, 1).tolist()
@@ -86,7 +86,7 @@ def test_quarter_turns_are_torchvisions(angle, expand, size):
 
 
 @pytest.mark.parametrize("interpolation", FILTERS)
-def test_one_channel_is_one_of_three(interpolation):
+def test_one_channel_equals_one_of_three(interpolation):
     pixels = picture((30, 41), "noise")
     for transform in (T.RandomRotation(90, interpolation, True), T.RandomAffine(90, (0.2, 0.2), fill=9)):
         [row] = drawn(transform, (30, 41), 1).tolist()
@@ -94,7 +94,7 @@ def test_one_channel_is_one_of_three(interpolation):
         np.testing.assert_array_equal(result[:, :, 0], transform.apply(pixels, row)[:, :, 1])
 
 
-def test_rotations_are_drawn_as_torchvisions():
+def test_rotations_are_drawn_like_torchvisions():
     theirs = v2.RandomRotation((-20, 75))
     torch.manual_seed(0)
     expected = [theirs.make_params([])["angle"] for _ in range(3000)]
@@ -111,7 +111,7 @@ def test_rotations_are_drawn_as_torchvisions():
     ],
     ids=["degrees", "all", "shear", "shears"],
 )
-def test_affine_maps_are_drawn_as_torchvisions(options):
+def test_affine_maps_are_drawn_like_torchvisions(options):
     theirs = v2.RandomAffine(**options)
     torch.manual_seed(0)
     image = torch.empty(3, 40, 70)
@@ -159,13 +159,13 @@ def test_parameters_are_checked(make, options, message):
         make(**options)
 
 
-def test_a_colour_has_as_many_numbers_as_the_image_has_channels():
+def test_the_number_of_channels_of_a_colour_is_checked():
     transform = T.RandomRotation((10, 10), fill=(1, 2))
     with pytest.raises(OptionError, match="fill must be one number, or one for each of 3 channels"):
         transform(picture((9, 9)))
 
 
-def test_torchvisions_names_of_interpolations_are_taken():
+def test_torchvisions_interpolation_constants_are_accepted():
     pixels = picture((20, 30), "noise")
     [row] = drawn(T.RandomRotation(45), (20, 30), 1).tolist()
     expected = T.RandomRotation(45, "bilinear").apply(pixels, row)
@@ -173,6 +173,6 @@ def test_torchvisions_names_of_interpolations_are_taken():
         np.testing.assert_array_equal(T.RandomRotation(45, name).apply(pixels, row), expected)
 
 
-def test_a_batch_of_many_sizes_is_refused():
+def test_results_of_several_sizes_are_refused_in_a_batch():
     with pytest.raises(OptionError, match="RandomRotation must leave a batch's images one size, got"):
         T.RandomRotation(90, expand=True)(np.stack([picture((30, 41))] * 4))

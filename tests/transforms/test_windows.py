@@ -1,4 +1,4 @@
-"""Windows out of all images of a batch at once are those out of each image."""
+"""Windows of all images of a batch, compared with those of each image."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from fastload.transforms.windows import Gathered, windows_into, windows_over_bla
     st.integers(0, 25),
     st.integers(0, 2**32 - 1),
 )
-def test_beyond_an_image_all_is_black(count, size, window, channels, dtype, padding, seed):
+def test_pixels_beyond_an_image_are_black(count, size, window, channels, dtype, padding, seed):
     rng = np.random.default_rng(seed)
     images = rng.integers(1, 256, (count, *size, channels)).astype(dtype)
     offsets = rng.integers(-padding, [side + padding for side in size], (count, 2))
@@ -31,13 +31,13 @@ def test_beyond_an_image_all_is_black(count, size, window, channels, dtype, padd
         assert (out == 7).all()
 
 
-def test_the_usual_case_is_done_this_way():
+def test_cifar_crops_take_the_fast_path():
     images = np.zeros((8, 32, 32, 3), np.uint8)
     offsets = np.tile([[-4, 4], [4, -4]], (4, 1))
     assert windows_over_black_into(Gathered.all_of(images), offsets, np.empty((8, 32, 32, 3), np.uint8))
 
 
-def test_images_may_be_taken_out_of_more_that_are_read_only():
+def test_images_may_be_rows_of_a_read_only_array():
     images = np.random.default_rng(0).integers(1, 256, (20, 16, 16, 3), np.uint8)
     images.flags.writeable = False
     rows = np.array([19, 0, 0, 7, 19])
