@@ -25,7 +25,7 @@ from fastload.transforms.transform import Parameters, Pixels, Transform
 #: The number of different seeds of noise: as many integers as a float64 holds exactly.
 NOISE_SEEDS = 1 << 53
 
-# So many deviations away, weights are a millionth of the middle's: hardly a level depends on what is farther.
+# At so many deviations weights are a millionth of the middle's; hardly any level depends on pixels beyond.
 _REACH = math.sqrt(2 * math.log(1e6))
 
 

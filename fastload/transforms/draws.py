@@ -1,4 +1,4 @@
-"""Counter-based random numbers: what is drawn for an image is a function of the image's identity alone.
+"""Counter-based random numbers: those of an image depend on nothing but its identity.
 
 A transform's parameters follow from (seed, epoch, index, position in the pipeline), so it makes no difference
 which process draws them, in which order, or after which resume. The function is the finalizer of SplitMix64

@@ -41,8 +41,8 @@ def require(is_valid: bool, rule: str, value: object) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a Python int or float."""
-    return isinstance(value, (int, float))
+    """Return whether a value is a real number, Python's or NumPy's."""
+    return isinstance(value, numbers.Real)
 
 
 def is_whole(value: Any) -> bool:

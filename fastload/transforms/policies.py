@@ -134,7 +134,7 @@ class Policy(Distortion):
         """Return the strengths of operations, one for each image.
 
         `chosen` are numbers of operations, `bins` numbers of strengths out of `count`; `signs` are numbers in
-        [0, 1), of which the lower half negate strengths.
+        [0, 1), and those below 0.5 negate the strength.
         """
         ranges = list(self._space.values())
         bins = np.broadcast_to(bins, chosen.shape)

@@ -133,7 +133,7 @@ def test_conversions_do_not_change_head_and_tail():
     assert pipeline.tail.dtype == torch.float32
     expected = Pipeline(T.ConvertImageDtype()).tail
     assert torch.equal(Pipeline(T.ToTensor()).tail.factors, expected.factors)
-    # In front, what is folded into the decoding follows them.
+    # At the beginning, transforms behind them are still folded into the decoding.
     assert Pipeline(T.Compose([T.ToImage(), T.CenterCrop(9)])).draw(keys(1), np.array([SIZE])).body == []
 
 

@@ -125,3 +125,10 @@ def test_enums_are_torchvisions():
 def test_parameters_are_checked(make, message):
     with pytest.raises(OptionError, match=message):
         make()
+
+
+def test_parameters_may_be_numpys_numbers():
+    crop = T.RandomResizedCrop(np.int64(8), scale=(np.float32(0.5), np.float64(1)))
+    assert crop.size == (8, 8)
+    assert crop.scale == (0.5, 1)
+    assert T.RandomRotation(np.float32(3)).degrees == (-3, 3)
