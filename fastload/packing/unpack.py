@@ -23,7 +23,7 @@ from fastload.images.encodings import encoding_named
 from fastload.shards.manifest import Manifest, looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
-from fastload.sources.columns import are_names_of_classes
+from fastload.sources.columns import are_class_names
 
 LABELS_NAME = "labels.csv"
 
@@ -313,7 +313,7 @@ def _tell_labels(classes: Sequence[str], labels: set[int]) -> bool:
     It counts the names that it finds, sorted; but it does not take for names what are numbers or files.
     """
     is_counted = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
-    return is_counted and are_names_of_classes(classes)
+    return is_counted and are_class_names(classes)
 
 
 def safe_path(root: Path, key: str) -> Path:

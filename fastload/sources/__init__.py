@@ -1,4 +1,7 @@
-"""Where records come from: folders of images, tables, datasets; `open_source` tells them apart."""
+"""Sources of records: folders of images, tables and datasets, told apart by `open_source`.
+
+A layout is a module that lists its records as a `Source`; `open_source` chooses the module.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,9 @@ from fastload.sources.names import NameTable
 from fastload.sources.protocol import Source, SourceRecord
 from fastload.sources.table import TABLE_SUFFIXES, list_table
 
-__all__ = [
-    "ColumnKind",
-    "DatasetSource",
-    "FileSource",
-    "NameTable",
-    "Source",
-    "SourceRecord",
-    "open_source",
-]
+__all__ = ["ColumnKind", "DatasetSource", "FileSource", "NameTable", "Source", "SourceRecord", "open_source"]
 
-_TAKEN = (
+_SOURCES = (
     "a folder of class folders, a folder of images, a .csv or .tsv table, "
     "or a dataset with __len__ and __getitem__"
 )
@@ -40,39 +35,29 @@ def open_source(
     *,
     skips_unlistable: bool = False,
 ) -> dict[str, Source]:
-    """Lists whatever holds images.
+    """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
 
-    Args:
-        source: A path (a folder of class folders, of images, or of splits; a `.csv` or `.tsv`
-            table), or a map-style dataset. An ImageFolder without transforms, or torch's Subset of
-            one, is read from its files.
-        fields: For a dataset: what its samples hold beside the image, where the first sample
-            does not show it.
-        columns: For a table: what columns are, see `list_table`.
-        skips_unlistable: For a folder: whether to go on without folders in it that cannot be listed.
-
-    Returns:
-        The sources by split (`train`, `val`, `test`), or one source under the name "".
+    An ImageFolder without transforms, or torch's Subset of one, is read from its files. `fields` describes a
+    dataset's samples if the first is not enough, `columns` gives the kinds of a table's columns, and
+    `skips_unlistable` goes on without folders that cannot be listed.
 
     Raises:
-        SourceError: There is nothing at the path, or nothing that can be read as a source.
-        OptionError: `fields` were given for what is no dataset, or `columns` for what is no table.
+        SourceError: The path does not exist or cannot be read as a source.
+        OptionError: `fields` were given for a path, or `columns` for anything but a table.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
-    is_path = isinstance(source, (str, os.PathLike))
-    if columns and not (is_path and os.fsdecode(source).lower().endswith(TABLE_SUFFIXES)):
-        raise OptionError(
-            f"columns say what a .csv or .tsv table holds, got them for {source!r}: leave them out"
-        )
-    if isinstance(source, (str, os.PathLike)):
+    path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
+    if columns and not (path and path.lower().endswith(TABLE_SUFFIXES)):
+        raise OptionError(f"columns are for a .csv or .tsv table, got them for {source!r}: leave them out")
+    if path is not None:
         if fields is not None:
             raise OptionError(
                 f"fields must describe a dataset's samples, got them for {source!r}: leave them out"
             )
-        return dict(_open_path(os.path.expanduser(os.fsdecode(source)), columns, skips_unlistable))
+        return dict(_open_path(os.path.expanduser(path), columns, skips_unlistable))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
-        raise SourceError(f"a source must be {_TAKEN}, got {type(source).__name__}")
+        raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
     folder = folder_behind(source) if fields is None else None
     return {"": folder if folder is not None else DatasetSource(source, fields)}
 
@@ -84,11 +69,11 @@ def _open_path(
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
         raise SourceError(
-            f"{path}: must be {_TAKEN}, got a packed dataset: "
+            f"{path}: must be {_SOURCES}, got a packed dataset: "
             f"unpack it first with 'fastload unpack {path} FOLDER'"
         )
     if os.path.isdir(path):
         return list_folder(path, skips_unlistable=skips_unlistable)
     if path.lower().endswith(TABLE_SUFFIXES):
         return {"": list_table(path, columns)}
-    raise SourceError(f"{path}: must be {_TAKEN}, got {explain_file(path)}")
+    raise SourceError(f"{path}: must be {_SOURCES}, got {explain_file(path)}")

@@ -1,15 +1,14 @@
-"""What the columns of a table become: labels, or fields of numbers, text or images; and why."""
+"""Decisions about the columns of a table: labels, or fields of numbers, text or images."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.images.header import read_header
@@ -30,222 +29,212 @@ from fastload.sources.protocol import evenly_spaced
 from fastload.sources.walking import IMAGE_SUFFIXES
 
 ColumnKind = Literal["text", "int", "float", "path"]
-"""What a column can be said to be."""
+"""The kinds that a user can give for a column."""
 
 LABEL = "label"
 """The header of the column that labels are taken from."""
 
+# Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 MOST_NUMBERED_CLASSES = 1_000_000
-"""Labels beyond this are identifiers: a name for every number below them would take gigabytes."""
 
-# Among so many cells at most, a file of another kind is looked for: a stat of each would take 2 us.
+# At most so many cells are checked for files that are not named like images: each check takes a stat of 2 us.
 _SAMPLED_CELLS = 64
+
+# Conversions to the numeric kinds: the dtype, the function, the requirement, and the kinds to try instead.
+_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str, dict[str, str]]] = {
+    "int": (
+        np.int64,
+        as_integer,
+        "be an integer that int64 holds",
+        {"float": "empty is NaN", "text": "as it is"},
+    ),
+    "float": (
+        np.float64,
+        as_float,
+        "be a number that float64 holds, or empty for NaN",
+        {"text": "as it is"},
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a column stands, for messages.
-
-    Attributes:
-        table: The table's path.
-        name: The column's header, or `col3` where there is none.
-    """
+class TableColumn:
+    """A column of a table, as messages name it: by its header, or `col3` without one."""
 
     table: str
     name: str
 
-    def refusal(self, row: int, must: str, got: str, next_step: str) -> SourceError:
-        """The error that names a row, counted from 1."""
+    @property
+    def origin(self) -> str:
+        """The words that name the column in a decision."""
+        return f"of the column {self.name!r}"
+
+    @property
+    def folder(self) -> str:
+        """The folder that paths in the table are relative to."""
+        return os.path.dirname(os.path.abspath(self.table))
+
+    def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
+        """Return the error about a row, counted from 1."""
         return SourceError(f"{self.table}, row {row}: {self.name} must {must}, got {got}: {next_step}")
 
-    def options(self, **kinds: str) -> str:
-        """The options that say what the column is, each with what it does.
-
-        Args:
-            kinds: What each kind does, by its name.
-        """
-        said = [f"--column {shlex.quote(f'{self.name}={kind}')} ({does})" for kind, does in kinds.items()]
-        return f"{' or '.join(said)}; from Python columns={{{self.name!r}: {next(iter(kinds))!r}}}"
+    def options(self, **effects: str) -> str:
+        """Return the options that give the column a kind, with the effect of each."""
+        shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
+        return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
 
 
-@dataclass(slots=True)
-class Found:
-    """What the columns of a table have turned out to be.
+class TableFields:
+    """The result of a table's columns: fields, their values, class names, and the decisions (`meanings`)."""
 
-    Attributes:
-        fields: The fields.
-        values: Their values.
-        classes: The names of the classes.
-        meanings: What was decided for each field.
-    """
-
-    fields: list[Field] = field(default_factory=list)
-    values: dict[str, Values] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-    meanings: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.fields: list[Field] = []
+        self.values: dict[str, Values] = {}
+        self.classes: tuple[str, ...] = ()
+        self.meanings: dict[str, str] = {}
 
     def add(self, field: Field, values: Values, meaning: str) -> None:
-        """Adds a field."""
+        """Add a field."""
         self.fields.append(field)
         self.values[field.name] = values
         self.meanings[field.name] = meaning
 
+    def add_labels(self, column: TableColumn, cells: NameTable, kind: ColumnKind | None) -> None:
+        """Add the label of each row and the classes; nothing if the column holds floats.
 
-def add_labels(found: Found, place: Place, cells: NameTable, kind: ColumnKind | None, folder: str) -> None:
-    """Adds the label of each row, and the classes; nothing where the column holds floats.
+        Raises:
+            SourceError: A row has no label or one of another kind, or the kind is ambiguous.
+        """
+        integers: Numbers | None = None
+        if kind == "int":
+            integers = _convert(column, cells, kind)
+        elif kind is None:
+            integers = numbers_in(cells)
+        if kind == "float" or (integers is not None and integers.dtype != np.int64):
+            if kind is None and "" in cells:
+                options = column.options(float="empty is NaN")
+                raise _missing_label(column, cells, f"fill it in, or pack with {options}")
+            return
+        if "" in cells:
+            raise _missing_label(column, cells, "fill it in")
+        if integers is not None:
+            class_count = int(integers.max()) + 1
+            if class_count <= MOST_NUMBERED_CLASSES:
+                self.classes = tuple(map(str, range(class_count)))
+            self.add(Field.label(), integers, f"integers, {column.origin}")
+            return
+        if kind is None:
+            _refuse_images(column, cells)
+            _refuse_decimals(TableColumn(column.table, LABEL), cells)
+        self.classes = tuple(sorted(set(cells)))
+        position = {name: label for label, name in enumerate(self.classes)}
+        labels = np.fromiter((position[cell] for cell in cells), np.int64, len(cells))
+        count = "1 class" if len(self.classes) == 1 else f"{len(self.classes):,} classes"
+        meaning = f"names of {count}, {column.origin}"
+        self.add(Field.label(), labels, _with_reason(meaning, kind, cells))
 
-    Args:
-        found: What is added to.
-        place: Where the column stands.
-        cells: The column.
-        kind: What it is said to be, if anything.
-        folder: Where paths count from.
+    def add_column(
+        self, column: TableColumn, name: str, cells: NameTable | FileList, kind: ColumnKind | None
+    ) -> None:
+        """Add a further column, of cells or of image files, as the field `name`.
 
-    Raises:
-        SourceError: A row has no label, or not what the column is said to be; or it cannot be told what
-            the column is.
-    """
-    integers: Numbers | None = _require_integers(place, cells) if kind == "int" else None
-    if kind is None:
-        integers = numbers_in(cells)
-    if kind == "float" or (integers is not None and integers.dtype != np.int64):
-        if kind is None and "" in cells:
-            options = place.options(float="empty is NaN")
-            raise _no_label(place, cells, f"fill it in, or pack with {options}")
-        return
-    if "" in cells:
-        raise _no_label(place, cells, "fill it in")
-    origin = origin_of(place.name)
-    if integers is not None:
-        class_count = int(integers.max()) + 1
-        if class_count <= MOST_NUMBERED_CLASSES:
-            found.classes = tuple(map(str, range(class_count)))
-        found.add(Field.label(), integers, f"integers, {origin}")
-        return
-    if kind is None:
-        _refuse_images(place, cells, folder)
-        _refuse_decimals(Place(place.table, LABEL), cells)
-    found.classes = tuple(sorted(set(cells)))
-    position = {name: label for label, name in enumerate(found.classes)}
-    labels = np.fromiter((position[cell] for cell in cells), np.int64, len(cells))
-    count = "1 class" if len(found.classes) == 1 else f"{len(found.classes):,} classes"
-    found.add(Field.label(), labels, _because(f"names of {count}, {origin}", kind, cells))
+        Raises:
+            SourceError: A row is not of the column's kind, or the kind is ambiguous.
+        """
+        if isinstance(cells, FileList):
+            meaning = f"images, stored as the files are, {column.origin}"
+            self.add(Field(name, "image", encoding="keep"), cells, meaning)
+            return
+        numbers: Numbers | None = None
+        if kind in _CONVERSIONS:
+            numbers = _convert(column, cells, kind)
+        elif kind is None:
+            numbers = numbers_in(cells)
+            if numbers is None and are_integers_but_for_empty(cells):
+                options = column.options(float="empty is NaN", text="as it is")
+                step = f"fill it in, or pack with {options}"
+                must = "be an integer, as in other rows"
+                raise column.error(cells.index("") + 1, must, "an empty cell", step)
+        if numbers is not None:
+            meaning = f"{numbers.dtype.name}, {column.origin}{_empty_note(cells)}"
+            self.add(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
+            return
+        if kind is None:
+            _refuse_images(column, cells)
+        for row, cell in enumerate(cells, 1):
+            try:
+                cell.encode()
+            except UnicodeEncodeError as error:
+                got = repr(os.fsencode(cell))
+                raise column.error(row, "be UTF-8", got, "save the table as UTF-8") from error
+        self.add(Field(name, "text"), cells, _with_reason(f"text, {column.origin}", kind, cells))
 
 
-def _no_label(place: Place, cells: NameTable, next_step: str) -> SourceError:
+def are_class_names(names: Sequence[str]) -> bool:
+    """Return whether `add_labels` takes these labels for class names, whatever files exist."""
+    are_files = all_filled(names, _has_image_suffix)
+    return numbers_in(names) is None and not look_like_decimals(names) and not are_files
+
+
+def _missing_label(column: TableColumn, cells: NameTable, next_step: str) -> SourceError:
     row = cells.index("") + 1
-    return SourceError(f"{place.table}, row {row}: must have a label, got an empty cell: {next_step}")
+    return SourceError(f"{column.table}, row {row}: must have a label, got an empty cell: {next_step}")
 
 
-def add_column(
-    found: Found, place: Place, name: str, column: NameTable | FileList, kind: ColumnKind | None
-) -> None:
-    """Adds a further column as a field.
-
-    Args:
-        found: What is added to.
-        place: Where the column stands.
-        name: The field's name.
-        column: Cells, or image files.
-        kind: What it is said to be, if anything.
-
-    Raises:
-        SourceError: A row is not what the column is said to be, or it cannot be told what the column is.
-    """
-    origin = origin_of(place.name)
-    if isinstance(column, FileList):
-        found.add(Field(name, "image", encoding="keep"), column, f"images, stored as the files are, {origin}")
-        return
-    numbers: Numbers | None = None
-    if kind in ("int", "float"):
-        numbers = _require_integers(place, column) if kind == "int" else _require_floats(place, column)
-    elif kind is None:
-        numbers = numbers_in(column)
-        if numbers is None and are_integers_but_for_empty(column):
-            raise _refused_empty(place, column)
-    if numbers is not None:
-        empty = sum(1 for cell in column if not cell)
-        note = ""
-        if empty:
-            count = "1 empty cell is" if empty == 1 else f"{empty:,} empty cells are"
-            note = f", {count} NaN (the first in row {column.index('') + 1})"
-        found.add(Field(name, "scalar", numbers.dtype.name), numbers, f"{numbers.dtype.name}, {origin}{note}")
-        return
-    if kind is None:
-        _refuse_images(place, column, os.path.dirname(os.path.abspath(place.table)))
-    for row, cell in enumerate(column, 1):
-        try:
-            cell.encode()
-        except UnicodeEncodeError as error:
-            got = repr(os.fsencode(cell))
-            raise place.refusal(row, "be UTF-8", got, "save the table as UTF-8") from error
-    found.add(Field(name, "text"), column, _because(f"text, {origin}", kind, column))
+def _empty_note(cells: NameTable) -> str:
+    empty = sum(1 for cell in cells if not cell)
+    if not empty:
+        return ""
+    count = "1 empty cell is" if empty == 1 else f"{empty:,} empty cells are"
+    return f", {count} NaN (the first in row {cells.index('') + 1})"
 
 
-def _because(meaning: str, kind: ColumnKind | None, cells: NameTable) -> str:
-    """What a column of no numbers is; and why, where nobody has said it and most cells look like some."""
+def _with_reason(meaning: str, kind: ColumnKind | None, cells: NameTable) -> str:
+    """Return a decision for text with its reason, if no kind was given and the cells resemble numbers."""
     reason = "" if kind is not None else reason_for_text(cells)
     return f"{meaning}, because {reason}" if reason else meaning
 
 
-def origin_of(name: str) -> str:
-    """The words that name a column in what was decided."""
-    return f"of the column {name!r}"
+def _convert(column: TableColumn, cells: Sequence[str], kind: str) -> Numbers:
+    """Return the cells as numbers of a kind that the user gave; raise SourceError for the first misfit."""
+    dtype, convert, must, other_kinds = _CONVERSIONS[kind]
+    numbers: Numbers = np.empty(len(cells), dtype)
+    for row, cell in enumerate(cells, 1):
+        try:
+            numbers[row - 1] = convert(cell)
+        except ValueError:
+            step = f"correct it, or pack with {column.options(**other_kinds)}"
+            raise column.error(row, must, repr(cell), step) from None
+    return numbers
 
 
-def are_names_of_classes(names: Sequence[str]) -> bool:
-    """Whether `add_labels` takes these labels for names of classes, wherever it finds them."""
-    are_files = all_filled(names, _is_named_like_an_image)
-    return numbers_in(names) is None and not look_like_decimals(names) and not are_files
-
-
-def _refused_empty(place: Place, cells: Sequence[str]) -> SourceError:
-    """The error for a column of integers with an empty cell."""
-    row = cells.index("") + 1
-    step = f"fill it in, or pack with {place.options(float='empty is NaN', text='as it is')}"
-    return place.refusal(row, "be an integer, as in other rows", "an empty cell", step)
-
-
-def _refuse_images(place: Place, cells: Sequence[str], folder: str) -> None:
-    """Refuses to take paths of images for text, or for the names of classes.
-
-    Args:
-        place: Where the column stands.
-        cells: The column.
-        folder: Where paths count from.
-
-    Raises:
-        SourceError: A cell names a file, or all are named like images, wherever these lie; says what to do.
-    """
-    row = _first_image(cells, folder)
-    if row is None and all_filled(cells, _is_named_like_an_image):
+def _refuse_images(column: TableColumn, cells: Sequence[str]) -> None:
+    """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
+    row = _first_image(cells, column.folder)
+    if row is None and all_filled(cells, _has_image_suffix):
         row = next((number for number, cell in enumerate(cells, 1) if cell), None)
     if row is not None:
-        options = place.options(path="stores the images as a field", text="stores their paths")
+        options = column.options(path="stores the images as a field", text="stores their paths")
         raise SourceError(
-            f"{place.table}, row {row}: {place.name} names a file, {cells[row - 1]!r}, and what the "
-            f"column is must be said: pack with {options}"
+            f"{column.table}, row {row}: {column.name} names a file, {cells[row - 1]!r}, so the kind of the "
+            f"column must be given: pack with {options}"
         )
 
 
-def _refuse_decimals(place: Place, cells: Sequence[str]) -> None:
-    """Refuses to take numbers for names of classes.
-
-    Raises:
-        SourceError: Most cells look like numbers with a fraction.
-    """
+def _refuse_decimals(column: TableColumn, cells: Sequence[str]) -> None:
+    """Raise SourceError if most cells look like numbers with a fraction, which are no class names."""
     if look_like_decimals(cells):
-        options = place.options(float="numbers", text="names of classes")
+        options = column.options(float="numbers", text="names of classes")
         raise SourceError(
-            f"{place.table}: {place.name} must hold numbers that say the same when written back, or names of "
-            f"classes, got neither: {reason_for_text(cells)}: pack with {options}"
+            f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
+            f"of classes, got neither: {reason_for_text(cells)}: pack with {options}"
         )
 
 
 def _first_image(cells: Sequence[str], folder: str) -> int | None:
-    """The first row whose cell names an image file; of others, such as `mask.npy`, some are looked for."""
+    """Return the first row whose cell names an image file, or a sampled row that names another file."""
     for row, cell in enumerate(cells, 1):
-        if _is_named_like_an_image(cell) and os.path.isfile(os.path.join(folder, cell)):
+        if _has_image_suffix(cell) and os.path.isfile(os.path.join(folder, cell)):
             return row
     for index in evenly_spaced(len(cells), _SAMPLED_CELLS):
         path = os.path.join(folder, cells[index])
@@ -254,7 +243,7 @@ def _first_image(cells: Sequence[str], folder: str) -> int | None:
     return None
 
 
-def _is_named_like_an_image(cell: str) -> bool:
+def _has_image_suffix(cell: str) -> bool:
     return cell.lower().endswith(IMAGE_SUFFIXES)
 
 
@@ -262,41 +251,6 @@ def _is_image(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             read_header(file.read())
-    except (OSError, ValueError):  # ValueError: no image
+    except (OSError, ValueError):  # ValueError: not an image
         return False
     return True
-
-
-def _require_integers(place: Place, cells: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The integers that a column is said to hold.
-
-    Raises:
-        SourceError: A cell is none, or one that int64 does not hold.
-    """
-    integers = np.empty(len(cells), np.int64)
-    for row, cell in enumerate(cells, 1):
-        try:
-            integers[row - 1] = as_integer(cell)
-        except ValueError:
-            options = place.options(float="empty is NaN", text="as it is")
-            step = f"mend it, or pack with {options}"
-            raise place.refusal(row, "be an integer that int64 holds", repr(cell), step) from None
-    return integers
-
-
-def _require_floats(place: Place, cells: Sequence[str]) -> npt.NDArray[np.float64]:
-    """The floats that a column is said to hold; an empty cell is NaN.
-
-    Raises:
-        SourceError: A cell is no number, or one that float64 does not hold.
-    """
-    numbers = np.empty(len(cells), np.float64)
-    for row, cell in enumerate(cells, 1):
-        try:
-            numbers[row - 1] = as_float(cell)
-        except ValueError:
-            step = f"mend it, or pack with {place.options(text='as it is')}"
-            raise place.refusal(
-                row, "be a number that float64 holds, or empty for NaN", repr(cell), step
-            ) from None
-    return numbers

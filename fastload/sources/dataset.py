@@ -1,4 +1,4 @@
-"""Any map-style dataset as a source: its samples are read as they are, decoded or not."""
+"""Map-style datasets as sources: their samples, or the files behind a dataset that only reads files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,14 @@ _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
 class DatasetSource:
-    """The samples of a dataset with `__len__` and `__getitem__`, each `(image, target)` or a dict.
+    """A `Source` of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
-    What a sample may hold is said by `samples.to_image` and `samples.infer_fields`. All samples
-    must be like the first, in names, shapes and dtypes, unless `fields` says what they hold; where there is
-    none, they hold a label.
-
-    Args:
-        dataset: The dataset; it must survive a pickle where workers are not forked.
-        fields: What the samples hold beside the image. A target that is no dict fills the only
-            field; a field of kind `image` takes what the image takes.
+    All samples must be like the first in names, shapes and dtypes, unless `fields` describes them; an empty
+    dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes what
+    the image takes. The dataset must be picklable where workers are not forked.
 
     Raises:
-        SourceError: The first sample is none that can be packed.
+        SourceError: The first sample cannot be packed.
     """
 
     kind = "dataset"
@@ -60,31 +55,25 @@ class DatasetSource:
         return self._length
 
     def key(self, index: int) -> str:
-        """The index in eight digits or more, so that keys sort as records do."""
+        """Return the index in eight digits or more, so that keys sort as records do."""
         return f"{index:08d}"
 
     def read(self, index: int) -> SourceRecord:
-        """Reads one sample.
-
-        Raises:
-            SourceError: The dataset raised, or the sample is not what the fields say; names it.
-        """
+        """Read one sample; raise SourceError, naming it, if the dataset raises or the fields do not fit."""
         with self._naming(index):
             image, values = split_sample(self._dataset[index], self._target_name)
             values = to_values(self.fields, values, self._are_inferred)
             return SourceRecord(self.key(index), to_image(image), values)
 
     def fingerprint(self) -> str:
-        """A digest of the dataset's class, length, class names and fields, and of up to 64 samples.
+        """Return a digest of class, length, class names, fields, and up to 64 evenly spaced samples.
 
-        These are evenly spaced and read whole, pixels and values; one that raises counts as that.
-        They are read under fresh random seeds, so that a dataset with random transforms never has
-        the same fingerprint twice, however it is seeded; the global random states are left as they
-        were.
+        The samples are read with fresh random seeds, so that a dataset with random transforms never has the
+        same fingerprint twice, however it is seeded; the global random states do not change.
         """
         description = repr((self.kind, self.name, self._length, self.classes, self.fields))
         digest = hashlib.blake2b(description.encode(), digest_size=16)
-        with _kept_randomness():
+        with _preserved_random_states():
             _reseed()
             for index in self.sample(_FINGERPRINTED_SAMPLES):
                 try:
@@ -93,27 +82,27 @@ class DatasetSource:
                     digest.update(b"raises")
                 else:
                     for value in (record.image, *record.values.values()):
-                        _add(digest, value)
+                        _update(digest, value)
         return digest.hexdigest()
 
     def size_bytes(self) -> None:
-        """None, because what samples weigh is not known before they are read."""
+        """Return None: the size of samples is unknown before they are read."""
 
     def sample(self, count: int) -> list[int]:
-        """At most `count` indices, evenly spaced over the source."""
+        """Return at most `count` indices, evenly spaced over the source."""
         return evenly_spaced(self._length, count)
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
-        """The fields of the first sample, and whether it names them."""
+        """Return the fields of the first sample, and whether it names them."""
         if not self._length:
             return (Field.label(),), False
-        with self._naming(0), _kept_randomness():
+        with self._naming(0), _preserved_random_states():
             sample = self._dataset[0]
             return infer_fields(sample), isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
 
     @contextlib.contextmanager
     def _naming(self, index: int) -> Iterator[None]:
-        """Turns whatever a foreign dataset raises into an error that names the sample."""
+        """Turn anything that the dataset raises into a SourceError that names the sample."""
         try:
             yield
         except Exception as error:
@@ -122,23 +111,26 @@ class DatasetSource:
 
 
 def folder_behind(dataset: Any) -> FileSource | None:
-    """The files of a dataset that only reads them, such as an ImageFolder without transforms.
+    """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
 
-    Files can be packed byte for byte; decoded samples would be larger or lossy.
-
-    Args:
-        dataset: Has `samples` (pairs of path and label), `classes` and `root` as ImageFolder has;
-            or `source`, the FileSource that it reads; or is torch's Subset of such a dataset.
-
-    Returns:
-        None where the dataset does more: transforms, a loader or samples of its own.
+    Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
+    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. None is
+    returned if it does more: transforms, a loader or samples of its own.
 
     Raises:
-        SourceError: A Subset has an index that its dataset has not.
+        SourceError: An index of a Subset is not in its dataset.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
         whole = folder_behind(dataset.dataset)
-        return None if whole is None else _part(whole, dataset.indices)
+        if whole is None:
+            return None
+        try:
+            return whole.part([operator.index(index) for index in dataset.indices])
+        except IndexError as error:
+            raise SourceError(
+                f"Subset of {whole.name}: must have indices below {len(whole)}, got: {error}: "
+                "make it again from the dataset"
+            ) from error
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)
@@ -157,31 +149,15 @@ def _image_folder(dataset: Any) -> FileSource:
     for path, label in dataset.samples:
         lister.add(os.path.abspath(path).removeprefix(prefix))
         labels.append(label)
-    return FileSource(
-        "folder",
-        os.fspath(dataset.root),
-        _class_names(dataset),
-        (Field.label(),),
-        lister.finish(),
-        {"label": np.array(labels)},
-    )
-
-
-def _part(whole: FileSource, indices: Sequence[Any]) -> FileSource:
-    try:
-        return whole.part([operator.index(index) for index in indices])
-    except IndexError as error:
-        raise SourceError(
-            f"Subset of {whole.name}: must have indices below {len(whole)}, got: {error}: "
-            "make it anew from the dataset"
-        ) from error
+    name, values = os.fspath(dataset.root), {"label": np.array(labels)}
+    return FileSource("folder", name, _class_names(dataset), (Field.label(),), lister.finish(), values)
 
 
 def _is_plain(dataset: Any) -> bool:
-    """Whether samples are just what torchvision or fastload makes of the files."""
+    """Return whether samples are just what torchvision or fastload makes of the files."""
     if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
         return False
-    # What a subclass's own __getitem__ or a loader does to an image would be lost without a word.
+    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
     makers = [type(dataset).__getitem__]
     if hasattr(dataset, "loader"):
         makers.append(dataset.loader)
@@ -208,13 +184,13 @@ def _warnings(dataset: Any) -> Iterator[str]:
         whole = whole.dataset
     if is_instance(whole, "fastload.datasets.packed", "PackedDataset"):
         yield (
-            f"{whole} is packed already: its images are decoded and stored anew, larger or with a loss; "
+            f"{whole} is packed already: its images are decoded and stored again, larger or with a loss; "
             "pack what it was made from, or what 'fastload unpack' makes of it"
         )
 
 
-def _add(digest: hashlib.blake2b, value: object) -> None:
-    """Adds one value of a record, and before it what tells it from any other."""
+def _update(digest: hashlib.blake2b, value: object) -> None:
+    """Add a value of a record to a digest, after a header that makes it unambiguous."""
     if isinstance(value, np.ndarray):
         digest.update(repr((value.dtype.str, value.shape)).encode())
         digest.update(np.ascontiguousarray(value).data)
@@ -226,8 +202,8 @@ def _add(digest: hashlib.blake2b, value: object) -> None:
 
 
 @contextlib.contextmanager
-def _kept_randomness() -> Iterator[None]:
-    """Leaves the global random states as they were: a look at a dataset must not change a run."""
+def _preserved_random_states() -> Iterator[None]:
+    """Restore the global random states after the block: sampling a dataset must not change a run."""
     torch = sys.modules.get("torch")
     python_state, numpy_state = random.getstate(), np.random.get_state()
     torch_state = torch.get_rng_state() if torch else None
@@ -241,7 +217,7 @@ def _kept_randomness() -> Iterator[None]:
 
 
 def _reseed() -> None:
-    """Draws new global random states."""
+    """Seed the global random states from the system."""
     random.seed()
     np.random.seed()
     if torch := sys.modules.get("torch"):

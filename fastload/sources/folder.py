@@ -1,10 +1,9 @@
-"""Lists a folder of images: by classes as torchvision's ImageFolder does, by splits, or flat.
+"""Folders of images as sources: class folders as in torchvision's ImageFolder, splits, or loose images.
 
-The classes, the files and their order are those of ImageFolder. Files that it does not take, because
-of their names, are taken where their content is an image, and stand where their names sort. What is
-not taken is listed with its reason. A folder that cannot be listed is an error instead of being
-passed over, so is a symbolic link that leads back into its own path, and a class without images is
-kept with a warning instead of being refused.
+The classes, the files and their order are those of ImageFolder. Files without an image suffix are taken too
+if their content is an image, in the place where their names sort. All other files are recorded with a reason.
+Unlike in ImageFolder, a folder that cannot be listed and a link that leads back into its own path are errors,
+and a class without images is kept with a warning.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -36,7 +35,7 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-"""Which split a folder's name stands for, in any case; in the order in which splits are packed."""
+"""The split that a folder's name, in any case, stands for; in the order in which splits are packed."""
 
 _Entry = TypeVar("_Entry", LeftOut, Skipped)
 
@@ -47,66 +46,45 @@ BESIDE_SPLITS = "an image beside the splits"
 def list_folder(
     path: str, *, by_content: bool = True, skips_unlistable: bool = False
 ) -> dict[str, FileSource]:
-    """Lists the images of a folder.
+    """List the images of a folder by split, train first, or under the name "" if there are no splits.
 
-    Folders named after two splits or more (train, val, test), or after train and nothing beside it,
-    make one source a split, with one class list; a split without images is left out. Otherwise the
-    folder is one source, under the name "": its folders are the classes; or, where none of them
-    holds an image, its own images are listed, with the label -1.
+    Folders named after two or more splits (train, val, test), or a single folder named after train, give one
+    source per split, with one class list; a split without images is left out. Otherwise the folders in the
+    folder are the classes; if none of them holds an image, its own images are listed with the label -1.
 
     Args:
         path: The folder.
-        by_content: Whether to take images whatever they are named, and to list what is left out;
-            False for just the files that ImageFolder takes.
-        skips_unlistable: Whether to go on without folders below it that cannot be listed and links
-            that lead in a circle, and to list these as `unlisted`.
-
-    Returns:
-        The sources by split, train first.
+        by_content: Take images under any name and record what is left out; else only ImageFolder's files.
+        skips_unlistable: Record, as `unlisted`, folders that cannot be listed and circular links.
 
     Raises:
-        SourceError: There is no image, more of them beside class folders than within, or a layout
-            that holds more than labels; a folder cannot be listed, or links lead in a circle.
+        SourceError: There are no images, more beside class folders than in them, or a layout that holds more
+            than labels; a folder cannot be listed, or links lead in a circle.
     """
     refuse_other_layouts(path)
-    listing = _Listing(path, by_content, skips_unlistable)
-    whole = listing.walk()
-    folders, images = whole.scan()
+    walk = Walk(os.path.abspath(path), by_content=by_content, skips_unlistable=skips_unlistable)
+    folders, images = walk.scan()
     splits = _split_folders(path, folders)
     if splits:
-        return _list_splits(listing, whole, splits, folders, images)
+        return _list_splits(path, walk, splits, folders, images)
     if len(folders) == 1 and not images:
         _refuse_wrapped_splits(path, folders[0])
-    source = _list_one(path, whole, folders, images)
+    source = _list_one(path, walk, folders, images)
     if not len(source):
-        raise SourceError(_no_images(listing, source.unlisted, source.left_out))
+        raise _no_images(path, walk, source.unlisted, source.left_out)
     return {"": source}
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """What `list_folder` was asked for."""
-
-    path: str
-    by_content: bool
-    skips_unlistable: bool
-
-    def walk(self, folder: str = "") -> Walk:
-        """A walk below the path, or below one of its folders."""
-        root = os.path.abspath(os.path.join(self.path, folder))
-        return Walk(root, by_content=self.by_content, skips_unlistable=self.skips_unlistable)
-
-
 def _list_splits(
-    listing: _Listing, whole: Walk, splits: Mapping[str, str], folders: Sequence[str], images: Sequence[str]
+    path: str, walk: Walk, splits: Mapping[str, str], folders: Sequence[str], images: Sequence[str]
 ) -> dict[str, FileSource]:
     sources = {}
     for split, folder in splits.items():
-        walk = listing.walk(folder)
-        sources[split] = _list_one(os.path.join(listing.path, folder), walk, *walk.scan())
-    others = [folder for folder in folders if folder not in splits.values()]
-    left_out = [_moved(entry, "..") for entry in _beside_splits(whole, others, images)]
-    unlisted = [_moved(entry, "..") for entry in whole.unlisted]
+        split_walk = walk.below(folder)
+        sources[split] = _list_one(os.path.join(path, folder), split_walk, *split_walk.scan())
+    _leave_out_beside_splits(walk, [folder for folder in folders if folder not in splits.values()], images)
+    left_out = [_moved(entry, "..") for entry in walk.left_out]
+    unlisted = [_moved(entry, "..") for entry in walk.unlisted]
     warnings = []
     empty = [split for split, source in sources.items() if not len(source)]
     for split in empty:
@@ -114,12 +92,12 @@ def _list_splits(
         left_out += [_moved(entry, f"../{splits[split]}") for entry in source.left_out]
         unlisted += [_moved(entry, f"../{splits[split]}") for entry in source.unlisted]
     if not sources:
-        raise SourceError(_no_images(listing, unlisted, left_out))
+        raise _no_images(path, walk, unlisted, left_out)
     if empty:
-        names = _some([splits[split] for split in empty])
-        warnings.append(f"{listing.path} has splits without images, which are left out: {names}")
+        names = _quoted([splits[split] for split in empty])
+        warnings.append(f"{path} has splits without images, which are left out: {names}")
     _refuse_unlabelled_split(sources)
-    # What belongs to no split is listed with the first one, its keys counting from there.
+    # Files outside all splits are recorded with the first one, their keys relative to it.
     first = next(iter(sources))
     sources[first] = replace(
         sources[first],
@@ -129,37 +107,38 @@ def _list_splits(
     return _with_one_class_list(sources, warnings)
 
 
-def _beside_splits(whole: Walk, folders: Sequence[str], images: Sequence[str]) -> tuple[LeftOut, ...]:
-    """What lies beside the splits; of a hidden folder, the folder alone."""
+def _leave_out_beside_splits(walk: Walk, folders: Sequence[str], images: Sequence[str]) -> None:
+    """Record the images beside the splits; of a hidden folder, only the folder."""
     for folder in folders:
         if folder.startswith("."):
-            whole.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
-        elif whole.by_content:
-            for name in whole.images_below(folder):
-                whole.leave_out(name, BESIDE_SPLITS)
+            walk.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
+        elif walk.by_content:
+            for name in walk.images_below(folder):
+                walk.leave_out(name, BESIDE_SPLITS)
     for name in images:
-        whole.leave_out(name, BESIDE_SPLITS)
-    return whole.left_out
+        walk.leave_out(name, BESIDE_SPLITS)
 
 
 def _moved(entry: _Entry, folder: str) -> _Entry:
     return replace(entry, key=f"{folder}/{entry.key}")
 
 
-def _no_images(listing: _Listing, unlisted: Sequence[Skipped], left_out: Sequence[LeftOut]) -> str:
+def _no_images(
+    path: str, walk: Walk, unlisted: Sequence[Skipped], left_out: Sequence[LeftOut]
+) -> SourceError:
     if unlisted:
-        return unlisted[0].reason
-    if listing.by_content:
-        return explain_no_images(listing.path, left_out)
-    list_folder(listing.path)  # says what the folder holds, where there is no image by content either
-    return (
-        f"{listing.path}: must hold images by their names ({', '.join(IMAGE_SUFFIXES)}), got images under "
-        "other names alone: rename them, or pack the folder, for which the content counts"
+        return SourceError(unlisted[0].reason)
+    if walk.by_content:
+        return SourceError(explain_no_images(path, left_out))
+    list_folder(path)  # raises the proper error if there are no images by content either
+    return SourceError(
+        f"{path}: must hold images by their names ({', '.join(IMAGE_SUFFIXES)}), got images under other "
+        "names alone: rename them, or pack the folder, which goes by content"
     )
 
 
 def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
-    """Refuses a split whose only folder holds its images, and no class, as Tiny ImageNet's val/images."""
+    """Raise SourceError if the only folder of a split holds its images, as in Tiny ImageNet's val/images."""
     for source in sources.values():
         others = {name for other in sources.values() if other is not source for name in other.classes}
         if len(source.classes) == 1 and others - {*source.classes} and source.classes[0] not in others:
@@ -173,7 +152,7 @@ def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
 
 
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
-    """The folder of each split; none where the folders are not splits but classes."""
+    """Return the folder of each split; nothing if the folders are classes."""
     visible = [folder for folder in folders if not folder.startswith(".")]
     named = [(SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in SPLITS]
     found = {split for split, _ in named}
@@ -182,106 +161,103 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
         return {}
     if len(named) > len(found):
         raise SourceError(
-            f"{path}: must have one folder a split, got {_some([folder for _, folder in named])}: "
-            "rename or move those that are not meant"
+            f"{path}: must have one folder per split, got {_quoted([folder for _, folder in named])}: "
+            "rename or move the wrong ones"
         )
     folder_of = dict(named)
     return {split: folder_of[split] for split in dict.fromkeys(SPLITS.values()) if split in folder_of}
 
 
 def _refuse_wrapped_splits(path: str, folder: str) -> None:
-    """Refuses a folder that holds nothing but one that is split, whose name would become the only class."""
+    """Raise SourceError if the only folder in a folder is split: its name would become the only class."""
     inner = os.path.join(path, folder)
     try:
         with os.scandir(inner) as entries:
-            splits = sorted(
-                _split_folders(inner, [each.name for each in entries if is_folder(each)]).values()
-            )
+            folders = [entry.name for entry in entries if is_folder(entry)]
     except OSError:
-        return  # the listing says so
+        return  # the listing raises the proper error
+    splits = sorted(_split_folders(inner, folders).values())
     if len(splits) > 1:
         raise SourceError(
             f"{path}: must hold class folders, splits or images, got one folder, {folder!r}, which is split "
-            f"into {_some(splits)}, and would become the only class: pack it instead ('fastload pack {inner} "
-            "DEST')"
+            f"into {_quoted(splits)} and would become the only class: pack it instead "
+            f"('fastload pack {inner} DEST')"
         )
 
 
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:
-    """The sources relabelled into the union of their classes; the first one gets the warnings."""
+    """Return the sources relabelled to the union of their classes, with the warnings in the first one."""
     classes = sorted({name for source in sources.values() for name in source.classes})
     position = {name: label for label, name in enumerate(classes)}
     common: dict[str, FileSource] = {}
     for split, source in sources.items():
-        # The entry at the end is the one that NO_LABEL, -1, picks.
+        # The entry at the end is the one that NO_LABEL, -1, selects.
         new_label = np.array([*(position[name] for name in source.classes), NO_LABEL], dtype=np.int64)
         labels = source.values["label"]
         assert isinstance(labels, np.ndarray)
-        notes = (*(() if common else warnings), *source.warnings, *_missing(source, classes))
+        notes = (*(() if common else warnings), *source.warnings, *_missing_classes(source, classes))
         common[split] = replace(
             source, classes=tuple(classes), values={"label": new_label[labels]}, warnings=notes
         )
     return common
 
 
-def _missing(source: FileSource, classes: Sequence[str]) -> list[str]:
-    """Says which of the other splits' classes a split does not have."""
+def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str]:
     absent = sorted({*classes} - {*source.classes})
-    if not absent:
-        return []
-    if source.kind == "flat":
-        return [f"{source.name} has no class folders: its images get the label {NO_LABEL}"]
-    return [f"{source.name} lacks classes that other splits have: {_some(absent)}"]
+    if absent and source.kind == "flat":
+        yield f"{source.name} has no class folders: its images get the label {NO_LABEL}"
+    elif absent:
+        yield f"{source.name} lacks classes that other splits have: {_quoted(absent)}"
 
 
 def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
+    """List a folder without splits: its class folders, or else its loose images."""
     lister = FileLister(walk.root)
-    labels = array("q")
+    class_of_each = array("q")
     inner: dict[str, set[str]] = {}
     for label, folder in enumerate(classes):
         for name in walk.images_below(folder):
             lister.add(name)
-            labels.append(label)
+            class_of_each.append(label)
             inner.setdefault(folder, set()).add(name[len(folder) + 1 :].rpartition("/")[0].partition("/")[0])
-    if loose and (
-        not labels or (walk.by_content and all(classes[label].startswith(".") for label in {*labels}))
-    ):
+    labels = np.array(class_of_each, np.int64)
+    are_all_hidden = walk.by_content and all(folder.startswith(".") for folder in inner)
+    if loose and (not inner or are_all_hidden):
         for name in lister.finish().names:
             walk.leave_out(name, HIDDEN, is_clutter=True)
-        return _list_flat(path, walk, loose)
+        lister = FileLister(walk.root)
+        for name in loose:
+            lister.add(name)
+        return _source("flat", path, walk, (), lister, np.full(len(loose), NO_LABEL, np.int64), ())
     if walk.by_content and len(loose) > len(labels):
         raise SourceError(
-            f"{path}: must have its images in class folders or beside none, got {len(loose):,} beside "
-            f"the folders {_some(classes)}, and {len(labels):,} in these: move the folders elsewhere, "
+            f"{path}: must have its images either in class folders or beside none, got {len(loose):,} beside "
+            f"the folders {_quoted(classes)}, and {len(labels):,} in these: move the folders elsewhere, "
             "or the images into class folders"
         )
     for name in loose:
         walk.leave_out(name, BESIDE_CLASSES)
+    warnings = (*_odd_classes(path, classes, labels), *_repeated_folders(path, inner))
+    return _source("folder", path, walk, classes, lister, labels, warnings)
+
+
+def _source(
+    kind: str,
+    path: str,
+    walk: Walk,
+    classes: Sequence[str],
+    lister: FileLister,
+    labels: npt.NDArray[np.int64],
+    warnings: tuple[str, ...],
+) -> FileSource:
     return FileSource(
-        "folder",
+        kind,
         path,
         tuple(classes),
         (Field.label(),),
         lister.finish(),
-        {"label": np.array(labels, np.int64)},
-        (*_odd_classes(path, classes, np.array(labels, np.int64)), *_repeated_folders(path, inner)),
-        left_out=walk.left_out,
-        unlisted=tuple(walk.unlisted),
-    )
-
-
-def _list_flat(path: str, walk: Walk, images: Sequence[str]) -> FileSource:
-    lister = FileLister(walk.root)
-    for name in images:
-        lister.add(name)
-    labels = np.full(len(images), NO_LABEL, dtype=np.int64)
-    return FileSource(
-        "flat",
-        path,
-        (),
-        (Field.label(),),
-        lister.finish(),
         {"label": labels},
+        warnings,
         left_out=walk.left_out,
         unlisted=tuple(walk.unlisted),
     )
@@ -291,29 +267,27 @@ def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64
     counts = np.bincount(labels, minlength=len(classes))
     empty = [name for name, count in zip(classes, counts, strict=True) if not count]
     if empty:
-        yield f"{path} has classes without images, which keep their labels: {_some(empty)}"
+        yield f"{path} has classes without images, which keep their labels: {_quoted(empty)}"
     hidden = [name for name in classes if name.startswith(".")]
     if hidden:
-        yield f"{path} has hidden folders, which are classes as in ImageFolder: {_some(hidden)}"
+        yield f"{path} has hidden folders, which are classes as in ImageFolder: {_quoted(hidden)}"
 
 
 def _repeated_folders(path: str, inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Says that folders look like splits or a wrapping instead of classes, which may be what is in them.
+    """Warn of class folders that share the folders in them, which may be the real classes.
 
-    Args:
-        path: The source, for the message.
-        inner: Of each class, the folders in it that hold its images; "" where it holds some itself.
+    `inner` holds, for each class, the folders in it that hold its images; "" if it holds some directly.
     """
     shared = sorted(set.intersection(*inner.values())) if inner else []
     if not shared or "" in shared or (len(inner) == 1 and len(shared) == 1):
         return
     yield (
-        f"{path}: its folders {_some([*inner])} are taken for the classes, but each holds the folders "
-        f"{_some(shared)}: if these are the classes, pack each of the former by itself, or rename them to "
-        "train, val and test"
+        f"{path}: its folders {_quoted([*inner])} are taken for the classes, but each holds the folders "
+        f"{_quoted(shared)}: if these are the classes, pack each of the outer folders by itself, or rename "
+        "them to train, val and test"
     )
 
 
-def _some(names: Sequence[str], limit: int = 5) -> str:
+def _quoted(names: Sequence[str], limit: int = 5) -> str:
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

@@ -1,7 +1,7 @@
-"""Layouts of folders that hold more than class labels: boxes, masks, captions would be lost in packing.
+"""Layouts of folders that hold more than class labels: packing would lose their boxes, masks or captions.
 
-Each is recognised by names that nothing else has, or by what files say, never by the names of class
-folders alone: classes may well be called `images`, `labels` and `masks`.
+Each is recognised by names that only it uses or by the content of files, never by the names of class folders
+alone: classes may well be called `images`, `labels` and `masks`.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from dataclasses import dataclass
 
 from fastload.errors import SourceError
 from fastload.sources.annotations import (
+    annotated_kind,
     annotation_files,
-    annotations_of,
+    box_file_beside,
     has_masks,
-    is_describing,
-    masks_beside,
-    pictures_below,
-    pictures_in,
-    tells_boxes,
+    images_by_stem,
+    is_annotation_folder,
+    mask_beside,
 )
 from fastload.sources.foreign import FROM_PYTHON
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
-"""Names of folders that hold images, and are no class, where other signs say so too."""
+"""Names of folders that hold images of all classes, if other signs confirm it."""
 
 # COCO's and VOC's years: these folders hold images of all classes.
 _YEAR_SPLIT = re.compile(r"(train|val|test|unlabeled|trainval)[_-]?20[0-9]{2}", re.IGNORECASE)
-_PASSED_THROUGH = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
+_NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
 _DEEPEST = 3
-# More folders than this beside each other are classes.
-_MOST_FOLDERS = 16
-_LOOKED_AT_BYTES = 1 << 16
+_MOST_FOLDERS = 16  # more folders beside each other are classes
+_READ_BYTES = 1 << 16
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _YAML_SPLITS = re.compile(rb"^train\s*:", re.MULTILINE)
@@ -41,48 +39,38 @@ _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A folder as a rule sees it.
-
-    Attributes:
-        path: Where it is.
-        folders: The names of its folders that are not hidden, sorted.
-        files: The names of its files, sorted.
-    """
+class FolderEntries:
+    """The visible folders and all files directly in a folder, each sorted."""
 
     path: str
     folders: tuple[str, ...]
     files: tuple[str, ...]
 
     def join(self, *names: str) -> str:
-        """The path of something in it."""
+        """Return the path of something in the folder."""
         return os.path.join(self.path, *names)
 
 
 def refuse_other_layouts(path: str) -> None:
-    """Refuse a folder whose layout says that it holds more than images and class labels.
-
-    Raises:
-        SourceError: It is one of these layouts; says which, by what sign, and what can be done.
-    """
-    for place in _places(path, _DEEPEST):
-        for rule in _RULES:
-            found = rule(place)
+    """Raise SourceError, naming the layout and a workaround, if a folder holds more than class labels."""
+    for folder in _folders_to_check(path, _DEEPEST):
+        for recognize in _LAYOUTS:
+            found = recognize(folder)
             if found is not None:
                 raise SourceError(f"{path}: must be a folder of images, by classes or not, got {found}")
 
 
-def _places(path: str, deepest: int) -> Iterator[Place]:
-    """The folder, and those in it that stand for all of it or for a split."""
-    place = _look(path)
-    yield place
+def _folders_to_check(path: str, deepest: int) -> Iterator[FolderEntries]:
+    """Yield the folder, and those in it that contain all of it or a split."""
+    folder = _list_entries(path)
+    yield folder
     if deepest:
-        for folder in place.folders:
-            if len(place.folders) == 1 or _PASSED_THROUGH.fullmatch(folder):
-                yield from _places(place.join(folder), deepest - 1)
+        for name in folder.folders:
+            if len(folder.folders) == 1 or _NESTED.fullmatch(name):
+                yield from _folders_to_check(folder.join(name), deepest - 1)
 
 
-def _look(path: str) -> Place:
+def _list_entries(path: str) -> FolderEntries:
     folders, files = [], []
     try:
         with os.scandir(path) as entries:
@@ -96,138 +84,138 @@ def _look(path: str) -> Place:
                 elif not entry.name.startswith("."):
                     folders.append(entry.name)
     except OSError:
-        pass  # the listing says so
-    return Place(path, tuple(sorted(folders)), tuple(sorted(files)))
+        pass  # the listing raises the proper error
+    return FolderEntries(path, tuple(sorted(folders)), tuple(sorted(files)))
 
 
-def _voc(place: Place) -> str | None:
-    others = {"Annotations", "SegmentationClass", "SegmentationObject", "ImageSets"} & {*place.folders}
-    if "JPEGImages" not in place.folders or not others:
+def _voc(folder: FolderEntries) -> str | None:
+    others = {"Annotations", "SegmentationClass", "SegmentationObject", "ImageSets"} & {*folder.folders}
+    if "JPEGImages" not in folder.folders or not others:
         return None
-    return _refusal("a Pascal VOC dataset", place, ["JPEGImages", *sorted(others)], "boxes and masks")
+    return _refusal("a Pascal VOC dataset", folder, ["JPEGImages", *sorted(others)], "boxes and masks")
 
 
-def _cityscapes(place: Place) -> str | None:
-    others = {"gtFine", "gtCoarse"} & {*place.folders}
-    if "leftImg8bit" not in place.folders or not others:
+def _cityscapes(folder: FolderEntries) -> str | None:
+    others = {"gtFine", "gtCoarse"} & {*folder.folders}
+    if "leftImg8bit" not in folder.folders or not others:
         return None
-    return _refusal("a segmentation dataset as Cityscapes", place, ["leftImg8bit", *sorted(others)], "masks")
+    signs = ["leftImg8bit", *sorted(others)]
+    return _refusal("a segmentation dataset like Cityscapes", folder, signs, "masks")
 
 
-def _yolo_description(place: Place) -> str | None:
-    for name in place.files:
+def _yolo_yaml(folder: FolderEntries) -> str | None:
+    for name in folder.files:
         if name.lower().endswith((".yaml", ".yml")):
-            text = _start(place.join(name))
+            text = _read_part(folder.join(name))
             if _YAML_SPLITS.search(text) and _YAML_NAMES.search(text):
-                return _refusal("a detection dataset of YOLO", place, [name], "boxes")
+                return _refusal("a detection dataset of YOLO", folder, [name], "boxes")
     return None
 
 
-def _coco(place: Place) -> str | None:
-    for folder in ("", *(name for name in place.folders if "annotation" in name.lower())):
-        names = place.files if not folder else _look(place.join(folder)).files
-        for name in names:
-            if name.lower().endswith(".json") and _is_coco(place.join(folder, name)):
-                return _refusal("a dataset of COCO", place, [os.path.join(folder, name)], "boxes and masks")
-    years = [name for name in place.folders if _YEAR_SPLIT.fullmatch(name)]
-    others = [name for name in place.folders if name not in years and "annotation" not in name.lower()]
-    if years and not others and all(not _look(place.join(name)).folders for name in years):
-        return _refusal("splits of a dataset such as COCO", place, years, "boxes and masks")
+def _coco(folder: FolderEntries) -> str | None:
+    for name in ("", *(name for name in folder.folders if "annotation" in name.lower())):
+        files = _list_entries(folder.join(name)).files if name else folder.files
+        for file in files:
+            if file.lower().endswith(".json") and _is_coco(folder.join(name, file)):
+                return _refusal("a COCO dataset", folder, [os.path.join(name, file)], "boxes and masks")
+    years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
+    others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
+    if years and not others and not any(_list_entries(folder.join(name)).folders for name in years):
+        return _refusal("splits of a dataset like COCO", folder, years, "boxes and masks")
     return None
 
 
-def _metadata(place: Place) -> str | None:
+def _hugging_face_metadata(folder: FolderEntries) -> str | None:
     for name in _METADATA:
-        if name not in place.files:
+        if name not in folder.files:
             continue
-        if not name.endswith(".parquet") and b"file_name" not in _start(place.join(name)).split(b"\n")[0]:
+        path = folder.join(name)
+        if not name.endswith(".parquet") and b"file_name" not in _read_part(path).split(b"\n")[0]:
             continue
         table = "the table" if name.endswith(".csv") else "a table of it, with the column file_name,"
-        csv = os.path.splitext(place.join(name))[0] + ".csv"
+        csv = os.path.splitext(path)[0] + ".csv"
         return (
-            f"a Hugging Face image folder ({place.join(name)}), whose labels or texts stand in that file "
-            f"and would be lost: pack {table} instead ('fastload pack {csv} DEST'); or move the file "
-            "elsewhere if the folders' names are all that is wanted"
+            f"a Hugging Face image folder ({path}), and the labels or texts in that file would be lost: "
+            f"pack {table} instead ('fastload pack {csv} DEST'); or move the file elsewhere if the names of "
+            "the folders are all you need"
         )
     return None
 
 
-def _annotated(place: Place) -> str | None:
-    if len(place.folders) > _MOST_FOLDERS:
+def _annotations(folder: FolderEntries) -> str | None:
+    """Recognise boxes beside images, and folders of annotations or masks beside folders of images."""
+    if len(folder.folders) > _MOST_FOLDERS:
         return None
-    found = tells_boxes(place.path, place.files)
-    if found is not None:
-        return _refusal("a detection dataset", place, [found], "boxes")
-    folders = {folder: annotation_files(place.join(folder)) for folder in place.folders}
-    folders = {folder: files for folder, files in folders.items() if files or is_describing(folder)}
-    if not folders:
+    boxes = box_file_beside(folder.path, folder.files)
+    if boxes is not None:
+        return _refusal("a detection dataset", folder, [boxes], "boxes")
+    annotations = {name: annotation_files(folder.join(name)) for name in folder.folders}
+    annotations = {name: files for name, files in annotations.items() if files or is_annotation_folder(name)}
+    if not annotations:
         return None
-    pictures = [("", pictures_in(place.path, place.files))]
-    pictures += [(folder, pictures_below(place.join(folder))) for folder in place.folders]
-    for folder, described in folders.items():
-        for images, by_name in pictures:
-            if not by_name or images == folder:
+    images = {"": images_by_stem(folder.path, folder.files)}
+    images |= {name: images_by_stem(folder.join(name)) for name in folder.folders}
+    for name, files in annotations.items():
+        for image_folder, by_stem in images.items():
+            if not by_stem or image_folder == name:
                 continue
-            if described:
-                found = annotations_of(by_name, place.join(folder), described)
-                is_detection = found is not None and "detection" in found
-                # A folder beside loose images is left out, with its files listed: only boxes are sure signs.
-                if found is not None and (is_detection or images):
-                    lost = "boxes" if is_detection else "annotations"
-                    return _refusal(found, place, [images, folder], lost)
-            elif has_masks(by_name, place.join(folder)):
-                return _refusal("a segmentation dataset", place, [images, folder], "masks")
+            signs = [image_folder, name]
+            if files:
+                kind = annotated_kind(by_stem, folder.join(name), files)
+                is_detection = kind is not None and "detection" in kind
+                # A folder beside loose images is left out, and its files are listed: only boxes are certain.
+                if kind is not None and (is_detection or image_folder):
+                    return _refusal(kind, folder, signs, "boxes" if is_detection else "annotations")
+            elif has_masks(by_stem, folder.join(name)):
+                return _refusal("a segmentation dataset", folder, signs, "masks")
     return None
 
 
-def _masked(place: Place) -> str | None:
-    if len(place.folders) > _MOST_FOLDERS:
+def _masks_beside_images(folder: FolderEntries) -> str | None:
+    if len(folder.folders) > _MOST_FOLDERS:
         return None
-    for folder in ("", *place.folders):
-        files = _look(place.join(folder)).files if folder else place.files
-        found = masks_beside(place.join(folder), files)
-        if found is not None:
-            return _refusal("a segmentation dataset", place, [os.path.join(folder, found)], "masks")
+    for name in ("", *folder.folders):
+        files = _list_entries(folder.join(name)).files if name else folder.files
+        mask = mask_beside(folder.join(name), files)
+        if mask is not None:
+            return _refusal("a segmentation dataset", folder, [os.path.join(name, mask)], "masks")
     return None
 
 
-_RULES: tuple[Callable[[Place], str | None], ...] = (
+_LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
     _voc,
     _cityscapes,
-    _yolo_description,
-    _metadata,
+    _yolo_yaml,
+    _hugging_face_metadata,
     _coco,
-    _annotated,
-    _masked,
+    _annotations,
+    _masks_beside_images,
 )
 
 
-def _refusal(what: str, place: Place, signs: list[str], lost: str) -> str:
-    shown = ", ".join(place.join(sign) for sign in signs[:3])
+def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> str:
+    shown = ", ".join(folder.join(sign) for sign in signs[:3])
     return (
-        f"{what} ({shown}), whose {lost} would be lost: fastload does not read this layout yet. "
+        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout yet. "
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
         f"{FROM_PYTHON}"
     )
 
 
 def _is_coco(path: str) -> bool:
-    """Whether a JSON file has images and annotations: by three stretches of it, for COCO's own are large."""
-    text = _start(path) + _read(path, 0.5) + _read(path, 1.0)
+    """Return whether a JSON file has images and annotations, by its start, middle and end."""
+    # COCO's own files are too large to be read whole.
+    text = b"".join(_read_part(path, share) for share in (0.0, 0.5, 1.0))
     return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)
 
 
-def _start(path: str) -> bytes:
-    return _read(path, 0.0)
-
-
-def _read(path: str, share: float) -> bytes:
-    """A stretch of a file, so far from its beginning to its end; nothing of one that cannot be read."""
+def _read_part(path: str, share: float = 0.0) -> bytes:
+    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
     try:
         if not os.path.isfile(path):
             return b""
         with open(path, "rb") as file:
-            file.seek(int(share * max(0, os.path.getsize(path) - _LOOKED_AT_BYTES)))
-            return file.read(_LOOKED_AT_BYTES)
+            file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
+            return file.read(_READ_BYTES)
     except OSError:
         return b""

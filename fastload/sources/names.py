@@ -1,7 +1,7 @@
 """Millions of strings in two arrays, instead of millions of Python objects.
 
-A list of ten million names takes a gigabyte, and in forked workers a copy of it each, because
-reading a Python object writes its reference count. Two arrays stay shared, and pickle in one copy.
+A list of ten million names takes a gigabyte, and as much again in each forked worker, because reading a
+Python object writes its reference count. Two arrays stay shared, and are pickled in one copy.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-# Offsets that are Python's integers at a time: of ten million names they would take 300 MB.
+# Offsets converted to Python integers at a time: those of ten million names would take 300 MB.
 _ITERATED_AT_ONCE = 65536
 
 
 class NameTable(Sequence[str]):
-    """An immutable sequence of strings, kept as UTF-8 bytes and offsets.
+    """An immutable sequence of strings, stored as UTF-8 bytes and offsets.
 
-    Names that are not UTF-8 on disk come from `os` as strings with escaped surrogates (PEP 383);
-    these go in and out unchanged.
+    Names that are not UTF-8 come from `os` with surrogate escapes (PEP 383), and go in and out unchanged.
 
     Attributes:
-        data: All names' bytes, joined: uint8.
-        offsets: Where each name begins, and the end of the last: int64, one more than names.
+        data: The bytes of all names, joined: uint8.
+        offsets: The start of each name and the end of the last: int64, one more than names.
     """
 
     __slots__ = ("data", "offsets")
@@ -39,7 +38,7 @@ class NameTable(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameTable:
-        """Takes the names one by one, so that a generator of them is never held whole."""
+        """Return a table of names, taken one by one."""
         builder = NameTableBuilder()
         for name in names:
             builder.append(name)
@@ -57,12 +56,12 @@ class NameTable(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | NameTable:
         if isinstance(index, slice):
             return NameTable.of(self[position] for position in range(len(self))[index])
-        position = range(len(self))[index]  # a range knows negative indices, and raises IndexError
+        position = range(len(self))[index]  # handles negative indices, and raises IndexError
         start, stop = self.offsets[position], self.offsets[position + 1]
         return self.data[start:stop].tobytes().decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
-        # A third of the time that one by one would take.
+        # Takes a third of the time of indexing one by one.
         data = self.data.data
         for first in range(0, len(self), _ITERATED_AT_ONCE):
             for start, stop in pairwise(self.offsets[first : first + _ITERATED_AT_ONCE + 1].tolist()):
@@ -74,7 +73,7 @@ class NameTable(Sequence[str]):
 
 
 class NameTableBuilder:
-    """Collects names for a `NameTable`; done once `build` was called."""
+    """Builds a `NameTable`; must not be used after `build`."""
 
     __slots__ = ("_data", "_offsets")
 
@@ -83,12 +82,11 @@ class NameTableBuilder:
         self._offsets = array("q", [0])
 
     def append(self, name: str) -> None:
-        """Adds one name at the end."""
+        """Add a name at the end."""
         self._data += name.encode("utf-8", "surrogateescape")
         self._offsets.append(len(self._data))
 
     def build(self) -> NameTable:
-        """The table of all names so far; it takes over their bytes without copying them."""
-        return NameTable(
-            np.frombuffer(self._data, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64)
-        )
+        """Return the table of all names, which takes over their bytes without a copy."""
+        data, offsets = np.frombuffer(self._data, np.uint8), np.frombuffer(self._offsets, np.int64)
+        return NameTable(data, offsets)

@@ -1,4 +1,4 @@
-"""What every source is: a numbered list of records that any process can read."""
+"""The protocol of sources: numbered records that any process can read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SourceRecord:
 
 
 class Source(Protocol):
-    """A list of records, read by number, in whichever process asks; it survives a pickle."""
+    """A list of records, read by number in any process; it can be pickled."""
 
     @property
     def kind(self) -> str:
@@ -37,57 +37,52 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call the source: its path as it was given, or the dataset's class."""
+        """The source's path as given, or the dataset's class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The class names that labels count into; empty where there are none."""
+        """The class names by label; empty if there are none."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What each record holds beside its image."""
+        """The fields of each record beside its image."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the listing found odd and went on from, one sentence each."""
+        """Peculiarities that did not stop the listing, one sentence each."""
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """What a table's columns turned out to be, by field, one phrase each; empty for other sources."""
+        """The decision about each column of a table, by field; empty for other sources."""
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The files that lie where the records do, and are none."""
+        """The files beside the records that are not records."""
 
     @property
     def unlisted(self) -> tuple[Skipped, ...]:
-        """The folders that may hold records, and could not be listed."""
+        """The folders that could not be listed, and may hold records."""
 
-    def __len__(self) -> int:
-        """The number of records."""
+    def __len__(self) -> int: ...
 
     def key(self, index: int) -> str:
-        """The name of a record; two records may share one."""
+        """Return the name of a record; two records may share one."""
 
     def read(self, index: int) -> SourceRecord:
-        """Reads one record.
-
-        Raises:
-            SourceError: The record cannot be read, or is not what the fields say; names it.
-        """
+        """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
 
     def fingerprint(self) -> str:
-        """A hexadecimal digest of the listing: equal while names, sizes and times are."""
+        """Return a hexadecimal digest of the listing: equal while names, sizes and times are."""
 
     def size_bytes(self) -> int | None:
-        """The size of all files together in bytes; None where it cannot be known."""
+        """Return the size of all files together; None if it is unknown."""
 
     def sample(self, count: int) -> list[int]:
-        """At most `count` indices, evenly spaced over the source."""
+        """Return at most `count` indices, evenly spaced over the source."""
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:
-    """At most `count` different indices below `length`, ascending, each in the middle of its share.
+    """Return at most `count` different indices below `length`, ascending, each in the middle of its share.
 
     >>> evenly_spaced(100, 4)
     [12, 37, 62, 87]

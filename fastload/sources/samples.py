@@ -1,6 +1,6 @@
-"""Turns a foreign dataset's sample into what a shard can hold: pixels, and one value a field.
+"""Conversion of a dataset's samples to what a shard holds: pixels, and one value per field.
 
-Neither torch nor PIL is imported here: an object of theirs can only exist once they are.
+Neither torch nor PIL is imported here: their objects can only exist once they are.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
 
+_NUMERIC_KINDS = ("scalar", "vector", "ragged")
+
 
 def split_sample(sample: object, target_name: str | None = None) -> tuple[object, dict[str, object]]:
-    """Takes a sample apart into its image and its named values.
+    """Split a sample, `(image, target)` or a dict with `image`, into its image and its named values.
 
-    Args:
-        sample: `(image, target)`, where a target that is a dict holds several values; or a dict
-            with `image` and any others.
-        target_name: What a target that is no dict is called; where not given, `label` if it is an
-            integer, else `target`.
-
-    Raises:
-        SourceError: The sample is neither.
+    A target that is a dict holds several values; any other is called `target_name`, or without one `label` if
+    it is an integer, else `target`.
     """
     if isinstance(sample, Mapping) and "image" in sample:
         return sample["image"], {name: value for name, value in sample.items() if name != "image"}
@@ -43,33 +39,29 @@ def split_sample(sample: object, target_name: str | None = None) -> tuple[object
 
 
 def infer_fields(sample: object) -> tuple[Field, ...]:
-    """The fields that hold a sample's values, its image aside.
+    """Return the fields that hold a sample's values beside its image.
 
-    An integer called `label`, and an integer target, become the int64 field `label`. Other numbers
-    become scalars, arrays of one dimension vectors, of more dimensions ragged fields, PIL images image
-    fields, stored without loss.
-
-    Raises:
-        SourceError: A value is of no kind that can be stored.
+    An integer called `label`, and an integer target, become the int64 field `label`. Other numbers become
+    scalars, arrays of one dimension vectors, of more dimensions ragged fields, PIL images image fields,
+    stored without loss. SourceError is raised for values of any other kind.
     """
     _, values = split_sample(sample)
-    return tuple(_inferred_field(name, value) for name, value in values.items())
+    return tuple(_infer_field(name, value) for name, value in values.items())
 
 
 def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
-    """An image as a record holds it: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
+    """Return an image as a record holds it: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
 
     Args:
-        image: Bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does;
-            a uint8 array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or
-            (3, h, w).
+        image: Bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does; a uint8
+            array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w).
 
     Raises:
         SourceError: It is none of these.
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    if is_instance(image, "PIL.Image", "Image"):
+    if _is_pil(image):
         return _pil_pixels(image)
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
@@ -77,7 +69,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
             "an image must be a PIL image, a uint8 array or tensor, or a file's bytes, "
             f"got {_described(image)}"
         )
-    pixels = _array("an image", image)
+    pixels = _to_array("an image", image)
     if pixels.dtype.kind == "f":
         raise SourceError(
             f"an image must be uint8, got {_described(image)}: drop ToTensor and Normalize from "
@@ -87,8 +79,8 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
-    is_picture = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
-    if pixels.dtype != np.uint8 or not is_picture or not pixels.size:
+    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if pixels.dtype != np.uint8 or not is_image or not pixels.size:
         layout = "(h, w), (1, h, w) or (3, h, w)" if is_tensor else "(h, w), (h, w, 1) or (h, w, 3)"
         raise SourceError(f"an image must be uint8 of shape {layout}, got {_described(image)}")
     return np.asarray(pixels, order="C")
@@ -97,34 +89,33 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
 def to_values(
     fields: Sequence[Field], values: Mapping[str, object], are_inferred: bool = False
 ) -> dict[str, object]:
-    """A sample's values in the types of their fields: numbers, arrays, text, bytes.
+    """Return a sample's values in the types of their fields: numbers, arrays, text, bytes.
 
-    No number changes, with one exception: where somebody has said that a field holds floats of fewer bits,
-    floats are rounded to these.
-
-    Args:
-        fields: What the sample holds.
-        values: The sample's values.
-        are_inferred: Whether the fields are those of another sample. Then values have to be of the same
-            dtype too; but a label is an integer of any, Python's integers have none, nor have no rows.
-
-    Raises:
-        SourceError: A field has no value, a value no field, or one does not fit the other.
+    Numbers do not change, except that floats are rounded to a field of fewer bits that the user gave. Values
+    of fields that were inferred from another sample must have their dtype too; but a label may be any
+    integer, and neither Python's integers nor an array without rows have a dtype. SourceError is raised for a
+    misfit.
     """
-    wanted = [field.name for field in fields]
-    if set(wanted) != set(values):
-        raise SourceError(f"must hold the fields {wanted}, got {list(values)}: make all samples alike")
+    names = [field.name for field in fields]
+    if set(names) != set(values):
+        raise SourceError(f"must hold the fields {names}, got {list(values)}: make all samples alike")
     return {field.name: _to_value(field, values[field.name], are_inferred) for field in fields}
 
 
-def _inferred_field(name: str, value: object) -> Field:
+def is_instance(value: object, module: str, name: str) -> bool:
+    """Return whether a value is of a class in a module that may not be imported or installed."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _infer_field(name: str, value: object) -> Field:
     if isinstance(value, str):
         return Field(name, "text")
     if isinstance(value, (bytes, bytearray)):
         return Field(name, "bytes")
-    if is_instance(value, "PIL.Image", "Image"):
+    if _is_pil(value):
         return Field(name, "image", encoding="keep")
-    array = _array(name, value)
+    array = _to_array(name, value)
     dtype = array.dtype.name
     if dtype not in DTYPES:
         raise SourceError(f"{name} must be of a dtype among {', '.join(DTYPES)}, got {dtype}")
@@ -137,26 +128,31 @@ def _inferred_field(name: str, value: object) -> Field:
 
 def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     if field.kind == "text" and isinstance(value, str):
-        value.encode()  # raises for what UTF-8 cannot hold
+        value.encode()  # raises if UTF-8 cannot hold it
         return value
     if field.kind == "bytes" and isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if field.kind == "image":
         return _to_further_image(value)
-    if field.kind in ("scalar", "vector", "ragged") and not isinstance(value, (str, bytes, bytearray)):
-        array = _array(field.name, value)
-        fitted = _fitted(field, array) if not is_inferred or _is_of_dtype(field, value, array) else None
+    if field.kind in _NUMERIC_KINDS and not isinstance(value, (str, bytes, bytearray)):
+        array = _to_array(field.name, value)
+        fitted = None if is_inferred and not _has_dtype(field, value, array) else _fit(field, array)
         if fitted is not None:
             return fitted.item() if field.kind == "scalar" else fitted
+    wanted = {
+        "scalar": f"one {field.dtype}",
+        "vector": f"{field.dtype} of shape {field.shape}",
+        "ragged": f"any number of rows, {field.dtype} of shape {field.shape} each",
+    }.get(field.kind, field.kind)
     raise SourceError(
-        f"{field.name} must be {_wanted(field)}, got {_described(value)}: "
-        "make all samples alike, or say with fields= what they hold"
+        f"{field.name} must be {wanted}, got {_described(value)}: "
+        "make all samples alike, or describe them with fields="
     )
 
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
-    """An image beside the first, without loss; of one with a palette, such as a mask, the numbers in it."""
-    if not is_instance(value, "PIL.Image", "Image"):
+    """Return an image beside the first without loss; of a palette image, such as a mask, the indices."""
+    if not _is_pil(value):
         return to_image(value)
     image: Any = value
     if image.mode == "P":
@@ -168,33 +164,29 @@ def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
     if image.mode not in ("1", "L", "RGB"):
         raise SourceError(
             "an image beside the first must be of a mode that is stored without loss (1, L, LA, P, RGB, "
-            f"RGBA), got a PIL image of mode {image.mode!r}: convert it, or give its pixels as an array"
+            f"RGBA), got a PIL image of mode {image.mode!r}: convert it, or pass its pixels as an array"
         )
     return to_image(image)
 
 
-def _is_of_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
-    """Whether a value is of the dtype of a field that another sample's value has made."""
+def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
+    """Return whether a value is of the dtype of a field inferred from another sample."""
     if array.dtype.name == field.dtype or (field.kind == "ragged" and not array.size):
         return True
-    has_no_dtype = field == Field.label() or isinstance(value, (int, list, tuple))
-    return has_no_dtype and array.dtype.kind in "iu" and field.dtype != "bool"
+    accepts_any_integer = field == Field.label() or isinstance(value, (int, list, tuple))
+    return accepts_any_integer and array.dtype.kind in "iu" and field.dtype != "bool"
 
 
-def _fitted(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """The array in the field's shape and dtype, or None where it cannot be without a change."""
+def _fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """Return the array in the field's shape and dtype, or None if its numbers would change."""
     if field.kind == "ragged":
-        if array.shape == (0,):  # an empty list says nothing of its rows
+        if array.shape == (0,):  # an empty list does not tell the shape of its rows
             array = array.reshape(0, *field.shape)
         if array.ndim == 0 or array.shape[1:] != field.shape:
             return None
     elif array.shape != field.shape:
         return None
-    return _cast(array, np.dtype(field.dtype))
-
-
-def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-    """The same numbers in another dtype; None where more than a float's rounding would change."""
+    dtype = np.dtype(field.dtype)
     if array.dtype == dtype:
         return np.asarray(array, order="C")
     if array.dtype.kind not in "biuf":
@@ -211,8 +203,8 @@ def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | N
     return cast if np.array_equal(cast, array) and np.array_equal(back, array) else None
 
 
-def _array(name: str, value: object) -> npt.NDArray[Any]:
-    """Numbers of any make as an array."""
+def _to_array(name: str, value: object) -> npt.NDArray[Any]:
+    """Return a number, tensor, array or list as an array."""
     if is_instance(value, "torch", "Tensor"):
         return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
     if not isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
@@ -221,20 +213,21 @@ def _array(name: str, value: object) -> npt.NDArray[Any]:
             f"got {_described(value)}"
         )
     array = np.asarray(value)
-    if isinstance(value, (list, tuple)):
-        _require_same(name, value, array)
-    return array
-
-
-def _require_same(name: str, value: Sequence[Any], array: npt.NDArray[Any]) -> None:
-    """Requires that NumPy has changed no number of a list to bring them to one dtype."""
+    if not isinstance(value, (list, tuple)):
+        return array
+    # NumPy converts a list of mixed kinds to one dtype; no number may change by that.
     for number, became in zip(np.asarray(value, object).ravel(), array.ravel().tolist(), strict=True):
-        is_truth = isinstance(number, (bool, np.bool_))
-        if is_truth != isinstance(became, bool) or (isinstance(number, int) and number != became):
+        is_bool = isinstance(number, (bool, np.bool_))
+        if is_bool != isinstance(became, bool) or (isinstance(number, int) and number != became):
             raise SourceError(
                 f"{name} must be a list of numbers of one kind, got {number!r}, which beside the others "
                 f"would become {became!r}: make it an array"
             )
+    return array
+
+
+def _is_pil(value: object) -> bool:
+    return is_instance(value, "PIL.Image", "Image")
 
 
 def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
@@ -248,24 +241,10 @@ def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def _is_integer(value: object) -> bool:
-    if isinstance(value, (str, bytes, bytearray)) or is_instance(value, "PIL.Image", "Image"):
+    if isinstance(value, (str, bytes, bytearray)) or _is_pil(value):
         return False
-    array = _array("target", value)
+    array = _to_array("target", value)
     return array.ndim == 0 and array.dtype.kind in "iu"
-
-
-def is_instance(value: object, module: str, name: str) -> bool:
-    """Whether a value is of a class of a module that may not even be installed."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(value, kind)
-
-
-def _wanted(field: Field) -> str:
-    return {
-        "scalar": f"one {field.dtype}",
-        "vector": f"{field.dtype} of shape {field.shape}",
-        "ragged": f"any number of rows, {field.dtype} of shape {field.shape} each",
-    }.get(field.kind, field.kind)
 
 
 def _described(value: object) -> str:

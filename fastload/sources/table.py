@@ -1,18 +1,18 @@
-"""Lists the images of a CSV or TSV table: a column of paths, one of labels, and any others.
+"""CSV and TSV tables as sources: a column of image paths, one of labels, and any others.
 
-The first row is a header when its first cell is not an existing file and either one of its cells is
-`path`, `file`, `filename`, `file_name` or `image`, or its first cell has no suffix such as `.jpg`.
+The first row is a header if its first cell is not an existing file and either one of its cells is `path`,
+`file`, `filename`, `file_name` or `image`, or its first cell has no suffix such as `.jpg`.
 
-Paths count from the table's own folder. They stand in the column of one of those names; else in the first,
-or, where that names no file, in the first that is said to hold paths. Labels stand in the column `label`,
-else in the first that is left and of which nothing is said. What they are decides:
+Paths are relative to the table's folder. They are in the column of one of those names; else in the first, or,
+if that does not name a file, in the first column given as `path`. Labels are in the column `label`, else in
+the first remaining column without a given kind. Their cells decide what they become:
 
     all integers        labels as they are; the classes are "0", "1", … up to the largest
     floats              no labels: the column is one of the further ones
-    anything else       class names: the labels count into them, sorted
+    anything else       class names: the labels number them in sorted order
 
-Every further column is a field of its header's name (`col3` without one): int64, float64 or text, by the rule
-of `cells.py`, or what it is said to be. Rows count from 1, without the header and without blank lines.
+Every further column is a field named by its header (`col3` without one): int64, float64 or text, by the rule
+of `cells.py`, or of the given kind. Rows count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ import numpy as np
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.columns import LABEL, ColumnKind, Found, Place, add_column, add_labels, origin_of
+from fastload.sources.columns import LABEL, ColumnKind, TableColumn, TableFields
 from fastload.sources.files import NO_LABEL, FileList, FileLister, FileSource
 from fastload.sources.names import NameTable, NameTableBuilder
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 
-_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, read as UTF-8 that they are not
+_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> FileSource:
-    """Lists the images that a table names, one record a row; a row that repeats stays repeated.
+    """List the images of a table, one record per row; repeated rows stay repeated.
 
     An image that does not exist is found when its record is read, not here.
 
     Args:
         path: A `.tsv` file, or a `.csv` file with commas, semicolons or tabs; UTF-8.
-        columns: What columns are, by their headers (`col3` without one); `label` also names the one that
-            labels are taken from. `text`, which of labels means names of classes; `int`; `float`, where
-            empty cells are NaN; `path`, of images that are stored as a field.
+        columns: The kinds of columns by their headers (`col3` without one); `label` also names the column
+            that labels are taken from. `text`, for labels class names; `int`; `float`, with NaN for empty
+            cells; `path`, for images stored as a field.
 
     Raises:
-        SourceError: The table is empty or malformed, a row, which is named, lacks path or label or is not
-            what its column is said to be, or it cannot be told what a column is.
-        OptionError: `columns` names a column that there is none of, or a kind that there is none of.
+        SourceError: The table is empty or malformed, a row lacks a path or label or does not fit the kind of
+            its column, or a kind is ambiguous.
+        OptionError: `columns` names a missing column or an unknown kind.
     """
     folder = os.path.dirname(os.path.abspath(path))
     rows = _rows(path)
@@ -61,79 +61,100 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
     is_headed = not first or _is_header(first, folder)
     header = first if is_headed else []
     first_row = next(rows, []) if is_headed else first
-    layout = _layout(path, header, first_row, folder, columns or {})
+    roles = _assign_roles(path, header, first_row, folder, columns or {})
     lister = FileLister(folder)
     builders: dict[int, NameTableBuilder | FileLister] = {
-        number: FileLister(folder) if layout.said.get(number) == "path" else NameTableBuilder()
+        number: FileLister(folder) if roles.kinds.get(number) == "path" else NameTableBuilder()
         for number in range(len(first))
-        if number != layout.path_column
+        if number != roles.path_column
     }
     for row, cells in enumerate(itertools.chain([first_row] if first_row else [], rows), 1):
-        if not cells[layout.path_column]:
+        if not cells[roles.path_column]:
             raise SourceError(f"{path}, row {row}: must name an image, got an empty cell: fill it in")
-        lister.add(cells[layout.path_column])
+        lister.add(cells[roles.path_column])
         for number, builder in builders.items():
             if isinstance(builder, NameTableBuilder):
                 builder.append(cells[number])
             elif cells[number]:
                 builder.add(cells[number])
             else:
-                place = Place(path, layout.names[number])
-                raise place.refusal(row, "name an image", "an empty cell", "fill it in, or leave the row out")
+                step = "fill it in, or leave the row out"
+                raise roles.column(path, number).error(row, "name an image", "an empty cell", step)
     if not len(lister):
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
-    return _source(path, lister.finish(), header, layout, {n: _built(each) for n, each in builders.items()})
+    contents = {
+        number: builder.build() if isinstance(builder, NameTableBuilder) else builder.finish()
+        for number, builder in builders.items()
+    }
+    return _source(path, lister.finish(), header, roles, contents)
 
 
-def _built(builder: NameTableBuilder | FileLister) -> NameTable | FileList:
-    return builder.build() if isinstance(builder, NameTableBuilder) else builder.finish()
+@dataclass(frozen=True, slots=True)
+class _ColumnRoles:
+    """The names of all columns, the columns of paths and of labels (if any), and the given kinds."""
+
+    names: Sequence[str]
+    path_column: int
+    label_column: int | None
+    kinds: Mapping[int, ColumnKind]
+
+    def column(self, path: str, number: int) -> TableColumn:
+        """Return a column as messages name it."""
+        return TableColumn(path, self.names[number])
 
 
 def _source(
     path: str,
     files: FileList,
     header: list[str],
-    layout: _Layout,
-    columns: Mapping[int, NameTable | FileList],
+    roles: _ColumnRoles,
+    contents: dict[int, NameTable | FileList],
 ) -> FileSource:
-    """The source of these files, with the columns turned into labels and fields."""
-    found = Found(meanings={"image": f"paths of the images, {origin_of(layout.names[layout.path_column])}"})
-    label = layout.label_column
+    """Return the source of these files, with the columns turned into labels and fields."""
+    table = TableFields()
+    table.meanings["image"] = f"paths of the images, {roles.column(path, roles.path_column).origin}"
+    label = roles.label_column
     if label is not None:
-        cells = columns[label]
+        cells = contents[label]
         assert isinstance(cells, NameTable)
-        add_labels(found, Place(path, layout.names[label]), cells, layout.said.get(label), files.folder)
-    elif not columns:
-        found.add(Field.label(), np.full(len(files), NO_LABEL, np.int64), f"none: {NO_LABEL} for every image")
-    if any(each.name == LABEL for each in found.fields):
-        columns = {number: cells for number, cells in columns.items() if number != label}
-    names = _field_names(header, list(columns), taken={"image", *found.values})
-    for number, column in columns.items():
-        add_column(found, Place(path, layout.names[number]), names[number], column, layout.said.get(number))
+        table.add_labels(roles.column(path, label), cells, roles.kinds.get(label))
+        if table.fields:
+            del contents[label]
+    elif not contents:
+        table.add(Field.label(), np.full(len(files), NO_LABEL, np.int64), f"none: {NO_LABEL} for every image")
+    names = _field_names(header, list(contents), taken={"image", *table.values})
+    for number, column in contents.items():
+        table.add_column(roles.column(path, number), names[number], column, roles.kinds.get(number))
+    warnings = tuple(
+        f"{path}: column {header[number]!r} is stored as the field {name!r}"
+        for number, name in names.items()
+        if header and header[number] != name
+    )
     return FileSource(
         "table",
         path,
-        found.classes,
-        tuple(found.fields),
+        table.classes,
+        tuple(table.fields),
         files,
-        found.values,
-        tuple(_renamed(path, header, names)),
+        table.values,
+        warnings,
         table=path,
-        columns=found.meanings,
+        columns=table.meanings,
     )
 
 
 def _rows(path: str) -> Iterator[list[str]]:
-    """The rows of a table that are not blank, all of one width."""
-    with _opened(path) as file:
+    """Yield the rows that are not blank; raise SourceError unless all have one width."""
+    with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
             raise SourceError(f"{path}: must be UTF-8, got UTF-16: save it as 'CSV UTF-8'")
         file.seek(0)
-        delimiter = _delimiter(path, start)
-        # Blanks belong to a cell, unless the first row shows that one is written after every delimiter.
-        has_blanks = start.count(delimiter) == start.count(f"{delimiter} ") > 0
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_blanks, strict=True)
+        is_tsv = path.lower().endswith(".tsv")
+        delimiter = "\t" if is_tsv else max((",", ";", "\t"), key=start.count)
+        # Spaces belong to a cell, unless the first row has one after every delimiter.
+        has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
         width = 0
         try:
             for cells in filter(None, reader):
@@ -150,8 +171,8 @@ def _rows(path: str) -> Iterator[list[str]]:
             ) from error
 
 
-def _opened(path: str) -> TextIO:
-    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer for ever
+def _open(path: str) -> TextIO:
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
         raise SourceError(f"{path}: must be a file, got a pipe or a device: write the table to a file first")
     try:
         return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
@@ -161,39 +182,17 @@ def _opened(path: str) -> TextIO:
         ) from error
 
 
-def _delimiter(path: str, line: str) -> str:
-    if path.lower().endswith(".tsv"):
-        return "\t"
-    return max((",", ";", "\t"), key=line.count)
-
-
 def _is_header(row: list[str], folder: str) -> bool:
-    """Whether a first row names columns; the module's docstring says the rule."""
+    """Return whether a first row names columns, by the rule in the module's docstring."""
     if os.path.isfile(os.path.join(folder, row[0])):
         return False
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Which column is what.
-
-    Attributes:
-        names: Of all columns, by their headers.
-        path_column: The column of the images' paths.
-        label_column: The column of the labels; None where there is none.
-        said: What columns are said to be.
-    """
-
-    names: Sequence[str]
-    path_column: int
-    label_column: int | None
-    said: Mapping[int, ColumnKind]
-
-
-def _layout(
+def _assign_roles(
     path: str, header: list[str], row: list[str], folder: str, columns: Mapping[str, ColumnKind]
-) -> _Layout:
+) -> _ColumnRoles:
+    """Choose the columns of paths and labels, from the headers, the first row and the given kinds."""
     width = len(header) or len(row)
     names = [name.strip() for name in header] or [""] * width
     names = [name or f"col{number + 1}" for number, name in enumerate(names)]
@@ -205,29 +204,29 @@ def _layout(
         if name not in (*names, LABEL):
             got = ", ".join(names)
             raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
-    said = {number: columns[name] for number, name in enumerate(names) if name in columns}
+    kinds = {number: columns[name] for number, name in enumerate(names) if name in columns}
     headings = [name.lower() for name in names]
     path_column = next((number for number, name in enumerate(headings) if name in PATH_HEADERS), None)
     if path_column is None:
-        are_paths = [number for number, kind in said.items() if kind == "path"]
-        is_first = not row or os.path.isfile(os.path.join(folder, row[0])) or not are_paths
-        path_column = 0 if is_first else are_paths[0]
-    kind = said.pop(path_column, "path")
+        given_paths = [number for number, kind in kinds.items() if kind == "path"]
+        is_first = not row or os.path.isfile(os.path.join(folder, row[0])) or not given_paths
+        path_column = 0 if is_first else given_paths[0]
+    kind = kinds.pop(path_column, "path")
     if kind != "path" and names.count(names[path_column]) == 1:
         raise OptionError(f"{path}: the column {names[path_column]!r} names the images, and cannot be {kind}")
-    others = [number for number in range(width) if number != path_column and said.get(number) != "path"]
+    others = [number for number in range(width) if number != path_column and kinds.get(number) != "path"]
     headed = [number for number in others if headings[number] == LABEL]
-    label = next(iter(headed + [number for number in others if number not in said]), None)
-    if label is not None and label not in said and LABEL in columns:
-        said[label] = columns[LABEL]
+    label = next(iter(headed + [number for number in others if number not in kinds]), None)
+    if label is not None and label not in kinds and LABEL in columns:
+        kinds[label] = columns[LABEL]
         label = None if columns[LABEL] == "path" else label
     elif LABEL in columns and LABEL not in names:
         raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
-    return _Layout(names, path_column, label, said)
+    return _ColumnRoles(names, path_column, label, kinds)
 
 
 def _field_names(header: list[str], columns: Sequence[int], taken: set[str]) -> dict[int, str]:
-    """A field's name for each column: its header, made an identifier that is still free."""
+    """Return a field name for each column: its header, made an identifier that is still free."""
     names: dict[int, str] = {}
     for number in columns:
         name = re.sub(r"[^A-Za-z0-9]+", "_", header[number]).strip("_") if header else ""
@@ -245,9 +244,3 @@ def _is_field_name(name: str) -> bool:
     except OptionError:
         return False
     return True
-
-
-def _renamed(path: str, header: list[str], names: Mapping[int, str]) -> Iterator[str]:
-    for number, name in names.items():
-        if header and header[number] != name:
-            yield f"{path}: column {header[number]!r} is stored as the field {name!r}"

@@ -1,4 +1,4 @@
-"""Folders walked as torchvision's ImageFolder walks them: links followed, names sorted."""
+"""Traversal of folders in the order of torchvision's ImageFolder: links followed, names sorted."""
 
 from __future__ import annotations
 
@@ -12,27 +12,18 @@ from fastload.sources.files import OUT_OF_DESCRIPTORS, READ_FLAGS
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, clutter_reason
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""What an image file's name ends in, in any case: torchvision's IMG_EXTENSIONS."""
+"""The suffixes of image files, in any case: torchvision's IMG_EXTENSIONS."""
 
-# RFC 1740: what macOS keeps of a file beside it, under its name behind "._".
+# RFC 1740: the metadata that macOS keeps beside a file, under its name behind "._".
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
 
 
 class Walk:
-    """Finds the images below a folder, and keeps account of everything else.
+    """A search for images below a folder (an absolute path) that records all other files.
 
-    Args:
-        root: An absolute path.
-        by_content: Whether files whose names do not end in `IMAGE_SUFFIXES` are images where their
-            first bytes say so, and what is left out is listed; otherwise they are passed over, as
-            by ImageFolder.
-        skips_unlistable: Whether to go on without folders that cannot be listed, and links that lead
-            back into their own path.
-
-    Attributes:
-        root: As given.
-        by_content: As given.
-        unlisted: The folders that were passed over, with the reasons.
+    By content, files without an image suffix are images if their first bytes say so, and files left out are
+    recorded; otherwise such files are ignored, as by ImageFolder. `skips_unlistable` goes on, and records
+    them, past folders that cannot be listed and links that lead back into their own path.
     """
 
     def __init__(self, root: str, *, by_content: bool, skips_unlistable: bool) -> None:
@@ -42,24 +33,26 @@ class Walk:
         self._skips_unlistable = skips_unlistable
         self._left_out = LeftOutFiles()
 
+    def below(self, folder: str) -> Walk:
+        """Return a new walk with the same options below a folder in the root."""
+        root = os.path.join(self.root, folder)
+        return Walk(root, by_content=self.by_content, skips_unlistable=self._skips_unlistable)
+
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The files so far that are not taken."""
+        """The files left out so far."""
         return self._left_out.finish()
 
     def leave_out(self, key: str, reason: str, *, is_clutter: bool = False) -> None:
-        """List a file as not taken, where an account is kept."""
+        """Record a file as left out."""
         if self.by_content:
             self._left_out.add(key, reason, is_clutter=is_clutter)
 
     def scan(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the images that lie directly in a folder, each sorted.
-
-        Args:
-            folder: Its path relative to the root; empty for the root itself.
+        """Return the names of the folders and of the images directly in a folder, each sorted.
 
         Raises:
-            SourceError: It cannot be listed.
+            SourceError: The folder cannot be listed.
         """
         path = os.path.join(self.root, folder)
         folders, images = [], []
@@ -81,11 +74,17 @@ class Walk:
         while pending:
             folder, above = pending.pop()
             try:
-                identity = self._new_identity(folder, above)
+                path = os.path.join(self.root, folder)
+                identity = _identity(path)
+                if identity in above:
+                    raise SourceError(
+                        f"{path}: must not be a link to a folder that it lies in, got one to "
+                        f"{os.path.realpath(path)}: remove the link"
+                    )
                 folders, found[folder] = self.scan(folder)
             except SourceError as error:
-                is_ours_to_mend = getattr(error.__cause__, "errno", None) in OUT_OF_DESCRIPTORS
-                if is_ours_to_mend or not self._skips_unlistable:
+                is_fault_of_process = getattr(error.__cause__, "errno", None) in OUT_OF_DESCRIPTORS
+                if is_fault_of_process or not self._skips_unlistable:
                     raise
                 self.unlisted.append(Skipped(f"{folder}/", str(error)))
                 continue
@@ -94,29 +93,21 @@ class Walk:
             for name in found[folder]:
                 yield f"{folder}/{name}"
 
-    def _new_identity(self, folder: str, above: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-        path = os.path.join(self.root, folder)
-        identity = _identity(path)
-        if identity in above:
-            raise SourceError(
-                f"{path}: must not be a link to a folder that it lies in, got one to "
-                f"{os.path.realpath(path)}: remove the link"
-            )
-        return identity
-
     def _is_taken(self, path: str, folder: str, name: str) -> bool:
-        """Whether a file is an image; lists it where it is not."""
-        is_named_so = name.lower().endswith(IMAGE_SUFFIXES)
+        """Return whether a file is an image; record it as left out if not."""
+        has_image_suffix = name.lower().endswith(IMAGE_SUFFIXES)
         if not self.by_content:
-            return is_named_so
+            return has_image_suffix
         key = f"{folder}/{name}" if folder else name
-        if is_named_so:
-            is_apples = name.startswith("._") and _is_apple_double(os.path.join(path, name))
-            if is_apples:
+        if has_image_suffix:
+            is_metadata = name.startswith("._") and _is_apple_double(os.path.join(path, name))
+            if is_metadata:
                 self.leave_out(key, SYSTEM, is_clutter=True)
-            return not is_apples
-        # Below hidden folders nothing is opened: a clone's .git holds its images once more, among thousands.
-        reason = HIDDEN if is_hidden(folder) else _reason(os.path.join(path, name), name)
+            return not is_metadata
+        # Below hidden folders nothing is opened: a clone's .git holds its images again, among thousands of
+        # files.
+        is_hidden = folder.startswith(".") or "/." in folder
+        reason = HIDDEN if is_hidden else _reason_to_leave_out(os.path.join(path, name), name)
         if reason is None:
             return True
         clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
@@ -124,21 +115,16 @@ class Walk:
         return False
 
 
-def is_hidden(path: str) -> bool:
-    """Whether a relative path leads through a hidden folder."""
-    return path.startswith(".") or "/." in path
-
-
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder or leads to one."""
+    """Return whether an entry is a folder or a link to one."""
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself is no folder; reading it will say what it is
+    except OSError:  # a link to itself; reading it as a file raises the proper error
         return False
 
 
-def _reason(path: str, name: str) -> str | None:
-    """Why a file is no image that can be packed, by its first bytes; None where it is one."""
+def _reason_to_leave_out(path: str, name: str) -> str | None:
+    """Return why a file cannot be packed as an image, by its first bytes; None if it can."""
     try:
         head = _head(path)
     except OSError as error:
@@ -167,7 +153,7 @@ def _head(path: str) -> bytes:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """What two paths share exactly when they lead to the same folder."""
+    """Return the device and inode, which two paths share exactly when they lead to the same folder."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -176,12 +162,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _unlistable(path: str, error: OSError) -> SourceError:
+    step = "make it readable, or move it elsewhere"
     if error.errno in OUT_OF_DESCRIPTORS:
-        return SourceError(
-            f"{path}: must be a folder that can be listed, got: {error.strerror}: "
-            "allow this process more open files (ulimit -n)"
-        )
-    return SourceError(
-        f"{path}: must be a folder that can be listed, got: {error.strerror}: "
-        "make it readable, or move it elsewhere"
-    )
+        step = "allow this process more open files (ulimit -n)"
+    return SourceError(f"{path}: must be a folder that can be listed, got: {error.strerror}: {step}")

@@ -74,11 +74,11 @@ def test_what_was_decided_is_printed_and_stands_in_the_manifest(table, tmp_path)
     decided = read_manifest(tmp_path / "x.fl").made["columns"]
     assert decided == {
         "image": "paths of the images, of the column 'path'",
-        "label": "names of 2 classes, of the column 'label', because row 1 says '1e5', which as a number "
-        "would come back as '100000.0'",
-        "patient_id": "text, of the column 'patient_id', because row 1 says '00001', which as a number would "
-        "come back as '1'",
-        "zip": "text, of the column 'zip', because row 1 says '01234', which as a number would come back as "
+        "label": "names of 2 classes, of the column 'label', because row 1 is '1e5', which as a number "
+        "would be written back as '100000.0'",
+        "patient_id": "text, of the column 'patient_id', because row 1 is '00001', which as a number would "
+        "be written back as '1'",
+        "zip": "text, of the column 'zip', because row 1 is '01234', which as a number would be written back as "
         "'1234'",
         "age": "float64, of the column 'age'",
         "score": "float64, of the column 'score'",
@@ -158,5 +158,5 @@ def test_an_unfinished_packing_is_not_resumed_with_other_columns(table, tmp_path
 
 
 def test_columns_of_what_is_no_table_are_refused(tmp_path):
-    with pytest.raises(fastload.OptionError, match="columns say what"):
+    with pytest.raises(fastload.OptionError, match="columns are for"):
         pack([(b"", 0)], tmp_path / "x.fl", columns={"label": "text"})

@@ -19,15 +19,15 @@ from tests.folders import encoded, pixels
 
 @pytest.fixture
 def listed(tmp_path):
-    """Gives `listed(header, *rows, **said)`: the source of a table of these lines, beside images."""
+    """Gives `listed(header, *rows, **kinds)`: the source of a table of these lines, beside images."""
     for name in ("1.png", "2.png", "3.png", "m1.png", "m2.png", "m3.png", "bare"):
         (tmp_path / name).write_bytes(encoded(pixels(len(name)), ".png"))
     for name in ("m1.npy", "m2.npy"):
         np.save(tmp_path / name, pixels(2))
 
-    def listed(*lines, said=None, name="t.csv"):
+    def listed(*lines, kinds=None, name="t.csv"):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
-        return open_source(tmp_path / name, columns=said)[""]
+        return open_source(tmp_path / name, columns=kinds)[""]
 
     return listed
 
@@ -61,25 +61,25 @@ def test_numbers_that_say_the_same_when_written_back_are_numbers(listed, cells, 
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (["00001", "00002"], "row 1 says '00001', which as a number would come back as '1'"),
-        (["1234", "01234"], "row 2 says '01234', which as a number would come back as '1234'"),
-        (["1e5", "100000"], "row 1 says '1e5', which as a number would come back as '100000.0'"),
-        (["1", "+5"], "row 2 says '+5', which as a number would come back as '5'"),
-        (["-0", "5"], "row 1 says '-0', which as a number would come back as '0'"),
-        (["1.0", "1"], "row 2 says '1', a number written otherwise than others"),
-        (["0.5", "0.50"], "row 2 says '0.50', which as a number would come back as '0.5'"),
+        (["00001", "00002"], "row 1 is '00001', which as a number would be written back as '1'"),
+        (["1234", "01234"], "row 2 is '01234', which as a number would be written back as '1234'"),
+        (["1e5", "100000"], "row 1 is '1e5', which as a number would be written back as '100000.0'"),
+        (["1", "+5"], "row 2 is '+5', which as a number would be written back as '5'"),
+        (["-0", "5"], "row 1 is '-0', which as a number would be written back as '0'"),
+        (["1.0", "1"], "row 2 is '1', a number written differently from the others"),
+        (["0.5", "0.50"], "row 2 is '0.50', which as a number would be written back as '0.5'"),
         (
             ["1", "9223372036854775808"],
-            "row 2 says '9223372036854775808', which as a number would come back as",
+            "row 2 is '9223372036854775808', which as a number would be written back as",
         ),
-        (["1", "2", "n/a"], "row 3 says 'n/a', which is no number"),
-        (["1", "1_000"], "row 2 says '1_000', which as a number would come back as '1000.0'"),
-        (["1", "0x1"], "row 2 says '0x1', which is no number"),
-        (["1", '" 7"'], "row 2 says ' 7', which as a number would come back as '7.0'"),
-        (["1", " 7"], "row 2 says ' 7', which as a number would come back as '7.0'"),
-        (["00001", ""], "row 1 says '00001'"),
-        (["9" * 400, "1"], "row 1 says '9999"),
-        (["9" * 5000, "1"], "row 1 says '9999"),
+        (["1", "2", "n/a"], "row 3 is 'n/a', which is not a number"),
+        (["1", "1_000"], "row 2 is '1_000', which as a number would be written back as '1000.0'"),
+        (["1", "0x1"], "row 2 is '0x1', which is not a number"),
+        (["1", '" 7"'], "row 2 is ' 7', which as a number would be written back as '7.0'"),
+        (["1", " 7"], "row 2 is ' 7', which as a number would be written back as '7.0'"),
+        (["00001", ""], "row 1 is '00001'"),
+        (["9" * 400, "1"], "row 1 is '9999"),
+        (["9" * 5000, "1"], "row 1 is '9999"),
         (["a", "b", "1"], ""),
         (["", ""], ""),
     ],
@@ -127,8 +127,8 @@ def test_an_empty_cell_among_integers_is_refused_with_the_ways_out(listed):
     ) as caught:
         column(listed, "5", "", "7")
     assert "fill it in, or pack with --column x=float (empty is NaN) or --column x=text" in str(caught.value)
-    assert column(listed, "5", "", "7", said={"x": "float"}).values["x"].tolist()[::2] == [5.0, 7.0]
-    assert list(column(listed, "5", "", "7", said={"x": "text"}).values["x"]) == ["5", "", "7"]
+    assert column(listed, "5", "", "7", kinds={"x": "float"}).values["x"].tolist()[::2] == [5.0, 7.0]
+    assert list(column(listed, "5", "", "7", kinds={"x": "text"}).values["x"]) == ["5", "", "7"]
 
 
 class TestLabels:
@@ -156,30 +156,30 @@ class TestLabels:
     def test_numbers_that_would_change_are_neither_floats_nor_classes(self, listed, header, cells):
         rows = [f"{row}.png,{cell}" for row, cell in enumerate(cells, 1)]
         with pytest.raises(
-            SourceError, match=r"label must hold numbers .*: row \d says .*--column label=float"
+            SourceError, match=r"label must hold numbers .*: row \d is .*--column label=float"
         ):
             listed(header, *rows)
         names = {cell.strip('"') for cell in cells} | ({"0.10"} if header[0] == "1" else set())
-        assert set(listed(header, *rows, said={"label": "text"}).classes) == names
+        assert set(listed(header, *rows, kinds={"label": "text"}).classes) == names
 
     def test_said_kinds_are_obeyed(self, listed):
         rows = ["1.png,07", "2.png,9", "3.png,08"]
-        source = listed("path,species", *rows, said={"label": "int"})
+        source = listed("path,species", *rows, kinds={"label": "int"})
         assert source.values["label"].tolist() == [7, 9, 8]
-        source = listed("path,species", *rows, said={"label": "float"})
+        source = listed("path,species", *rows, kinds={"label": "float"})
         assert source.fields == (Field("species", "scalar", "float64"),)
-        source = listed("path,label", "1.png,1", "2.png,2", said={"label": "text"})
+        source = listed("path,label", "1.png,1", "2.png,2", kinds={"label": "text"})
         assert (source.classes, source.values["label"].tolist()) == (("1", "2"), [0, 1])
-        source = listed("path,label", "1.png,0.50", "2.png,", said={"label": "float"})
+        source = listed("path,label", "1.png,0.50", "2.png,", kinds={"label": "float"})
         np.testing.assert_array_equal(source.values["label"], [0.5, np.nan])
 
     def test_a_column_of_which_something_is_said_is_no_label_unless_it_is_headed_so(self, listed):
         rows = ["1.png,0001,cat", "2.png,0002,dog"]
         assert listed("path,patient,species", *rows).fields == (Field.label(), Field("species", "text"))
-        source = listed("path,patient,species", *rows, said={"patient": "text"})
+        source = listed("path,patient,species", *rows, kinds={"patient": "text"})
         assert source.fields == (Field.label(), Field("patient", "text"))
         assert source.classes == ("cat", "dog")
-        source = listed("path,patient", "1.png,0001", said={"patient": "text"})
+        source = listed("path,patient", "1.png,0001", kinds={"patient": "text"})
         assert source.fields == (Field("patient", "text"),)
 
     @pytest.mark.parametrize("cells", [("0.5", ""), ("1", ""), ("a", "")])
@@ -206,36 +206,36 @@ class TestKinds:
     )
     def test_a_value_that_does_not_fit_names_row_and_column(self, listed, kind, cells, message):
         with pytest.raises(SourceError, match=message) as caught:
-            column(listed, *cells, said={"x": kind})
+            column(listed, *cells, kinds={"x": kind})
         assert kind == "path" or "--column x=text" in str(caught.value)
 
     def test_values_that_fit_are_taken_however_they_are_written(self, listed):
-        assert column(listed, "007", "+5", said={"x": "int"}).values["x"].tolist() == [7, 5]
-        assert column(listed, "0.50", "1e5", said={"x": "float"}).values["x"].tolist() == [0.5, 1e5]
-        assert list(column(listed, "5", "6", said={"x": "text"}).values["x"]) == ["5", "6"]
+        assert column(listed, "007", "+5", kinds={"x": "int"}).values["x"].tolist() == [7, 5]
+        assert column(listed, "0.50", "1e5", kinds={"x": "float"}).values["x"].tolist() == [0.5, 1e5]
+        assert list(column(listed, "5", "6", kinds={"x": "text"}).values["x"]) == ["5", "6"]
 
     def test_what_cannot_be_obeyed_is_refused(self, listed, tmp_path):
         with pytest.raises(
             OptionError, match=r"must have a column 'zip' to be text, got path, label, x: check"
         ):
-            column(listed, "a", said={"zip": "text"})
+            column(listed, "a", kinds={"zip": "text"})
         with pytest.raises(OptionError, match="must be one of text, int, float, path, got x=number"):
-            column(listed, "a", said={"x": "number"})
+            column(listed, "a", kinds={"x": "number"})
         with pytest.raises(OptionError, match="the column 'path' names the images, and cannot be text"):
-            column(listed, "a", said={"path": "text"})
+            column(listed, "a", kinds={"path": "text"})
         with pytest.raises(OptionError, match="must have a column left for the labels"):
-            listed("path", "1.png", said={"label": "text"})
-        with pytest.raises(OptionError, match=r"columns say what a \.csv or \.tsv table holds"):
+            listed("path", "1.png", kinds={"label": "text"})
+        with pytest.raises(OptionError, match=r"columns are for a \.csv or \.tsv table"):
             open_source(tmp_path, columns={"x": "text"})
         with pytest.raises(OptionError, match=r"columns must map names to kinds"):
-            column(listed, "a", said=["x"])
+            column(listed, "a", kinds=["x"])
 
     def test_columns_without_a_header_have_numbers(self, listed):
-        source = listed("1.png,a,5,007", "2.png,b,6,008", said={"col3": "text", "col4": "int"})
+        source = listed("1.png,a,5,007", "2.png,b,6,008", kinds={"col3": "text", "col4": "int"})
         assert source.fields[1:] == (Field("col3", "text"), Field("col4", "scalar", "int64"))
 
     def test_a_name_that_heads_two_columns_speaks_of_both(self, listed):
-        source = listed("path,label,age,age", "1.png,a,5,6", said={"age": "text"})
+        source = listed("path,label,age,age", "1.png,a,5,6", kinds={"age": "text"})
         assert [field.kind for field in source.fields[1:]] == ["text", "text"]
 
 
@@ -263,7 +263,7 @@ class TestImages:
 
     def test_said_to_be_paths_it_is_an_image_field(self, listed, tmp_path):
         lines = ["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"]
-        source = listed(*lines, said={"mask": "path"})
+        source = listed(*lines, kinds={"mask": "path"})
         assert source.fields == (Field.label(), Field("mask", "image", encoding="keep"))
         assert source.read(1).values == {"label": 1, "mask": (tmp_path / "m2.png").read_bytes()}
         assert source.size_bytes() == sum(
@@ -273,25 +273,25 @@ class TestImages:
         assert part.read(0).values["mask"] == (tmp_path / "m2.png").read_bytes()
         before = source.fingerprint()
         (tmp_path / "m2.png").write_bytes(b"other")
-        assert listed(*lines, said={"mask": "path"}).fingerprint() != before
+        assert listed(*lines, kinds={"mask": "path"}).fingerprint() != before
 
     def test_said_to_be_text_it_is_text(self, listed):
-        source = listed("path,label,mask", "1.png,a,m1.png", said={"mask": "text"})
+        source = listed("path,label,mask", "1.png,a,m1.png", kinds={"mask": "text"})
         assert source.read(0).values["mask"] == "m1.png"
 
     def test_images_alone_need_no_label(self, listed):
-        source = listed("left,right", "1.png,m1.png", said={"right": "path"})
+        source = listed("left,right", "1.png,m1.png", kinds={"right": "path"})
         assert source.key(0) == "1.png"
         assert source.fields == (Field("right", "image", encoding="keep"),)
 
     def test_the_images_may_stand_in_any_column_that_is_said_to_hold_paths(self, listed):
-        source = listed("id,picture,species", "17,1.png,cat", "18,2.png,dog", said={"picture": "path"})
+        source = listed("id,picture,species", "17,1.png,cat", "18,2.png,dog", kinds={"picture": "path"})
         assert [source.key(0), source.key(1)] == ["1.png", "2.png"]
         assert source.columns["image"] == "paths of the images, of the column 'picture'"
         assert source.values["label"].tolist() == [17, 18]
 
     def test_a_further_image_that_is_gone_names_its_row(self, listed):
-        source = listed("path,mask", "1.png,m1.png", "2.png,gone.png", said={"mask": "path"})
+        source = listed("path,mask", "1.png,m1.png", "2.png,gone.png", kinds={"mask": "path"})
         with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png: must be a file"):
             source.read(1)
 
@@ -299,7 +299,7 @@ class TestImages:
         rows = "path,label,original", "1.png,a,IMG_1.JPG", "2.png,b,IMG_2.JPG"
         with pytest.raises(SourceError, match=r"row 1: original names a file.*--column original=text"):
             listed(*rows)
-        source = listed(*rows, said={"original": "text"})
+        source = listed(*rows, kinds={"original": "text"})
         assert list(source.values["original"]) == ["IMG_1.JPG", "IMG_2.JPG"]
 
     def test_text_with_some_names_of_images_is_text(self, listed):

@@ -303,7 +303,7 @@ def test_packed_dataset_as_a_source_is_warned_of(photos, tmp_path):
     for source in (one(packed), one(Subset(packed, [1]))):
         [warning] = source.warnings
         assert "photos.fl" in warning
-        assert "decoded and stored anew" in warning
+        assert "decoded and stored again" in warning
 
 
 def test_relative_image_folder_is_read_from_its_files(photos, image_folder, monkeypatch):

@@ -286,7 +286,7 @@ def test_what_lies_beside_splits_is_listed_with_the_first(make_tree):
 
 def test_two_folders_for_one_split_are_refused(make_tree):
     root = make_tree(["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"])
-    with pytest.raises(SourceError, match="one folder a split, got 'train', 'val', 'valid'"):
+    with pytest.raises(SourceError, match="one folder per split, got 'train', 'val', 'valid'"):
         open_source(root)
 
 

@@ -111,7 +111,7 @@ LAYOUTS = {
     ),
     "masks of the same names beside": ("segmentation", many("{}.jpg", photo) | many("{}.png", mask)),
     "splits within a folder": (
-        r"one folder, 'pets', .* 'train', 'val', .*fastload pack .*pets DEST",
+        r"one folder, 'pets', .* 'train', 'val' .*fastload pack .*pets DEST",
         many("pets/train/cat/{}.jpg", photo) | many("pets/val/cat/{}.jpg", photo),
     ),
     "hugging face, csv": (
