@@ -1,8 +1,8 @@
-"""Packing: sources → shards, in parallel, resumable, atomic.
+"""Packing: sources → shards, in parallel, resumable, atomic; verification and unpacking of the result.
 
-options    what may be asked for              choose     which encoding suits (auto)
-schedule   which records come next            piece      records → stored rows, in a worker
-workers    the processes                      assemble   pieces → shards, in order
-flow       main process and workers           staging    lock, resume, the final rename
-result     what it tells                      job        all of it together
+options    checked options of a packing      choose    the encoding that suits a source (auto)
+chunk      source records → stored rows      workers   the processes that encode chunks
+assemble   chunks → shards, in order         journal   chunks written to unfinished shards, for resuming
+staging    the folder until the rename       lock      one packing per destination
+split      the packing of one split          job       all of it together
 """

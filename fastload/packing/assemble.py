@@ -1,7 +1,7 @@
-"""Putting pieces into shards, in the source's order.
+"""Assembly of chunks into shards, in the source's order.
 
-Where a shard ends depends on the sizes of the stored records alone, never on how the records were
-divided into pieces or which worker was faster: so the same source gives the same bytes.
+The end of a shard depends only on the sizes of the stored records, never on the chunks or on which worker was
+faster: the same source gives the same bytes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing.payload import Stretch
-from fastload.packing.piece import Failure, Piece
+from fastload.packing.chunk import Chunk, Failure
+from fastload.packing.payload import PayloadRange
 from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry
@@ -25,13 +25,12 @@ from fastload.shards.schema import CRC32C, Column, Field, record_columns
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A shard that is written, and how far in the source it reaches.
+    """A written shard, as listed in the manifest, and its part of the source.
 
     Attributes:
-        entry: The shard as the manifest lists it.
         next_index: The source record with which the next shard begins.
         image_shape: The shape that all its images share, or None.
-        failures: What failed among the source's records before `next_index`.
+        failures: The failures among the source's records before `next_index`.
     """
 
     entry: ShardEntry
@@ -40,11 +39,10 @@ class FinishedShard:
     failures: tuple[Failure, ...]
 
 
-@dataclass(slots=True)
-class _Part:
-    """Records first … last - 1 of a piece."""
+class _ChunkPart(NamedTuple):
+    """The stored records first … last - 1 of a chunk."""
 
-    piece: Piece
+    chunk: Chunk
     first: int
     last: int
 
@@ -54,42 +52,30 @@ class _OpenShard:
     """A shard that is being filled.
 
     Attributes:
-        number: Its number.
         path: The file that its payload is written to.
-        payload_offset: Where in that file it begins.
-        parts: What it holds so far.
-        records: The number of its records.
         size_bytes: The size of its payload.
         weight_bytes: The size of its payload and of its other ragged columns.
         next_index: The source record with which the next shard begins, once that is known.
-        waiting: The pieces whose payload is not written yet.
+        unwritten: The starts of the chunks whose payload is not written yet.
     """
 
     number: int
     path: Path
-    payload_offset: int
-    parts: list[_Part] = field(default_factory=list)
+    parts: list[_ChunkPart] = field(default_factory=list)
     records: int = 0
     size_bytes: int = 0
     weight_bytes: int = 0
     next_index: int | None = None
-    waiting: set[int] = field(default_factory=set)
+    unwritten: set[int] = field(default_factory=set)
 
 
 class Assembler:
-    """Decides where every record goes, and finishes shards.
+    """Assigns a place to every record, and finishes shards.
 
-    Args:
-        folder: Where finished shards go.
-        drafts: Where unfinished ones lie.
-        fields: The fields of a record; the first is the image.
-        writer: Writes the container.
-        shard_bytes: How much a shard holds before the next one begins.
-        first_number: The number of the first shard to make.
-        dataset: What the shards are of: another one for every dataset in which equal bytes mean something
-            else. It goes into their identities.
-        token: Makes the names of drafts this run's own: a worker of a packing that was killed may
-            live a moment longer than it, and must not write into our files.
+    `folder` is for finished shards, `drafts` for unfinished ones. `dataset` goes into the identities of the
+    shards: it differs between datasets in which equal bytes mean different things. `token` makes the names of
+    drafts unique to this run: a worker of a packing that was killed may live a moment longer, and must not
+    write into the files of this one.
     """
 
     def __init__(
@@ -110,77 +96,72 @@ class Assembler:
         self._image = fields[0]
         self._writer = writer
         self._shard_bytes = shard_bytes
-        self.next_number = first_number
+        self._next_number = first_number
         self._dataset = dataset
         self._token = token
         self._open: list[_OpenShard] = []
         self._failures: list[Failure] = []
 
-    def place(self, number: int, piece: Piece, begin: int = 0) -> tuple[Stretch, ...]:
-        """Takes the piece that follows in order, and says where its payload belongs.
-
-        Args:
-            number: The piece's number, for `written`.
-            piece: The piece.
-            begin: The first of the source's records to take; those before it are in shards already.
-        """
-        weights = piece.sizes + sum(piece.lengths.values(), np.zeros(len(piece.sizes), np.int64))
-        stretches = []
-        first = int(np.searchsorted(piece.indices, begin))
+    def place(self, chunk: Chunk, begin: int = 0) -> tuple[PayloadRange, ...]:
+        """Add the next chunk in order, without records before `begin`; return the places of its payload."""
+        weights = chunk.sizes + sum(chunk.lengths.values(), np.zeros(len(chunk.sizes), np.int64))
+        ranges = []
+        first = int(np.searchsorted(chunk.indices, begin))
         while first < len(weights):
-            shard = self._current(int(weights[first]), int(piece.indices[first]))
-            last = first + self._fitting(shard, weights[first:])
-            size = int(piece.sizes[first:last].sum())
-            offset = shard.payload_offset + shard.size_bytes
-            stretches.append(Stretch(shard.path, offset, first, last))
-            shard.parts.append(_Part(piece, first, last))
+            shard = self._shard_for(int(weights[first]), int(chunk.indices[first]))
+            last = first + self._count_fitting(shard, weights[first:])
+            offset = self._writer.payload_offset + shard.size_bytes
+            ranges.append(PayloadRange(shard.path, offset, first, last))
+            shard.parts.append(_ChunkPart(chunk, first, last))
             shard.records += last - first
-            shard.size_bytes += size
+            shard.size_bytes += int(chunk.sizes[first:last].sum())
             shard.weight_bytes += int(weights[first:last].sum())
-            shard.waiting.add(number)
+            shard.unwritten.add(chunk.start)
             first = last
-        self._failures += [failure for failure in piece.failures if failure.index >= begin]
-        return tuple(stretches)
+        self._failures += [failure for failure in chunk.failures if failure.index >= begin]
+        return tuple(ranges)
 
-    def written(self, number: int) -> list[FinishedShard]:
-        """Takes note that a piece's payload is written; finishes and returns the shards now complete."""
+    def written(self, start: int) -> list[FinishedShard]:
+        """Note that the payload of the chunk at `start` is written; return the shards that this finishes."""
         for shard in self._open:
-            shard.waiting.discard(number)
+            shard.unwritten.discard(start)
         return self._finish_complete()
 
     def end(self, next_index: int) -> list[FinishedShard]:
-        """Ends the last shard after the source's last record; every piece must be written."""
+        """End the last shard after the source's last record; every chunk must be written."""
         if self._open:
             self._open[-1].next_index = next_index
         return self._finish_complete()
 
-    def _current(self, weight: int, index: int) -> _OpenShard:
-        """The shard that takes a record of `weight` bytes, which is the source's number `index`."""
+    def take_failures(self, before: int) -> list[Failure]:
+        """Return, and remove, the failures among the source's records below `before`."""
+        taken = [failure for failure in self._failures if failure.index < before]
+        self._failures = [failure for failure in self._failures if failure.index >= before]
+        return taken
+
+    def _shard_for(self, weight: int, index: int) -> _OpenShard:
+        """Return the shard that takes a record of `weight` bytes, the source's record `index`."""
         if self._open and self._open[-1].next_index is None:
             shard = self._open[-1]
             if shard.records == 0 or shard.weight_bytes + weight <= self._shard_bytes:
                 return shard
             shard.next_index = index
-        return self._begin()
-
-    def _begin(self) -> _OpenShard:
-        number = self.next_number
-        self.next_number += 1
-        path = self._drafts / f"shard-{number:05d}.{self._token}.payload"
+        path = self._drafts / f"shard-{self._next_number:05d}.{self._token}.payload"
         with path.open("xb") as file:
             file.truncate(self._writer.payload_offset)
-        self._open.append(_OpenShard(number, path, self._writer.payload_offset))
+        self._open.append(_OpenShard(self._next_number, path))
+        self._next_number += 1
         return self._open[-1]
 
-    def _fitting(self, shard: _OpenShard, weights: NDArray[np.int64]) -> int:
-        """How many of the next records fit into the shard: at least one into an empty one."""
+    def _count_fitting(self, shard: _OpenShard, weights: NDArray[np.int64]) -> int:
+        """Return how many of the next records fit into the shard: at least one into an empty one."""
         room = self._shard_bytes - shard.weight_bytes
         fitting = int(np.searchsorted(np.cumsum(weights), room, side="right"))
         return max(fitting, 1) if shard.records == 0 else fitting
 
     def _finish_complete(self) -> list[FinishedShard]:
         finished = []
-        while self._open and self._open[0].next_index is not None and not self._open[0].waiting:
+        while self._open and self._open[0].next_index is not None and not self._open[0].unwritten:
             finished.append(self._finish(self._open.pop(0)))
         return finished
 
@@ -192,37 +173,27 @@ class Assembler:
         crc32c, size = file_crc32c(draft), draft.stat().st_size
         path = self._folder / f"shard-{shard.number:05d}{self._writer.suffix}"
         os.replace(draft, path)
+        bound = binding(content.identity)
+        names = [each.name for each in self._fields if each.kind in ("scalar", "vector")]
+        column_crcs = {name: array_crc32c(content.fixed[name], bound) for name in names}
         return FinishedShard(
-            ShardEntry(
-                path.name, shard.records, size, crc32c, self._column_crcs(content), content.identity.hex()
-            ),
+            ShardEntry(path.name, shard.records, size, crc32c, column_crcs, content.identity.hex()),
             shard.next_index,
             _common_shape(content.fixed[f"{self._image.name}/shape"]),
             tuple(self.take_failures(shard.next_index)),
         )
-
-    def _column_crcs(self, content: ShardContent) -> dict[str, str]:
-        names = [field.name for field in self._fields if field.kind in ("scalar", "vector")]
-        bound = binding(content.identity)
-        return {name: array_crc32c(content.fixed[name], bound) for name in names}
-
-    def take_failures(self, before: int) -> list[Failure]:
-        """Hands over what failed among the source's records below `before`."""
-        taken = [failure for failure in self._failures if failure.index < before]
-        self._failures = [failure for failure in self._failures if failure.index >= before]
-        return taken
 
     def _content(self, shard: _OpenShard) -> ShardContent:
         fixed: dict[str, NDArray[Any]] = {}
         ragged: dict[str, Ragged] = {}
         for column in self._columns:
             if not column.ragged:
-                rows = _joined(column, shard.parts)
+                rows = _join(column, shard.parts)
                 fixed[column.name] = rows.reshape(shard.records, *column.shape)
             elif column.name != self._image.name:
-                ragged[column.name] = _joined_ragged(column, shard.parts)
-        crcs = b"".join(part.piece.crcs[4 * part.first : 4 * part.last] for part in shard.parts)
-        sizes = np.concatenate([part.piece.sizes[part.first : part.last] for part in shard.parts])
+                ragged[column.name] = _join_ragged(column, shard.parts)
+        crcs = b"".join(chunk.crcs[4 * first : 4 * last] for chunk, first, last in shard.parts)
+        sizes = np.concatenate([chunk.sizes[first:last] for chunk, first, last in shard.parts])
         identity = shard_identity([self._dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = masked(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed[f"{self._image.name}/shape"])
@@ -231,21 +202,21 @@ class Assembler:
         return ShardContent(shard.records, identity, fixed, ragged, payload)
 
 
-def _joined(column: Column, parts: Sequence[_Part]) -> NDArray[Any]:
-    """A fixed column's rows of several parts."""
+def _join(column: Column, parts: Sequence[_ChunkPart]) -> NDArray[Any]:
+    """Return a fixed column's rows of several chunks."""
     size = column.row_bytes
-    rows = [part.piece.rows[column.name][size * part.first : size * part.last] for part in parts]
+    rows = [chunk.rows[column.name][size * first : size * last] for chunk, first, last in parts]
     return np.frombuffer(b"".join(rows), column.numpy_dtype)
 
 
-def _joined_ragged(column: Column, parts: Sequence[_Part]) -> Ragged:
-    """A ragged column's rows of several parts."""
+def _join_ragged(column: Column, parts: Sequence[_ChunkPart]) -> Ragged:
+    """Return a ragged column's rows of several chunks."""
     rows, lengths = [], []
-    for part in parts:
-        own = part.piece.lengths[column.name]
-        begin, end = int(own[: part.first].sum()), int(own[: part.last].sum())
-        rows.append(part.piece.rows[column.name][begin:end])
-        lengths.append(own[part.first : part.last])
+    for chunk, first, last in parts:
+        chunk_lengths = chunk.lengths[column.name]
+        begin, end = int(chunk_lengths[:first].sum()), int(chunk_lengths[:last].sum())
+        rows.append(chunk.rows[column.name][begin:end])
+        lengths.append(chunk_lengths[first:last])
     data = np.frombuffer(b"".join(rows), column.numpy_dtype).reshape(-1, *column.shape)
     return Ragged(data, _offsets(np.concatenate(lengths) // column.row_bytes))
 
@@ -257,7 +228,7 @@ def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def _common_shape(shapes: NDArray[np.uint32]) -> tuple[int, int, int] | None:
-    """The shape that all images share; None where they differ or one cannot be read."""
+    """Return the shape that all images share; None if they differ or one cannot be read."""
     height, width, channels = (int(side) for side in shapes[0])
     if height == 0 or (shapes != shapes[0]).any():
         return None

@@ -1,7 +1,4 @@
-"""`--encode auto`: which encoding suits a source, and why.
-
-Looking at a few records and deciding are two functions; the decision is pure.
-"""
+"""Choice of an encoding for `--encode auto`, from a few sampled records and the space allowed."""
 
 from __future__ import annotations
 
@@ -16,28 +13,27 @@ from fastload.images.resize import SizeLimit
 from fastload.sources.protocol import Source
 from fastload.system.units import size
 
-# Records looked at. The mean size of 64 records is within a tenth of the truth for photos whose sizes
-# vary as much as ImageNet's (standard deviation about 0.7 of the mean); headers of files cost 0.1 ms.
+# The mean size of 64 records is within a tenth of the true one for photos whose sizes vary as much as
+# ImageNet's (standard deviation about 0.7 of the mean); reading a file's header takes 0.1 ms.
 SAMPLE_RECORDS = 64
 
-# Without --space, raw pixels may take up to this many times the source's size. Small images gain most
-# from being raw (no decoding at all, whole batches at once) and grow least: CIFAR's thumbnails become
-# 1.4 to 4 times larger than their JPEG and PNG files, photographs 5 to 12 times.
+# Without --space, raw pixels may take up to this many times the source's size. Small images gain most from
+# raw pixels (no decoding, whole batches at once) and grow least: CIFAR's thumbnails to 1.4 to 4 times the
+# size of their JPEG and PNG files, photographs to 5 to 12 times.
 RAW_GROWTH = 4.0
 
-# A JPEG of quality 90 with 4:2:0 takes about this much of a pixel's 3 bytes (measured on ImageNet
-# photos: 62–75 KB at 470 × 390).
+# The size of a JPEG of quality 90 with 4:2:0 (measured on ImageNet photos: 62–75 KB at 470 × 390).
 _JPEG_BYTES_PER_PIXEL = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What a few records of a source tell.
+class SourceStats:
+    """Statistics of a source, estimated from sampled records.
 
     Attributes:
         records: The number of records in the source.
-        mean_source_bytes: Of a record as the source has it.
-        mean_pixels: Of an image as it would be stored, in height × width.
+        mean_source_bytes: The size of a record in the source.
+        mean_pixels: The height × width of an image as it would be stored.
         jpeg_share: The share of JPEG files, 0 to 1.
     """
 
@@ -48,96 +44,85 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EncodingChoice:
     """An encoding and the reason for it."""
 
     encode: str
     reason: str
 
 
-def look_at(source: Source, limit: SizeLimit | None) -> Sample:
-    """Reads the headers of a few evenly spaced records. Those that cannot be read are left out."""
+def look_at(source: Source, limit: SizeLimit | None) -> SourceStats:
+    """Estimate a source's statistics from the headers of sampled records, without unreadable ones."""
     sizes, pixels, jpegs = [], [], 0
     for index in source.sample(SAMPLE_RECORDS):
         try:
             image = source.read(index).image
             if isinstance(image, np.ndarray):
-                height, width, is_jpeg, size = *image.shape[:2], False, image.nbytes
+                height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
             else:
                 header = read_header(image)
-                height, width, size = header.height, header.width, len(image)
+                height, width, size_bytes = header.height, header.width, len(image)
                 is_jpeg = header.format == "jpeg"
         except FastloadError:
             continue
         target = limit.target(height, width) if limit is not None else None
         height, width = target or (height, width)
-        sizes.append(size)
+        sizes.append(size_bytes)
         pixels.append(height * width)
         jpegs += is_jpeg
     count = max(len(sizes), 1)
-    return Sample(len(source), sum(sizes) / count, sum(pixels) / count, jpegs / count)
+    return SourceStats(len(source), sum(sizes) / count, sum(pixels) / count, jpegs / count)
 
 
-def combine(samples: Sequence[Sample]) -> Sample:
-    """One sample for several splits: they share an encoding."""
-    records = sum(sample.records for sample in samples)
-    shares = [sample.records / max(records, 1) for sample in samples]
+def combine(splits: Sequence[SourceStats]) -> SourceStats:
+    """Return the statistics of several splits together, which share an encoding."""
+    records = sum(stats.records for stats in splits)
+    shares = [stats.records / max(records, 1) for stats in splits]
 
     def mean(name: str) -> float:
-        return float(sum(share * getattr(s, name) for share, s in zip(shares, samples, strict=True)))
+        return float(sum(share * getattr(s, name) for share, s in zip(shares, splits, strict=True)))
 
-    return Sample(records, mean("mean_source_bytes"), mean("mean_pixels"), mean("jpeg_share"))
+    return SourceStats(records, mean("mean_source_bytes"), mean("mean_pixels"), mean("jpeg_share"))
 
 
 def choose_encoding(
-    sample: Sample, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
-) -> Choice:
-    """Chooses how to store a source's images.
+    stats: SourceStats, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
+) -> EncodingChoice:
+    """Choose raw pixels if they fit, as the fastest; else the source's own pixels, tiled if possible.
 
-    Raw where it fits, because nothing is faster to read; otherwise the source's own pixels in the form
-    that decodes fastest. A lossy encoding is chosen only where the pixels change anyhow (a size was
-    asked for) or where the space that was allowed leaves nothing else.
-
-    Args:
-        sample: What the source holds.
-        is_resized: Whether a size limit was given.
-        has_jpegtran: Whether lossless tiles can be made.
-        space_bytes: The space allowed; None for `RAW_GROWTH` times the source.
+    A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
+    space, which without `space_bytes` is `RAW_GROWTH` times the source.
 
     Raises:
-        OptionError: Not even JPEG fits into the space allowed.
+        OptionError: Not even JPEG fits into the space.
     """
-    raw_bytes = 3.0 * sample.mean_pixels * sample.records
-    source_bytes = sample.mean_source_bytes * sample.records
+    raw_bytes = 3.0 * stats.mean_pixels * stats.records
+    source_bytes = stats.mean_source_bytes * stats.records
     space = space_bytes if space_bytes is not None else RAW_GROWTH * source_bytes
     allowed = f"{size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
     raw = f"raw pixels would take about {size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
-        return Choice("raw", f"{raw}, and need no decoding")
-    jpeg_bytes = _JPEG_BYTES_PER_PIXEL * sample.mean_pixels * sample.records
+        return EncodingChoice("raw", f"{raw}, and need no decoding")
+    jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
     if is_resized:
         if jpeg_bytes > space:
             raise OptionError(f"even JPEG would take about {size(jpeg_bytes)} of {allowed}: allow more")
-        return Choice("jpeg", f"{raw}; images are resized, so their pixels change anyhow")
+        return EncodingChoice("jpeg", f"{raw}; images are resized, so their pixels change anyway")
     if source_bytes > space:
         if jpeg_bytes > space:
             raise OptionError(
                 f"the source takes {size(source_bytes)}, JPEG would take about {size(jpeg_bytes)} of "
                 f"{allowed}: allow more, or limit the size with --max-side"
             )
-        return Choice("jpeg", f"the source takes {size(source_bytes)} of {allowed}; JPEG is lossy")
-    return _lossless(sample, raw, has_jpegtran)
-
-
-def _lossless(sample: Sample, raw: str, has_jpegtran: bool) -> Choice:
-    if sample.jpeg_share < 0.5:
-        share = f"{1 - sample.jpeg_share:.0%} of the files are no JPEG"
-        return Choice("keep", f"{raw}; {share}, so lossless tiles gain nothing")
+        return EncodingChoice("jpeg", f"the source takes {size(source_bytes)} of {allowed}; JPEG is lossy")
+    if stats.jpeg_share < 0.5:
+        share = f"{1 - stats.jpeg_share:.0%} of the files are not JPEG"
+        return EncodingChoice("keep", f"{raw}; {share}, so lossless tiles gain nothing")
     if not has_jpegtran:
-        return Choice(
+        return EncodingChoice(
             "keep",
             f"{raw}; lossless tiles need jpegtran, which is not installed "
             "(Debian: apt install libjpeg-turbo-progs; macOS: brew install jpeg-turbo; "
             "conda: libjpeg-turbo)",
         )
-    return Choice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")
+    return EncodingChoice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")

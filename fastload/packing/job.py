@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -16,10 +15,8 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.assemble import Assembler, FinishedShard
-from fastload.packing.choose import Choice, choose_encoding, combine, look_at
-from fastload.packing.flow import Flow
-from fastload.packing.journal import Journal
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, look_at
+from fastload.packing.chunk import Chunk, Recipe
 from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
     OnError,
@@ -28,15 +25,12 @@ from fastload.packing.options import (
     limit_of,
     parse_size,
 )
-from fastload.packing.payload import Stretch
-from fastload.packing.piece import Failure, Piece, Recipe
-from fastload.packing.result import PackedSplit, PackProgress, PackResult, require_records
+from fastload.packing.result import PackedSplit, PackProgress, PackResult
+from fastload.packing.split import SplitPacker, require_records
 from fastload.packing.staging import Staging, check_apart
-from fastload.packing.stopping import explained
-from fastload.packing.workers import WorkerPool
+from fastload.packing.workers import describe_failure
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
-from fastload.shards.shard import writer_for
 from fastload.sources import ColumnKind, Source, open_source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -61,44 +55,43 @@ def pack(
     columns: Mapping[str, ColumnKind] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
-    """Packs a folder of images, a table or a dataset into shards.
+    """Pack a folder of images, a table or a dataset into shards.
 
-    Nothing appears at `dest` before everything is written. A packing that was interrupted, even
-    killed, is resumed by the same call, which packs again only what was in flight: two runs of records
-    a worker, each of some 8 MB or a quarter of a second. The bytes written do not depend on the number
-    of workers.
+    Nothing appears at `dest` until everything is written. A packing that was interrupted, even killed, is
+    resumed by the same call, which repeats only the chunks in flight: two per worker, each of about 8 MB or a
+    quarter of a second. The bytes written do not depend on the number of workers.
 
     Args:
-        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a
-            map-style dataset whose samples are (image, target) or dicts with an "image".
-        dest: The packed dataset to make, by custom `NAME.fl`. For several splits, a folder with one
+        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a map-style
+            dataset whose samples are (image, target) or dicts with an "image".
+        dest: The packed dataset to make, by convention `NAME.fl`. For several splits, a folder with one
             packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
-        encode: How images are stored: `keep` (the source's bytes), `tiled` (lossless, crops decode
+        encode: The way images are stored: `keep` (the source's bytes), `tiled` (lossless, crops decode
             faster), `jpeg`, `yuv420`, `raw`, or `auto`.
-        quality: Of `jpeg`, 1 to 100.
-        workers: The number of processes; None for one a usable CPU.
+        quality: The quality of `jpeg`, 1 to 100.
+        workers: The number of processes; None for one per usable CPU.
         shard_size: The size at which a new shard begins, in bytes or as `256MB`.
-        on_error: What becomes of a file that is no readable image: `fail`, `skip` or `keep`.
-        overwrite: Whether to replace a packed dataset at `dest`, in one step at the end.
-        max_side: Shrinks images whose longer side is larger, to this many pixels.
-        shorter_side: Shrinks images whose shorter side is larger, to this many pixels.
-        size: Resizes every image to exactly (height, width), or to a square.
-        space: What `auto` may fill, in bytes or as `20GB`; None for its own choice.
-        fields: The fields beside the image, where they cannot be told from a dataset's first sample.
-        columns: What columns of a table are, by their headers: `text`, `int`, `float`, or `path` for further
-            images; where they are not what their cells tell.
-        progress: Called in this process after every run of records.
+        on_error: What to do with a file that is not a readable image: `fail`, `skip` or `keep`.
+        overwrite: Replace a packed dataset at `dest`, in one step at the end.
+        max_side: Shrink images whose longer side is larger, to this many pixels.
+        shorter_side: Shrink images whose shorter side is larger, to this many pixels.
+        size: Resize every image to exactly (height, width), or to a square.
+        space: The space that `auto` may fill, in bytes or as `20GB`; None for its own choice.
+        fields: The fields beside the image, if a dataset's first sample does not show them.
+        columns: The kinds of a table's columns, by their headers, where the cells do not show them: `text`,
+            `int`, `float`, or `path` for further images.
+        progress: Called in this process after every chunk.
 
     Returns:
-        What was made.
+        The packed datasets, and decisions about the source.
 
     Raises:
-        OptionError: An option cannot be obeyed.
+        OptionError: An option is invalid.
         SourceError: The source cannot be read, or with `on_error="fail"` one of its records cannot.
         DestinationError: `dest` exists, or another process is packing to it.
         PackError: The disk is full, or a process died.
-        ToolMissingError: `tiled` was asked for and jpegtran is not installed.
+        ToolMissingError: `tiled` was requested and jpegtran is not installed.
         LibraryMissingError: OpenCV cannot be imported.
     """
     require_opencv()
@@ -116,57 +109,66 @@ def pack(
     check_fields(fields or ())
     destination = Path(os.path.abspath(os.path.expanduser(dest)))
     check_apart(source, destination)
+    began = time.perf_counter()
     with signals.unwinding(), Staging(destination, overwrite) as staging:
         try:
-            return _Job(source, options, fields, columns, workers or usable_cpus(), staging, progress).run()
-        except (FastloadError, BrokenPipeError):  # the latter: whoever watches the progress has gone
+            sources = open_source(source, fields, columns, skips_unlistable=options.on_error != "fail")
+            return _PackJob(sources, options, workers or usable_cpus(), staging, progress, began).run()
+        except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
-            raise explained(error, destination) from error
+            raise describe_failure(error, destination) from error
 
 
-class _Job:
-    """One packing, from listing the source to the final rename."""
+class _PackJob:
+    """The packing of all splits of a source into a staging folder."""
 
     def __init__(
         self,
-        source: Any,
+        sources: Mapping[str, Source],
         options: PackOptions,
-        fields: Sequence[Field] | None,
-        columns: Mapping[str, ColumnKind] | None,
         workers: int,
         staging: Staging,
         progress: Callable[[PackProgress], None] | None,
+        began: float,
     ) -> None:
-        self._began = time.perf_counter()
-        self._sources = open_source(source, fields, columns, skips_unlistable=options.on_error != "fail")
-        for each in self._sources.values():
-            require_records(each, len(each))
+        for source in sources.values():
+            require_records(source, len(source))
+        self._sources = sources
         self._options = options
         self._workers = workers
         self._staging = staging
         self._progress = progress
+        self._began = began
         self._token = secrets.token_hex(4)
-        self._total = sum(len(each) for each in self._sources.values())
+        self._total = sum(len(source) for source in sources.values())
         self._done = self._resumed = self._read_bytes = self._written_bytes = 0
 
     def run(self) -> PackResult:
-        """Packs every split and publishes them together."""
-        choice = self._choose()
-        encoding = self._encoding(choice.encode)
-        self._staging.begin(self._identity(encoding))
+        """Pack every split and publish them together."""
+        choice = self._choose_encoding()
+        quality = {"quality": self._options.quality} if choice.encode == "jpeg" else {}
+        encoding = encoding_named(choice.encode, **quality)
+        # Everything that decides the output's bytes: an unfinished packing is resumed only if all is the
+        # same.
+        job = {
+            "sources": {split: source.fingerprint() for split, source in self._sources.items()},
+            "options": asdict(self._options),
+            "made": {split: self._made(source, encoding) for split, source in self._sources.items()},
+        }
+        self._staging.begin(job)
         manifests = {
             split: self._pack_split(split, source, encoding) for split, source in self._sources.items()
         }
         self._staging.publish()
         return self._result(manifests, choice)
 
-    def _choose(self) -> Choice:
+    def _choose_encoding(self) -> EncodingChoice:
         options = self._options
         if options.encode == "tiled":
             require_jpegtran()
         if options.encode != "auto":
-            return Choice(options.encode, "")
+            return EncodingChoice(options.encode, "")
         return choose_encoding(
             combine([look_at(source, options.limit) for source in self._sources.values()]),
             is_resized=options.limit is not None,
@@ -174,21 +176,8 @@ class _Job:
             space_bytes=options.space_bytes,
         )
 
-    def _encoding(self, name: str) -> Encoding:
-        if name == "jpeg":
-            return encoding_named(name, quality=self._options.quality)
-        return encoding_named(name)
-
-    def _identity(self, encoding: Encoding) -> dict[str, Any]:
-        """Everything that decides the output's bytes: an unfinished packing of just this is resumed."""
-        return {
-            "sources": {split: source.fingerprint() for split, source in self._sources.items()},
-            "options": asdict(self._options),
-            "made": {split: self._made(source, encoding) for split, source in self._sources.items()},
-        }
-
     def _made(self, source: Source, encoding: Encoding) -> dict[str, Any]:
-        """How a split is made, as its manifest tells."""
+        """Return the description in a manifest of how a split was made."""
         limit = self._options.limit
         columns = {"columns": dict(source.columns)} if source.columns else {}
         return {
@@ -203,84 +192,36 @@ class _Job:
             **columns,
         }
 
-    def _meaning(self, split: str, source: Source, fields: Sequence[Field]) -> bytes:
-        """What the bytes of a split's shards mean.
-
-        Not when and where they were packed: the same source gives the same bytes.
-        """
-        kinds = [field.to_json() for field in fields]
-        return json.dumps([split, kinds, list(source.classes)]).encode()
-
-    def _folder(self, split: str) -> Path:
-        return self._staging.dataset / f"{split}.fl" if split else self._staging.dataset
-
     def _pack_split(self, split: str, source: Source, encoding: Encoding) -> Manifest:
-        folder = self._folder(split)
-        folder.mkdir(exist_ok=True)
-        finished = self._staging.finished(split, folder)
-        begin = finished[-1].next_index if finished else 0
+        options = self._options
         fields = (Field("image", "image", encoding=encoding.name), *source.fields)
-        assembler = Assembler(
-            folder,
-            self._staging.drafts,
-            fields,
-            writer_for(self._options.format),
-            self._options.shard_bytes,
-            len(finished),
-            self._meaning(split, source, fields),
-            self._token,
+        recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
+        packer = SplitPacker(split, recipe, options, self._staging, self._token)
+        resumed = packer.resume()
+        self._done += resumed
+        self._resumed += resumed
+        packer.run(self._workers, lambda chunk: self._report(split, chunk))
+        shapes = {shard.image_shape for shard in packer.finished}
+        skipped = [Skipped(each.key, each.reason) for each in packer.failures if not each.is_kept]
+        manifest = Manifest(
+            container=options.format,
+            fields=fields,
+            classes=source.classes,
+            shards=tuple(shard.entry for shard in packer.finished),
+            made=self._made(source, encoding),
+            image_shape=shapes.pop() if len(shapes) == 1 else None,
+            skipped=(*source.unlisted, *skipped),
+            kept=tuple(Skipped(each.key, each.reason) for each in packer.failures if each.is_kept),
+            left_out=source.left_out,
         )
-        journal = Journal(self._staging.drafts, split, folder)
-
-        def on_finished(shard: FinishedShard) -> None:
-            self._staging.note_finished(split, len(finished), shard)
-            finished.append(shard)
-            journal.forget(shard)
-
-        for piece, shards in journal.resume(assembler, begin):
-            begin = piece.stop
-            for shard in shards:
-                on_finished(shard)
-        journal.clear(self._token)
-        self._staging.clear(folder, finished)
-        self._done += begin
-        self._resumed += begin
-        recipe = Recipe(source, fields, encoding, self._options.limit, self._options.on_error)
-        self._fill(split, recipe, assembler, begin, journal, on_finished)
-        failures = [failure for shard in finished for failure in shard.failures]
-        failures += assembler.take_failures(len(source))
-        require_records(source, len(source) - sum(not failure.is_kept for failure in failures), failures)
-        manifest = self._manifest(source, encoding, fields, finished, failures)
-        (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+        (self._staging.folder(split) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         return manifest
 
-    def _fill(
-        self,
-        split: str,
-        recipe: Recipe,
-        assembler: Assembler,
-        begin: int,
-        journal: Journal,
-        on_finished: Callable[[FinishedShard], None],
-    ) -> None:
-        """Encodes and places all records from `begin` on."""
-
-        def on_written(piece: Piece, stretches: Sequence[Stretch], crcs: Sequence[int]) -> None:
-            journal.note(piece, stretches, crcs)
-            self._advance(split, piece)
-
-        end = len(recipe.source)
-        pool = WorkerPool(recipe, min(self._workers, end - begin), self._staging.drafts)
-        try:
-            Flow(pool, assembler, begin, end, on_written, on_finished).run()
-        finally:
-            pool.close()
-
-    def _advance(self, split: str, piece: Piece) -> None:
-        """Takes note of a piece that is written, and tells whoever watches."""
-        self._done += piece.stop - piece.start
-        self._read_bytes += piece.read_bytes
-        self._written_bytes += int(piece.sizes.sum())
+    def _report(self, split: str, chunk: Chunk) -> None:
+        """Count a chunk that is written, and report the progress."""
+        self._done += chunk.stop - chunk.start
+        self._read_bytes += chunk.read_bytes
+        self._written_bytes += int(chunk.sizes.sum())
         if self._progress is not None:
             self._progress(
                 PackProgress(
@@ -294,28 +235,7 @@ class _Job:
                 )
             )
 
-    def _manifest(
-        self,
-        source: Source,
-        encoding: Encoding,
-        fields: tuple[Field, ...],
-        finished: Sequence[FinishedShard],
-        failures: Sequence[Failure],
-    ) -> Manifest:
-        shapes = {shard.image_shape for shard in finished}
-        return Manifest(
-            container=self._options.format,
-            fields=fields,
-            classes=source.classes,
-            shards=tuple(shard.entry for shard in finished),
-            made=self._made(source, encoding),
-            image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=(*source.unlisted, *(Skipped(f.key, f.reason) for f in failures if not f.is_kept)),
-            kept=tuple(Skipped(f.key, f.reason) for f in failures if f.is_kept),
-            left_out=source.left_out,
-        )
-
-    def _result(self, manifests: Mapping[str, Manifest], choice: Choice) -> PackResult:
+    def _result(self, manifests: Mapping[str, Manifest], choice: EncodingChoice) -> PackResult:
         destination = self._staging.destination
         splits = tuple(
             PackedSplit(
@@ -329,6 +249,7 @@ class _Job:
             )
             for split, manifest in manifests.items()
         )
+        sources = self._sources.values()
         return PackResult(
             splits=splits,
             encoding=choice.encode,
@@ -337,8 +258,6 @@ class _Job:
             read_bytes=self._read_bytes,
             resumed=self._resumed,
             seconds=time.perf_counter() - self._began,
-            warnings=tuple(w for source in self._sources.values() for w in source.warnings),
-            columns={
-                name: what for source in self._sources.values() for name, what in source.columns.items()
-            },
+            warnings=tuple(warning for source in sources for warning in source.warnings),
+            columns={name: meaning for source in sources for name, meaning in source.columns.items()},
         )

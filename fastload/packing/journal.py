@@ -1,8 +1,8 @@
-"""The pieces of unfinished shards that are written already: a resumed packing takes them over.
+"""Journal of the chunks written to unfinished shards, which a resumed packing takes over.
 
-Beside the payload of an unfinished shard lies an entry for each of its pieces: its small columns, where in
-the payload it was written, and the checksums of both. An entry that is torn, or whose payload is not there
-as it was written, is worth nothing, and its records are packed again: so nothing need be waited for.
+Beside the payload of an unfinished shard lies an entry for each of its chunks: the small columns, the places
+of the payload, and the checksums of both. An entry that is torn, or whose payload is not there as it was
+written, is ignored, and its records are packed again: so no write has to be waited for.
 """
 
 from __future__ import annotations
@@ -20,22 +20,16 @@ import numpy as np
 from google_crc32c import extend
 
 from fastload.packing.assemble import Assembler, FinishedShard
-from fastload.packing.payload import Stretch, write
-from fastload.packing.piece import Failure, Piece
+from fastload.packing.chunk import Chunk, Failure
+from fastload.packing.payload import PayloadRange, write_payload
 
-PIECE_SUFFIX = ".piece"
+CHUNK_SUFFIX = ".chunk"
 
-_PREFIX = struct.Struct("<II")  # the checksum of all that follows, and the length of the header
+_PREFIX = struct.Struct("<II")  # the checksum of everything after it, and the length of the header
 
 
 class Journal:
-    """The written pieces of one split.
-
-    Args:
-        drafts: The folder of unfinished shards.
-        split: The split's name.
-        folder: Where finished shards go: one that was not noted as finished still holds its payload.
-    """
+    """The journal of one split; `folder` is for finished shards."""
 
     def __init__(self, drafts: Path, split: str, folder: Path) -> None:
         self._drafts = drafts
@@ -43,22 +37,16 @@ class Journal:
         self._prefix = f"{split or 'all'}-"
         self._noted: list[tuple[int, Path]] = []
 
-    def note(self, piece: Piece, stretches: Sequence[Stretch], crcs: Sequence[int]) -> None:
-        """Notes that a piece is written.
-
-        Args:
-            piece: The piece.
-            stretches: Where its payload lies.
-            crcs: The checksum of each stretch.
-        """
-        path = self._drafts / f"{self._prefix}{piece.start:012d}{PIECE_SUFFIX}"
+    def note(self, chunk: Chunk, ranges: Sequence[PayloadRange], crcs: Sequence[int]) -> None:
+        """Note that a chunk is written to these ranges, with these checksums."""
+        path = self._drafts / f"{self._prefix}{chunk.start:012d}{CHUNK_SUFFIX}"
         draft = path.with_name(path.name + ".draft")
-        draft.write_bytes(_packed(piece, stretches, crcs))
+        draft.write_bytes(_encode_entry(chunk, ranges, crcs))
         os.replace(draft, path)
-        self._noted.append((piece.stop, path))
+        self._noted.append((chunk.stop, path))
 
     def forget(self, shard: FinishedShard) -> None:
-        """Removes what only a shard needed that is noted as finished."""
+        """Remove the entries and the payload that only this shard needed, once it is noted as finished."""
         for payload in self._drafts.glob(f"{Path(shard.entry.file).stem}.*.payload"):
             payload.unlink()
         for stop, path in self._noted:
@@ -67,56 +55,50 @@ class Journal:
         self._noted = [noted for noted in self._noted if noted[0] > shard.next_index]
 
     def clear(self, token: str) -> None:
-        """Removes all that an earlier run left and this one, which the token names, has not taken over."""
-        kept = {path for _, path in self._noted}
+        """Remove what an earlier run left and this one, of which the token is, has not taken over."""
+        noted = {path for _, path in self._noted}
         for path in self._drafts.iterdir():
-            if path not in kept and token not in path.name:
+            if path not in noted and token not in path.name:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def resume(self, assembler: Assembler, begin: int) -> Iterator[tuple[Piece, list[FinishedShard]]]:
-        """Places the pieces that an earlier run wrote, as if they had just been written.
+    def resume(self, assembler: Assembler, begin: int) -> Iterator[tuple[Chunk, list[FinishedShard]]]:
+        """Place the consecutive chunks from `begin` on that an earlier run wrote; yield the shards finished.
 
-        Their payload is copied, to files of this run: a worker of the earlier one may still be alive.
-
-        Args:
-            assembler: Puts them into shards.
-            begin: The first record that is in no finished shard.
-
-        Returns:
-            Each piece, and the shards that it finishes; they follow one another from `begin` on.
+        Their payload is copied to files of this run: a worker of the earlier one may still be alive.
         """
-        for path in sorted(self._drafts.glob(f"{self._prefix}*{PIECE_SUFFIX}")):
+        for path in sorted(self._drafts.glob(f"{self._prefix}*{CHUNK_SUFFIX}")):
             found = self._read(path, begin)
             if found is None:
                 continue
-            piece, first, payload = found
-            stretches = assembler.place(piece.start, piece, begin)
-            at = np.concatenate(([0], np.cumsum(piece.sizes[first:])))
+            chunk, first, payload = found
+            ranges = assembler.place(chunk, begin)
+            at = np.concatenate(([0], np.cumsum(chunk.sizes[first:])))
             crcs = [
-                write(each, [payload[at[each.first - first] : at[each.last - first]]]) for each in stretches
+                write_payload(each, [payload[at[each.first - first] : at[each.last - first]]])
+                for each in ranges
             ]
-            self.note(piece, stretches, crcs)
-            yield piece, assembler.written(piece.start)
-            begin = piece.stop
+            self.note(chunk, ranges, crcs)
+            yield chunk, assembler.written(chunk.start)
+            begin = chunk.stop
 
-    def _read(self, path: Path, begin: int) -> tuple[Piece, int, bytes] | None:
-        """An entry's piece, if it goes on from `begin`; its first record to take, and their payload."""
+    def _read(self, path: Path, begin: int) -> tuple[Chunk, int, bytes] | None:
+        """Return an entry's chunk if it continues at `begin`, its first record to take, and their payload."""
         try:
-            piece, stretches = _unpacked(path.read_bytes())
-            if not piece.start <= begin < piece.stop:
+            chunk, ranges = _decode_entry(path.read_bytes())
+            if not chunk.start <= begin < chunk.stop:
                 return None
-            first = int(np.searchsorted(piece.indices, begin))
+            first = int(np.searchsorted(chunk.indices, begin))
             payload = [
-                self._payload(name, offset, int(piece.sizes[start:stop].sum()), crc)
-                for name, offset, start, stop, crc in stretches
+                self._payload(name, offset, int(chunk.sizes[start:stop].sum()), crc)
+                for name, offset, start, stop, crc in ranges
                 if start >= first
             ]
         except (OSError, ValueError, KeyError, TypeError, struct.error):
             return None
-        return piece, first, b"".join(payload)
+        return chunk, first, b"".join(payload)
 
     def _payload(self, name: str, offset: int, size_bytes: int, crc: int) -> bytes:
-        """A stretch as it was written, from wherever the shard was on its way to being finished."""
+        """Return a range as it was written, from any file that the shard had until it was finished."""
         draft, number = Path(name).with_suffix(".h5"), name.partition(".")[0]
         for path in (self._drafts / name, self._drafts / draft, self._folder / f"{number}.h5"):
             try:
@@ -130,19 +112,19 @@ class Journal:
         raise ValueError(f"{name}: holds something else at {offset}")
 
 
-def _packed(piece: Piece, stretches: Sequence[Stretch], crcs: Sequence[int]) -> bytes:
-    """An entry: the checksum, the length of the header, the header in JSON, the columns."""
-    columns = {"indices": piece.indices.tobytes(), "sizes": piece.sizes.tobytes(), "crcs": piece.crcs}
-    columns |= {f"rows/{name}": rows for name, rows in piece.rows.items()}
-    columns |= {f"lengths/{name}": lengths.tobytes() for name, lengths in piece.lengths.items()}
+def _encode_entry(chunk: Chunk, ranges: Sequence[PayloadRange], crcs: Sequence[int]) -> bytes:
+    """Return an entry: the checksum, the length of the header, the header in JSON, the columns."""
+    columns = {"indices": chunk.indices.tobytes(), "sizes": chunk.sizes.tobytes(), "crcs": chunk.crcs}
+    columns |= {f"rows/{name}": rows for name, rows in chunk.rows.items()}
+    columns |= {f"lengths/{name}": lengths.tobytes() for name, lengths in chunk.lengths.items()}
     header = json.dumps(
         {
-            "start": piece.start,
-            "stop": piece.stop,
-            "failures": [asdict(failure) for failure in piece.failures],
-            "stretches": [
-                (stretch.path.name, stretch.offset, stretch.first, stretch.last, crc)
-                for stretch, crc in zip(stretches, crcs, strict=True)
+            "start": chunk.start,
+            "stop": chunk.stop,
+            "failures": [asdict(failure) for failure in chunk.failures],
+            "ranges": [
+                (each.path.name, each.offset, each.first, each.last, crc)
+                for each, crc in zip(ranges, crcs, strict=True)
             ],
             "columns": {name: len(column) for name, column in columns.items()},
         }
@@ -151,12 +133,8 @@ def _packed(piece: Piece, stretches: Sequence[Stretch], crcs: Sequence[int]) -> 
     return _PREFIX.pack(extend(0, content), len(header)) + content
 
 
-def _unpacked(entry: bytes) -> tuple[Piece, list[Any]]:
-    """What `_packed` put in.
-
-    Raises:
-        ValueError: The entry is torn.
-    """
+def _decode_entry(entry: bytes) -> tuple[Chunk, list[Any]]:
+    """Return the chunk and the ranges of an entry; raise ValueError if it is torn."""
     crc, size = _PREFIX.unpack_from(entry)
     content = entry[_PREFIX.size :]
     if extend(0, content) != crc:
@@ -166,11 +144,11 @@ def _unpacked(entry: bytes) -> tuple[Piece, list[Any]]:
     for name, length in header["columns"].items():
         columns[name] = content[size : size + length]
         size += length
-    piece = Piece(
+    chunk = Chunk(
         start=header["start"],
         stop=header["stop"],
-        indices=np.frombuffer(columns.pop("indices"), np.int64),
-        sizes=np.frombuffer(columns.pop("sizes"), np.int64),
+        indices=np.frombuffer(columns["indices"], np.int64),
+        sizes=np.frombuffer(columns["sizes"], np.int64),
         rows={name[5:]: column for name, column in columns.items() if name.startswith("rows/")},
         lengths={
             name[8:]: np.frombuffer(column, np.int64)
@@ -180,4 +158,4 @@ def _unpacked(entry: bytes) -> tuple[Piece, list[Any]]:
         crcs=columns["crcs"],
         failures=[Failure(**failure) for failure in header["failures"]],
     )
-    return piece, header["stretches"]
+    return chunk, header["ranges"]

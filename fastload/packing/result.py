@@ -1,29 +1,26 @@
-"""What a packing tells: how far it is, and what it made."""
+"""Progress and result of a packing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastload.errors import SourceError
-from fastload.packing.piece import Failure
 from fastload.shards.manifest import LeftOut, Skipped
-from fastload.sources import Source
 
 
 @dataclass(frozen=True, slots=True)
 class PackProgress:
-    """How far a packing is.
+    """The progress of a packing.
 
     Attributes:
-        split: The split that is being packed; empty where there is only one.
-        records: Source records dealt with, in all splits, those of a resumed packing included.
-        total: Source records in all splits.
-        resumed: Records that an earlier run had finished.
-        read_bytes: Read from the source in this run.
-        written_bytes: Stored in this run.
-        seconds: Since this run began.
+        split: The split that is being packed; empty if there is only one.
+        records: The source records dealt with in all splits, including those of a resumed packing.
+        total: The source records in all splits.
+        resumed: The records that an earlier run had finished.
+        read_bytes: The bytes read from the source in this run.
+        written_bytes: The bytes stored in this run.
+        seconds: The time since this run began.
     """
 
     split: str
@@ -37,15 +34,15 @@ class PackProgress:
 
 @dataclass(frozen=True, slots=True)
 class PackedSplit:
-    """One packed dataset that a packing made.
+    """A packed dataset made by a packing.
 
     Attributes:
         path: Its folder.
         records: The number of its records.
         size_bytes: The size of its shards.
-        skipped: Source files that cannot be read, and were left out.
-        kept: Source files stored although they are no readable image.
-        image_shape: (height, width, channels) where all images share it, otherwise None.
+        skipped: Source files that were left out because they cannot be read.
+        kept: Source files that were stored although they are not readable images.
+        image_shape: The (height, width, channels) that all images share, or None.
         left_out: Files beside them that were not taken for images.
     """
 
@@ -60,18 +57,18 @@ class PackedSplit:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """What a packing made.
+    """The result of a packing.
 
     Attributes:
         splits: The packed datasets: one, or one for each of train, val, test.
         encoding: The name of the encoding.
-        reason: Why it was chosen, where that was left to `auto`; otherwise empty.
+        reason: The reason for it, if `auto` chose it; otherwise empty.
         classes: The names of the classes.
-        read_bytes: Read from the source in this run.
-        resumed: Records that an earlier, interrupted run had packed.
-        seconds: How long this run took.
-        warnings: What was noticed about the source.
-        columns: What was decided for each field of a table, and why; empty for other sources.
+        read_bytes: The bytes read from the source in this run.
+        resumed: The records that an earlier, interrupted run had packed.
+        seconds: The time that this run took.
+        warnings: Peculiarities of the source.
+        columns: The decision for each field of a table; empty for other sources.
     """
 
     splits: tuple[PackedSplit, ...]
@@ -93,23 +90,3 @@ class PackResult:
     def size_bytes(self) -> int:
         """The size of all shards."""
         return sum(split.size_bytes for split in self.splits)
-
-
-def require_records(source: Source, records: int, failures: Sequence[Failure] = ()) -> None:
-    """Requires that a packing of a source has a record: an empty dataset looks like success.
-
-    Args:
-        source: The source.
-        records: The number of records that it has, or that could be packed.
-        failures: Why others could not be.
-
-    Raises:
-        SourceError: There is none.
-    """
-    if records:
-        return
-    found = "got none"
-    if failures:
-        first = f"{failures[0].key!r}: {failures[0].reason}"
-        found = f"got none that can be packed of {len(source):,}; the first, {first}"
-    raise SourceError(f"{source.name}: must have at least one record, {found}: check the source")

@@ -1,6 +1,6 @@
 """`unpack`: from a packed dataset back to folders of files.
 
-Each record goes to its key below the folder named, and nowhere else, whatever a key says.
+Each record is written to its key below the given folder, and nowhere else, whatever the key holds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
-from fastload.shards.manifest import Manifest, looks_packed, packed_datasets
+from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
 from fastload.sources.columns import are_class_names
 
 LABELS_NAME = "labels.csv"
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # what is stored is the source's file, under its own name
+_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _TABLE_KINDS = ("scalar", "text")
 _MAX_NAME_BYTES = 255  # of ext4, XFS, APFS and NTFS
 
@@ -36,24 +36,24 @@ _SUFFIXES = {
     b"II*\0": ".tif", b"MM\0*": ".tif", b"\0\0\0\x0cjP": ".jp2", b"P5": ".pgm", b"P6": ".ppm",
 }  # fmt: skip
 
-# Errors that concern the place and not one file's name: those after it would meet the same one.
-_STOPPING = frozenset(
+# Errors of the disk or the process, not of one file's name: the files that follow would meet the same ones.
+_FATAL_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UnpackResult:
-    """What an unpacking wrote.
+    """The files that an unpacking wrote.
 
     Attributes:
-        files: The number of image files written, masks included.
+        files: The number of image files, masks included.
         size_bytes: Their size.
-        table: The CSV with labels and further fields, where the folders do not tell them.
-        damaged: Records that were left out because they are damaged, one message each.
-        unwritten: The names of fields that neither files nor a table can hold: arrays and bytes.
-        refused: Records that were left out because the file system does not take one of their files, under a
-            path too long for example, one message each.
+        table: The CSV with labels and further fields, if the folders do not give them.
+        damaged: One message for each record that was left out because it is damaged.
+        unwritten: The fields that neither files nor a table can hold: arrays and bytes.
+        refused: One message for each record that was left out because the file system refuses one of its
+            files, for example because of a long path.
     """
 
     files: int
@@ -70,33 +70,32 @@ def unpack(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> UnpackResult:
-    """Writes every record of a packed dataset as a file below `dest`.
+    """Write every record of a packed dataset as a file below `dest`.
 
-    Encoded images come back as the bytes that are stored: with `keep`, those of the source. Pixels
-    (`raw`, `yuv420`) are written as PNG. A file that is of another format than its source gets one
-    more suffix: `a.png` stored with `jpeg` becomes `a.png.jpg`. Two records with one key and different images
-    become `a.jpg` and `a~2.jpg`. A further image, such as a field `mask`, is written beside the first one, as
-    `a.mask.png`. Of a folder with several packed datasets, each goes to a folder of its split's name.
+    Encoded images are written as the bytes that are stored: with `keep`, those of the source. Pixels (`raw`,
+    `yuv420`) are written as PNG. A file of another format than its source gets one more suffix: `a.png`
+    stored with `jpeg` becomes `a.png.jpg`. Two records with one key and different images become `a.jpg` and
+    `a~2.jpg`. A further image, such as a field `mask`, is written beside the first one, as `a.mask.png`. From
+    a folder with several packed datasets, each goes to a folder named after its split.
 
-    Where the labels do not follow from the folders, `labels.csv` holds them, in the form that `pack` takes
-    and gives the same labels for: as class names where these sort as the labels count, else as numbers,
-    with the names in a column `class`. A column of each further image's name holds the path of its file.
+    If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
+    labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
+    column `class`. A column for each further image holds the path of its file.
 
-    Every file appears under its name when it is complete, `labels.csv` when all others are.
+    Every file appears under its name when it is complete, `labels.csv` after all others.
 
     Args:
         path: The packed dataset, or a folder with several.
         dest: A folder that does not exist yet, or is empty.
-        progress: Called with the records written so far and the records in all.
+        progress: Called with the number of records written so far and of all records.
 
     Returns:
-        What was written; records that are damaged, or that the file system does not take, are left out and
-        listed.
+        The files written, and the records left out because they are damaged or the file system refuses them.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
-        DestinationError: `dest` is there and not an empty folder.
-        PackError: Nothing can be written any more: the disk is full, for example.
+        DestinationError: `dest` exists and is not an empty folder.
+        PackError: Nothing more can be written, for example because the disk is full.
     """
     root = Path(os.path.expanduser(dest))
     if any(map(looks_packed, root.absolute().parents)):
@@ -104,11 +103,10 @@ def unpack(
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
     datasets = packed_datasets(path)
-    if datasets == [Path(path)]:
-        return _Unpacking(RecordReader(path, "always"), root, progress).run()
+    is_single = datasets == [Path(path)]
     results = [
-        _Unpacking(RecordReader(dataset, "always"), root / dataset.stem, progress).run()
-        for dataset in datasets
+        _Unpacking(RecordReader(each, "always"), root if is_single else root / each.stem, progress).run()
+        for each in datasets
     ]
     return UnpackResult(
         sum(result.files for result in results),
@@ -121,11 +119,11 @@ def unpack(
 
 
 class _Unpacking:
-    """One packed dataset on its way into one folder."""
+    """The unpacking of one packed dataset into one folder."""
 
     def __init__(self, reader: RecordReader, root: Path, progress: Callable[[int, int], None] | None) -> None:
         self._reader = reader
-        self._manifest: Manifest = reader.manifest
+        self._manifest = reader.manifest
         self._root = root
         self._progress = progress
         self._images = [field for field in self._manifest.fields if field.kind == "image"]
@@ -135,37 +133,43 @@ class _Unpacking:
 
     def run(self) -> UnpackResult:
         fields = [field for field in self._manifest.fields if field.kind in _TABLE_KINDS]
+        table = None
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            is_told_by_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
-            if len(self._images) == 1 and (is_told_by_folders or not fields):
+            do_folders_tell = [field.name for field in fields] == ["label"] and self._make_class_folders()
+            if len(self._images) == 1 and (do_folders_tell or not fields):
                 self._write_all()
-                return self._result(None)
-            return self._result(self._write_with_table(fields))
+            else:
+                table = self._write_with_table(fields)
         except OSError as error:
             if isinstance(error, FastloadError):
                 raise
             raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
+        unwritten = [
+            field.name for field in self._manifest.fields if field.kind not in (*_TABLE_KINDS, "image")
+        ]
+        damaged, refused = tuple(self._damaged), tuple(self._refused)
+        return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
-        table = self._root / LABELS_NAME
-        table.touch(exist_ok=False)  # so that no image takes its name
+        path = self._root / LABELS_NAME
+        path.touch(exist_ok=False)  # reserves the name before an image takes it
         try:
             with self._draft() as draft:
                 with draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                    # Quoted, or reading would drop the spaces that a name or a text begins with.
+                    # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
                     writer = csv.writer(file, quoting=csv.QUOTE_ALL)
                     self._write_all(_Table(writer, self._reader, fields, self._images[1:]))
-                draft.replace(table)
+                draft.replace(path)
         except BaseException:
-            table.unlink()
+            path.unlink()
             raise
-        return table
+        return path
 
     def _make_class_folders(self) -> bool:
-        """Makes a folder for each class, of a source of folders; whether each class has one of its own.
+        """Make the class folders of a source of folders; return whether each class has its own.
 
-        Two may share one where the file system takes `Cat` for `cat`, and a path may be too long for it.
+        Two share one if the file system does not distinguish `Cat` from `cat`; a path may be too long.
         """
         if self._manifest.made.get("source_kind") != "folder":
             return False
@@ -174,16 +178,10 @@ class _Unpacking:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                if error.errno in _STOPPING:
+                if error.errno in _FATAL_ERRORS:
                     raise
                 return False
         return len({os.stat(folder).st_ino for folder in folders}) == len(folders)
-
-    def _result(self, table: Path | None) -> UnpackResult:
-        kinds = (*_TABLE_KINDS, "image")
-        unwritten = [field.name for field in self._manifest.fields if field.kind not in kinds]
-        damaged, refused = tuple(self._damaged), tuple(self._refused)
-        return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
 
     def _write_all(self, table: _Table | None = None) -> None:
         for index in range(len(self._reader)):
@@ -198,50 +196,50 @@ class _Unpacking:
                 self._progress(index + 1, len(self._reader))
 
     def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: _Table | None) -> None:
-        place = safe_path(self._root, record.key)
+        path = safe_path(self._root, record.key)
         (data, suffix), *further = files
         try:
-            written = [self._write(_with_suffix(place, suffix), data)]
+            written = [self._write(_with_suffix(path, suffix), data)]
             for field, (data, suffix) in zip(self._images[1:], further, strict=True):
-                named = _named(written[0], written[0].stem, f".{field.name}{suffix}")
-                written.append(self._write(named, data))
+                beside = _renamed(written[0], written[0].stem, f".{field.name}{suffix}")
+                written.append(self._write(beside, data))
         except OSError as error:
-            if error.errno in _STOPPING:
+            if error.errno in _FATAL_ERRORS:
                 raise
             self._refused.append(
-                f"record {record.index} (key {record.key!r}): the file system of {self._root} must take its "
-                f"files, and it says: {error.strerror}; unpack to a shorter path or another file system"
+                f"record {record.index} (key {record.key!r}): the file system of {self._root} refuses its "
+                f"files: {error.strerror}; unpack to a shorter path or another file system"
             )
         else:
             if table is not None:
                 table.add([path.relative_to(self._root).as_posix() for path in written], record)
 
     def _file_of(self, record: Record, field: Field) -> tuple[bytes, str]:
-        """The bytes of an image's file, and the suffix that its name must end in ("" for any)."""
+        """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
         stored = record.stored(field.name)
         shape = record.image_shape(field.name)
         if not shape[0]:
-            return bytes(stored), ""  # kept though unreadable: whatever it was
+            return bytes(stored), ""  # kept although it is not a readable image
         if field.encoding == "jpeg":
             return bytes(stored), ".jpg"
         if field.encoding in _SOURCE_ENCODINGS:
-            # A further image has no name of its own, nor has one that came from a program.
+            # A further image has no name of its own, and neither has one from a dataset.
             has_name = field is self._images[0] and Path(record.key).suffix
             return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
         return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
-    def _write(self, place: Path, data: bytes) -> Path:
-        """Writes a file, under another name where a different one has that name already."""
+    def _write(self, path: Path, data: bytes) -> Path:
+        """Write a file, under another name if a different one has that name already; return its path."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            place.lstat()  # raises where the path is none for this file system, before any folder is made
-        if not place.parent.is_dir():
-            place = self._beside_files(place)
-        candidate, number = place, 1
+            path.lstat()  # raises if the file system refuses the path, before any folder is made
+        if not path.parent.is_dir():
+            path = self._make_parents(path)
+        candidate, number = path, 1
         while os.path.lexists(candidate):
             if candidate.is_file() and candidate.read_bytes() == data:
                 return candidate
             number += 1
-            candidate = _named(place, place.stem, f"~{number}{place.suffix}")
+            candidate = _renamed(path, path.stem, f"~{number}{path.suffix}")
         with self._draft() as draft:
             with draft.open("xb") as file:
                 file.write(data)
@@ -252,28 +250,28 @@ class _Unpacking:
 
     @contextlib.contextmanager
     def _draft(self) -> Iterator[Path]:
-        """A name for a file that gets its own when it is complete; nothing is left there."""
+        """Give a temporary name for a file that is renamed when complete; leave nothing there."""
         draft = self._root / f".fastload-{secrets.token_hex(8)}"
         try:
             yield draft
         finally:
             draft.unlink(missing_ok=True)
 
-    def _beside_files(self, place: Path) -> Path:
-        """A place whose folders do not bear the names of files that are there already; makes them."""
+    def _make_parents(self, path: Path) -> Path:
+        """Make the folders of a path, under other names if files have theirs; return the path in them."""
         folder = self._root
-        for part in place.relative_to(self._root).parts[:-1]:
+        for part in path.relative_to(self._root).parts[:-1]:
             wanted = folder = folder / part
             number = 1
             while folder.exists() and not folder.is_dir():
                 number += 1
-                folder = _named(wanted, wanted.name, f"~{number}")
+                folder = _renamed(wanted, wanted.name, f"~{number}")
             folder.mkdir(exist_ok=True)
-        return folder / place.name
+        return folder / path.name
 
 
 class _Table:
-    """The labels and further fields of records, in the form that `pack` takes."""
+    """The table of labels and further fields, in the form that `pack` takes."""
 
     def __init__(
         self, writer: Any, reader: RecordReader, fields: Sequence[Field], images: Sequence[Field]
@@ -284,13 +282,13 @@ class _Table:
         has_label = any(field.name == "label" for field in fields)
         are_numbers = self._classes == tuple(map(str, range(len(self._classes))))  # or there are none
         self._has_names = has_label and not are_numbers
-        self._names_are_labels = self._has_names and _tell_labels(self._classes, _labels(reader))
+        self._names_are_labels = self._has_names and _names_give_labels(reader)
         extra = ["class"] if self._has_names and not self._names_are_labels else []
         names = [field.name for field in images]
         writer.writerow(["path", *(field.name for field in fields), *extra, *names])
 
     def add(self, paths: Sequence[str], record: Record) -> None:
-        """Writes the row of a record whose images are at the paths."""
+        """Write the row of a record whose images are at the paths."""
         row = {field.name: record[field.name] for field in self._fields}
         if self._has_names:
             label = row["label"]
@@ -299,25 +297,22 @@ class _Table:
         self._writer.writerow([paths[0], *row.values(), *paths[1:]])
 
 
-def _labels(reader: RecordReader) -> set[int]:
-    """The labels that occur; none where some of them are damaged."""
-    try:
-        return {int(label) for label in np.unique(reader.column("label"))}
-    except DamageError:
-        return set()
+def _names_give_labels(reader: RecordReader) -> bool:
+    """Return whether `pack` makes the same labels from class names.
 
-
-def _tell_labels(classes: Sequence[str], labels: set[int]) -> bool:
-    """Whether `pack` gives just these labels to records of these classes where it is told the names.
-
-    It counts the names that it finds, sorted; but it does not take for names what are numbers or files.
+    It numbers the names that it finds in sorted order, and does not take numbers or files for class names.
     """
-    is_counted = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
-    return is_counted and are_class_names(classes)
+    classes = reader.manifest.classes
+    try:
+        labels = {int(label) for label in np.unique(reader.column("label"))}
+    except DamageError:
+        return False
+    is_same_order = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
+    return is_same_order and are_class_names(classes)
 
 
 def safe_path(root: Path, key: str) -> Path:
-    """The place of a key below root: parts that would lead elsewhere are taken out of it.
+    """Return the path of a key below root, without the parts that would lead elsewhere.
 
     >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
     'out/etc/passwd'
@@ -331,19 +326,19 @@ def safe_path(root: Path, key: str) -> Path:
 
 
 def _suffix_of(data: bytes) -> str:
-    """The suffix of a file that has no name of its own: an image that came from a program."""
+    """Return the suffix for an image file without a name of its own."""
     if data[4:12] in (b"ftypavif", b"ftypavis"):
         return ".avif"
     return next((suffix for start, suffix in _SUFFIXES.items() if data.startswith(start)), "")
 
 
-def _with_suffix(place: Path, suffix: str) -> Path:
-    """The place under a name that ends in the suffix: `a.png` becomes `a.png.jpg`."""
-    own = place.suffix.lower().replace(".jpeg", ".jpg")
-    return place if suffix in ("", own) else _named(place, place.name, suffix)
+def _with_suffix(path: Path, suffix: str) -> Path:
+    """Return the path with a name that ends in the suffix: `a.png` becomes `a.png.jpg`."""
+    current = path.suffix.lower().replace(".jpeg", ".jpg")
+    return path if suffix in ("", current) else _renamed(path, path.name, suffix)
 
 
-def _named(place: Path, stem: str, ending: str) -> Path:
-    """The place under another name, its stem cut to the longest name allowed."""
+def _renamed(path: Path, stem: str, ending: str) -> Path:
+    """Return the path with another name, its stem cut to the longest name allowed."""
     cut = os.fsencode(stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
-    return place.with_name(os.fsdecode(cut) + ending)
+    return path.with_name(os.fsdecode(cut) + ending)

@@ -1,8 +1,7 @@
-"""`verify`: is every stored byte what was packed?
+"""`verify`: comparison of every stored byte with what was packed.
 
-Every shard is checked by itself, in parallel: its size, its checksum, its structure by opening it, and
-the checksum of each of its records, so that what is damaged has a name; and whether what is said of each
-image, its shape, encoding and tiles, is true.
+Shards are checked in parallel: size, checksum, structure, the checksum of each record, so that damaged
+records are named, and the recorded shape, encoding and tiles of each image.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from fastload.errors import AccessError, DamageError, DecodeError, FastloadError
 from fastload.images.stated import disagreement
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import require_shard, unreadable
-from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
+from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -31,20 +30,20 @@ from fastload.system.descriptors import open_files
 
 Check = Literal["checksums", "pixels"]
 
-# What a pool of processes opens, pipes above all, and in each worker a shard, with room to spare: where 14
-# were allowed in all, two workers and their pool waited for each other for ever (Python 3.11, Linux).
+# The descriptors of a pool of processes, pipes above all, and of each worker, a shard, with a margin: with 14
+# allowed in all, two workers and their pool waited for each other for ever (Python 3.11, Linux).
 _POOL_DESCRIPTORS = 24
 _WORKER_DESCRIPTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that is wrong.
+    """A damage of a packed dataset.
 
     Attributes:
-        file: The file that it is in.
-        record: The record's number in the dataset; None where it concerns the whole file.
-        message: What is wrong, in one sentence.
+        file: The damaged file.
+        record: The record's number in the dataset; None for a damage of the whole file.
+        message: The damage in one sentence.
     """
 
     file: str
@@ -54,12 +53,12 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        records: The number of records looked at.
+        records: The number of records checked.
         size_bytes: The size of the files read.
-        damages: What is wrong, in the order of the records; empty where all is well.
+        damages: The damages in the order of the records; empty if there are none.
     """
 
     records: int
@@ -74,23 +73,23 @@ def verify(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyResult:
-    """Checks every byte of a packed dataset.
+    """Check every byte of a packed dataset.
 
     Args:
         path: The packed dataset.
-        check: `checksums`; or `pixels`, which besides decodes every image, and names those that cannot be
-            decoded or are of another size than they are said to be. Those that were kept though
-            unreadable, which the manifest lists, are passed over.
-        workers: The number of processes; None for one a usable CPU.
+        check: `checksums`; or `pixels`, which also decodes every image, and reports those that cannot be
+            decoded or differ from their recorded size. Files that the manifest lists as kept although they
+            are not readable images are not decoded.
+        workers: The number of processes; None for one per usable CPU.
         progress: Called with the bytes checked so far and the bytes in all.
 
     Returns:
-        What was found. A damaged manifest is reported as a damage of its own, without looking further.
+        The damages. A damaged manifest is the only damage reported.
 
     Raises:
-        AccessError: A file may not be read, or this process may not have enough files open to check.
+        AccessError: A file may not be read, or this process may not open enough files for the check.
         FormatError: The path holds no packed dataset at all.
-        OptionError: `workers` is less than 1, or `check` is neither.
+        OptionError: `workers` or `check` is invalid.
     """
     if check not in get_args(Check):
         raise OptionError(f"check must be one of {', '.join(get_args(Check))}, got {check!r}")
@@ -103,58 +102,48 @@ def verify(
         if not looks_packed(folder):
             raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
-    found: dict[int, tuple[Damage, ...]] = {}
-    done = 0
     count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
     _require_descriptors(folder, count)
+    damages: dict[int, list[Damage]] = {}
+    done = 0
     pool = ProcessPoolExecutor(count, initializer=signals.of_a_pools_worker)
     with signals.unwinding(), pool, signals.killing(pool):
         checks = {
             pool.submit(_check_shard, folder, number, check): number for number in range(len(manifest.shards))
         }
-        for checked in as_completed(checks):
-            number = checks[checked]
-            found[number] = _found_by(checked, folder, manifest, number, check)
+        for finished in as_completed(checks):
+            number = checks[finished]
+            try:
+                damages[number] = finished.result()
+            except BrokenProcessPool:  # a process crashed: check this shard alone in another one
+                damages[number] = _check_records_isolated(folder, manifest, number, check)
             done += manifest.shards[number].size_bytes
             if progress is not None:
                 progress(done, manifest.size_bytes)
-    damages = [damage for number in sorted(found) for damage in found[number]]
-    return VerifyResult(manifest.records, done, (*damages, *_unlisted_files(folder, manifest.shards)))
-
-
-def _require_descriptors(folder: Path, workers: int) -> None:
-    """Refuses to begin where a worker could not open what it needs: its pool would wait for it for ever."""
-    limits = open_files()
-    if limits is None or limits.soft - limits.used >= _POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers:
-        return
-    raise AccessError(
-        f"{folder}: cannot be checked: {workers} workers need "
-        f"{_POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers} open files more than the {limits.used} of this "
-        f"process, and it may have {limits.soft}: raise the limit ('ulimit -n 4096')"
-    )
-
-
-def _unlisted_files(folder: Path, shards: Sequence[ShardEntry]) -> list[Damage]:
-    listed = {shard.file for shard in shards} | {MANIFEST_NAME}
-    return [
+    listed = {shard.file for shard in manifest.shards} | {MANIFEST_NAME}
+    unlisted = [
         Damage(path.name, None, f"{path}: is not listed in the manifest: remove it")
         for path in sorted(folder.iterdir())
         if path.name not in listed
     ]
+    found = [damage for number in sorted(damages) for damage in damages[number]]
+    return VerifyResult(manifest.records, done, (*found, *unlisted))
 
 
-def _found_by(
-    checked: Future[tuple[Damage, ...]], folder: Path, manifest: Manifest, number: int, check: Check
-) -> tuple[Damage, ...]:
-    """What a process found; where it crashed, what another one does, which has this shard alone."""
-    try:
-        return checked.result()
-    except BrokenProcessPool:
-        return _check_records_apart(folder, manifest, number, check)
+def _require_descriptors(folder: Path, workers: int) -> None:
+    """Raise AccessError if a worker could not open its files: its pool would wait for it for ever."""
+    limits = open_files()
+    needed = _POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers
+    if limits is not None and limits.soft - limits.used < needed:
+        raise AccessError(
+            f"{folder}: cannot be checked: {workers} workers need {needed} open files more than the "
+            f"{limits.used} of this process, which may have {limits.soft}: raise the limit "
+            "('ulimit -n 4096')"
+        )
 
 
-def _check_shard(folder: Path, number: int, check: Check) -> tuple[Damage, ...]:
-    """What is wrong with one shard."""
+def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
+    """Return the damages of one shard."""
     manifest = read_manifest(folder)
     entry = manifest.shards[number]
     path = folder / entry.file
@@ -162,42 +151,41 @@ def _check_shard(folder: Path, number: int, check: Check) -> tuple[Damage, ...]:
         require_shard(path, entry.size_bytes)
         crc32c = file_crc32c(path)
     except DamageError as error:
-        return (Damage(entry.file, None, str(error)),)
+        return [Damage(entry.file, None, str(error))]
     except AccessError:
         raise
     except OSError as error:
-        refusal = unreadable(path, error)
-        if isinstance(refusal, AccessError):
-            raise refusal from error
-        return (Damage(entry.file, None, str(refusal)),)
+        reason = unreadable(path, error)
+        if isinstance(reason, AccessError):
+            raise reason from error
+        return [Damage(entry.file, None, str(reason))]
     if crc32c == entry.crc32c:
         return _check_records(folder, manifest, number, check)
-    whole = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
-    damages = _check_records_apart(folder, manifest, number, check)
-    if damages and damages[0].record is None:
-        return (Damage(entry.file, None, whole), *damages)
-    found = (
-        f"{len(damages):,} of its {entry.records:,} records damaged" if damages else "no record of it damaged"
-    )
-    return (Damage(entry.file, None, f"{whole}: {found}"), *damages)
+    message = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
+    damages = _check_records_isolated(folder, manifest, number, check)
+    if not damages:
+        message += ": no record of it damaged"
+    elif damages[0].record is not None:
+        message += f": {len(damages):,} of its {entry.records:,} records damaged"
+    return [Damage(entry.file, None, message), *damages]
 
 
-def _check_records_apart(folder: Path, manifest: Manifest, number: int, check: Check) -> tuple[Damage, ...]:
-    """The damaged records of a shard known to be damaged, looked for in a process of their own.
+def _check_records_isolated(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
+    """Return the damaged records of a shard that is known to be damaged, from a process of its own.
 
-    LMDB trusts the pages of its tree: a page number that leads out of the file ends the process.
+    LMDB trusts the pages of its tree: a page number outside of the file crashes the process.
     """
     try:
-        with ProcessPoolExecutor(1, initializer=_crash_quietly) as apart:
-            return apart.submit(_check_records, folder, manifest, number, check).result()
+        with ProcessPoolExecutor(1, initializer=_crash_quietly) as pool:
+            return pool.submit(_check_records, folder, manifest, number, check).result()
     except BrokenProcessPool:
         file = manifest.shards[number].file
         message = f"{folder / file}: its tree is damaged: LMDB crashes reading it, so none of it can be used"
-        return (Damage(file, None, message),)
+        return [Damage(file, None, message)]
 
 
 def _crash_quietly() -> None:
-    """A crash that is waited for needs neither a stack on standard error nor a memory image on the disk."""
+    """Disable stack traces and core dumps, as a crash is expected."""
     signals.of_a_pools_worker()
     faulthandler.disable()
     with contextlib.suppress(ImportError):  # Windows
@@ -206,36 +194,36 @@ def _crash_quietly() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) -> tuple[Damage, ...]:
-    """The damaged records of one shard."""
+def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
+    """Return the damaged records of one shard."""
     entry = manifest.shards[number]
     first = sum(shard.records for shard in manifest.shards[:number])
     reader = RecordReader(folder, "always")
     kept = {each.key for each in manifest.kept}
-    check_pixels = _pixel_check(manifest) if check == "pixels" else None
+    decode_error = _decoder(manifest) if check == "pixels" else None
     damages = []
     for index in range(first, first + entry.records):
         try:
             record = reader.read(index)
-            wrong = _wrong_in(record, manifest, kept)
-            if wrong is not None:
-                wrong += ": the program that wrote it did not follow docs/format.md"
-            elif check_pixels is not None:
-                wrong = check_pixels(record)
-            if wrong is not None:
+            error_text = _contradiction(record, manifest, kept)
+            if error_text is not None:
+                error_text += ": the program that wrote it did not follow docs/format.md"
+            elif decode_error is not None:
+                error_text = decode_error(record)
+            if error_text is not None:
                 where = f"{folder / entry.file}, record {index} (key {record.key!r})"
-                damages.append(Damage(entry.file, index, f"{where}: {wrong}"))
+                damages.append(Damage(entry.file, index, f"{where}: {error_text}"))
         except AccessError:
             raise
         except FastloadError as error:
-            if not reader.is_open(number):  # the shard itself cannot be opened: one message says it
-                return (Damage(entry.file, None, str(error)),)
+            if not reader.is_open(number):  # the shard itself cannot be opened
+                return [Damage(entry.file, None, str(error))]
             damages.append(Damage(entry.file, index, str(error)))
-    return tuple(damages)
+    return damages
 
 
-def _pixel_check(manifest: Manifest) -> Callable[[Record], str | None]:
-    """Makes what tells which image of a record cannot be decoded, and why; None where all can."""
+def _decoder(manifest: Manifest) -> Callable[[Record], str | None]:
+    """Return a function that decodes a record's images, and returns what is wrong with them or None."""
     from fastload.images.encodings import encoding_named
     from fastload.images.opencv import cv2  # not needed for checksums
 
@@ -243,11 +231,11 @@ def _pixel_check(manifest: Manifest) -> Callable[[Record], str | None]:
     images = [field for field in manifest.fields if field.kind == "image"]
     encodings = [(field.name, encoding_named(field.encoding or "keep")) for field in images]
 
-    def check(record: Record) -> str | None:
+    def decode_error(record: Record) -> str | None:
         for name, encoding in encodings:
             height, width, _ = shape = record.image_shape(name)
             if not any(shape):
-                continue  # kept though unreadable
+                continue  # kept although it is not a readable image
             try:
                 decoded = encoding.decode(record.stored(name), shape).shape
             except DecodeError as error:
@@ -259,11 +247,11 @@ def _pixel_check(manifest: Manifest) -> Callable[[Record], str | None]:
                 )
         return None
 
-    return check
+    return decode_error
 
 
-def _wrong_in(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
-    """What is said of a record's images and is not true; None where all is."""
+def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
+    """Return a contradiction between a record's images and the data about them, or None."""
     shape = record.image_shape()
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
@@ -274,7 +262,7 @@ def _wrong_in(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
             continue
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
-        wrong = disagreement(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
-        if wrong:
-            return f"{field.name}: {wrong}"
+        found = disagreement(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
+        if found:
+            return f"{field.name}: {found}"
     return None

@@ -1,9 +1,9 @@
-"""The processes that encode pieces, and the conversation with them.
+"""Worker processes that encode chunks, and their messages.
 
-The main process says which records to encode and, once it is known how large every earlier piece is,
-where in a shard the payload belongs. A worker encodes on while it waits for that answer, and writes
-the payload itself. It ends when its pipe closes, whatever it is doing, so none outlives a packing that was
-killed. The main process kills its workers: one that is stopped would not hear anything milder.
+The main process tells a worker which records to encode and, once it knows the sizes of all earlier chunks,
+where to write the payload. Meanwhile the worker encodes the next chunk. A worker ends when its pipe closes,
+whatever it is doing, so none outlives a packing that was killed. The main process ends its workers with
+SIGKILL: a stopped process would not react to anything else.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing.payload import Stretch, write
-from fastload.packing.piece import PIECE_LIMIT_BYTES, Piece, PieceEncoder, Recipe
-from fastload.packing.stopping import explained
+from fastload.packing.chunk import CHUNK_LIMIT_BYTES, Chunk, ChunkEncoder, Recipe
+from fastload.packing.payload import PayloadRange, write_payload
+from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 
-# Encoded pieces that one worker may hold while it waits to learn where they belong. Two keep it busy
-# (measured with pieces of 8 MB: a third changes nothing), and bound its memory at three pieces.
-_HELD_PIECES = 2
+# Encoded chunks that one worker may hold while it waits for their places. Two keep it busy (measured with
+# chunks of 8 MB: a third changes nothing), and bound its memory at three chunks.
+_HELD_CHUNKS = 2
 
-# How often silent workers are looked at: one that died is not told by its pipe where a process that it
-# started holds the other end.
-_LOOK_EVERY_S = 1.0
+# Interval for checking silent workers: the pipe of a dead one stays open if a process that it started holds
+# it.
+_CHECK_INTERVAL_S = 1.0
 
-# How long killed workers are waited for. They end at once, except in a read of a disk or file server that
-# does not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
-_ENDING_S = 5.0
+# Limit for waiting for killed workers. They end at once, except in a read of a disk or file server that does
+# not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
+_JOIN_LIMIT_S = 5.0
 
 # malloc.h of glibc; musl has no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
+_RESUMES = "what is finished is kept, and the same command resumes"
+
 
 @dataclass(frozen=True, slots=True)
-class Encode:
+class EncodeTask:
     """To a worker: encode the source's records start … stop - 1."""
 
-    number: int
     start: int
     stop: int
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """To a worker: write the payload of a piece that it holds."""
+class WriteTask:
+    """To a worker: write the payload of the chunk from `start` to its place."""
 
-    number: int
-    stretches: tuple[Stretch, ...]
+    start: int
+    ranges: tuple[PayloadRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """From a worker: a piece is encoded, its payload held."""
+    """From a worker: a chunk is encoded, and its payload held."""
 
-    number: int
-    piece: Piece
+    chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """From a worker: a piece's payload is written; the checksum of each of its stretches."""
+    """From a worker: the payload of the chunk from `start` is written, with a checksum for each range."""
 
-    number: int
+    start: int
     crcs: tuple[int, ...]
 
 
@@ -90,45 +90,39 @@ class Failed:
 class _Worker:
     process: Any
     connection: Connection
-    held: set[int] = field(default_factory=set)
+    unwritten: set[int] = field(default_factory=set)
 
 
 class WorkerPool:
-    """A fixed number of encoding processes.
+    """A fixed number of encoding processes, each with its own folder for temporary files in `temporary`."""
 
-    Args:
-        recipe: What they do.
-        count: How many they are.
-        workdir: A folder in which each makes one of its own for temporary files.
-    """
-
-    def __init__(self, recipe: Recipe, count: int, workdir: Path) -> None:
+    def __init__(self, recipe: Recipe, count: int, temporary: Path) -> None:
         self._workers: list[_Worker] = []
         try:
             for number in range(count):
-                self._start(number, recipe, workdir / f"worker-{number}")
+                self._start(number, recipe, temporary / f"worker-{number}")
         except BaseException:
             self.close()
             raise
 
-    def _start(self, number: int, recipe: Recipe, workdir: Path) -> None:
+    def _start(self, number: int, recipe: Recipe, temporary: Path) -> None:
         context = multiprocessing.get_context()
         forks = context.get_start_method() == "fork"
-        ours, theirs = context.Pipe()
-        # A forked worker inherits the ends of the pipes that belong to us; it must close them, or
-        # no worker would ever see that we are gone.
-        inherited = [worker.connection for worker in self._workers] + [ours] if forks else []
+        connection, worker_end = context.Pipe()
+        # A forked worker inherits the main process's ends of the pipes. It must close them, or no worker
+        # would ever notice that the main process is gone.
+        inherited = [worker.connection for worker in self._workers] + [connection] if forks else []
         process = context.Process(
             target=_work,
-            args=(recipe, theirs, workdir, inherited),
+            args=(recipe, worker_end, temporary, inherited),
             name=f"fastload-pack-{number}",
             daemon=True,
         )
-        # Forking takes no time. Another start sends the recipe, which must not hold up Ctrl-C.
+        # Forking takes no time. Other start methods send the recipe, which must not delay Ctrl-C.
         with signals.waiting() if forks else contextlib.nullcontext():
             process.start()
-            self._workers.append(_Worker(process, ours))
-        theirs.close()
+            self._workers.append(_Worker(process, connection))
+        worker_end.close()
 
     @property
     def count(self) -> int:
@@ -136,131 +130,156 @@ class WorkerPool:
         return len(self._workers)
 
     def has_room(self) -> bool:
-        """Whether some worker can take another piece."""
-        return any(len(worker.held) < _HELD_PIECES for worker in self._workers)
+        """Return whether some worker can take another chunk."""
+        return any(len(worker.unwritten) < _HELD_CHUNKS for worker in self._workers)
 
-    def encode(self, task: Encode) -> None:
-        """Gives a piece to the worker that has the fewest."""
-        worker = min(self._workers, key=lambda worker: len(worker.held))
-        worker.held.add(task.number)
+    def encode(self, task: EncodeTask) -> None:
+        """Give a task to the worker with the fewest chunks."""
+        worker = min(self._workers, key=lambda worker: len(worker.unwritten))
+        worker.unwritten.add(task.start)
         self._send(worker, task)
 
-    def place(self, place: Place) -> None:
-        """Tells the worker that holds the piece where it belongs."""
-        worker = next(worker for worker in self._workers if place.number in worker.held)
-        self._send(worker, place)
+    def write(self, task: WriteTask) -> None:
+        """Send a task to the worker that holds the chunk."""
+        worker = next(worker for worker in self._workers if task.start in worker.unwritten)
+        self._send(worker, task)
 
     def events(self) -> Iterator[Encoded | Written]:
-        """Waits for news and yields what has come.
+        """Wait for messages of the workers and yield them.
 
         Raises:
-            FastloadError: A worker failed, with its own error.
-            PackError: A worker died.
+            FastloadError: A worker failed, with its own error, or died.
         """
         connections = [worker.connection for worker in self._workers]
-        while not (ready := wait(connections, _LOOK_EVERY_S)):
+        while not (ready := wait(connections, _CHECK_INTERVAL_S)):
             for worker in self._workers:
                 if not worker.process.is_alive() and not worker.connection.poll():
-                    raise self._death(worker)
+                    raise _death(worker)
         for worker in self._workers:
             if worker.connection in ready:
                 yield self._receive(worker)
 
     def close(self) -> None:
-        """Ends every worker, whatever it is doing, within `_ENDING_S`; a second Ctrl-C changes nothing."""
+        """End every worker, whatever it is doing, within a few seconds; Ctrl-C does not interrupt this."""
         with signals.waiting():
             for worker in self._workers:
                 worker.process.kill()
                 worker.connection.close()
-            end_s = time.monotonic() + _ENDING_S
+            end_s = time.monotonic() + _JOIN_LIMIT_S
             for worker in self._workers:
                 worker.process.join(max(0.0, end_s - time.monotonic()))
                 if worker.process.is_alive():
-                    # It dies once its read returns. multiprocessing has no way to say that the end of this
-                    # process is not to wait for that.
+                    # It ends once its read returns. multiprocessing has no public way to leave a process out
+                    # when this one ends and joins its children.
                     getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
-    def _send(self, worker: _Worker, message: Encode | Place) -> None:
+    def _send(self, worker: _Worker, message: EncodeTask | WriteTask) -> None:
         try:
             worker.connection.send(message)
         except OSError as error:
-            raise self._death(worker) from error
+            raise _death(worker) from error
 
     def _receive(self, worker: _Worker) -> Encoded | Written:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError) as error:
-            raise self._death(worker) from error
+            raise _death(worker) from error
         if isinstance(message, Failed):
             raise message.error from RuntimeError(message.trace)
         if isinstance(message, Written):
-            worker.held.discard(message.number)
+            worker.unwritten.discard(message.start)
         assert isinstance(message, Encoded | Written)
         return message
 
-    def _death(self, worker: _Worker) -> FastloadError:
-        """Why a worker is gone: what it said last, if it said anything."""
-        with contextlib.suppress(EOFError, OSError):
-            while worker.connection.poll():
-                message = worker.connection.recv()
-                if isinstance(message, Failed):
-                    return message.error
-        worker.process.join(timeout=5)
-        code = worker.process.exitcode
+
+def describe_failure(error: Exception, folder: Path) -> FastloadError:
+    """Return the error that stops a packing, with the next step, in a form that any process can unpickle.
+
+    `folder` is where the packing writes, for an OSError that names no file.
+    """
+    if isinstance(error, FastloadError):
+        return error
+    if isinstance(error, OSError):
+        reason = os.strerror(error.errno) if error.errno else error
+        if error.errno in OUT_OF_DESCRIPTORS:
+            return PackError(
+                f"{error.filename or folder}: cannot be opened ({reason}): raise the limit "
+                f"('ulimit -n 4096'); {_RESUMES}"
+            )
+        return PackError(f"{error.filename or folder}: cannot be written ({reason}): {_RESUMES}")
+    if isinstance(error, MemoryError):
         return PackError(
-            f"packing process {worker.process.pid} died (exit code {code}"
-            f"{', killed: perhaps for want of memory' if code == -9 else ''}): "
-            "the same command resumes; fewer --workers take less memory"
+            "a packing process ran out of memory: store smaller images, or pack with fewer workers"
         )
+    return PackError(
+        f"a packing process failed with {type(error).__name__} ({error}), which is a defect of fastload or "
+        "of the source's own code: --debug, or the cause of this error, shows where"
+    )
 
 
-def _work(recipe: Recipe, connection: Connection, workdir: Path, inherited: Sequence[Connection]) -> None:
-    """The life of one worker."""
+def _death(worker: _Worker) -> FastloadError:
+    """Return why a worker died: its last message if there is one, else its exit code."""
+    with contextlib.suppress(EOFError, OSError):
+        while worker.connection.poll():
+            message = worker.connection.recv()
+            if isinstance(message, Failed):
+                return message.error
+    worker.process.join(timeout=5)
+    code = worker.process.exitcode
+    cause = ", killed: perhaps for lack of memory" if code == -9 else ""
+    return PackError(
+        f"packing process {worker.process.pid} died (exit code {code}{cause}): "
+        "the same command resumes; fewer --workers take less memory"
+    )
+
+
+def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Sequence[Connection]) -> None:
+    """Run a worker until its pipe closes."""
     signals.of_a_worker()
     for other in inherited:
         other.close()
     _use_one_thread()
     _keep_freed_memory()
     try:
-        workdir.mkdir(exist_ok=True)
-        _serve(PieceEncoder(recipe, workdir), connection)
+        temporary.mkdir(exist_ok=True)
+        _serve(ChunkEncoder(recipe, temporary), connection)
     except (BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        with contextlib.suppress(OSError):  # nobody listens any more
-            connection.send(Failed(explained(error, workdir), traceback.format_exc()))
+        with contextlib.suppress(OSError):  # the main process is gone
+            connection.send(Failed(describe_failure(error, temporary), traceback.format_exc()))
 
 
-def _serve(encoder: PieceEncoder, connection: Connection) -> None:
-    """Does what the main process says, until its pipe closes."""
-    messages: queue.SimpleQueue[Encode | Place] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, messages), daemon=True).start()
-    held: dict[int, list[Any]] = {}
+def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
+    """Carry out tasks for ever; the thread that receives them ends the process."""
+    tasks: queue.SimpleQueue[EncodeTask | WriteTask] = queue.SimpleQueue()
+    threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
+    payloads: dict[int, list[Any]] = {}
     while True:
-        message = messages.get()
-        if isinstance(message, Encode):
-            piece, held[message.number] = encoder.encode(message.start, message.stop)
-            connection.send(Encoded(message.number, piece))
+        task = tasks.get()
+        if isinstance(task, EncodeTask):
+            chunk, payloads[task.start] = encoder.encode(task.start, task.stop)
+            connection.send(Encoded(chunk))
         else:
-            payload = held.pop(message.number)
-            crcs = [write(stretch, payload[stretch.first : stretch.last]) for stretch in message.stretches]
-            connection.send(Written(message.number, tuple(crcs)))
+            payload = payloads.pop(task.start)
+            crcs = [write_payload(each, payload[each.first : each.last]) for each in task.ranges]
+            connection.send(Written(task.start, tuple(crcs)))
 
 
-def _listen(connection: Connection, messages: queue.SimpleQueue[Encode | Place]) -> None:
-    """Takes messages as they come, and ends the process when its pipe closes.
+def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask | WriteTask]) -> None:
+    """Receive tasks at once, and end the process when its pipe closes.
 
-    Were they left in the pipe while a piece is encoded and sent, both sides could wait for ever, each for the
-    other to empty a full one; and nobody would see that the main process is gone.
+    If tasks stayed in the pipe while a chunk is encoded and sent, both sides could wait for ever for the
+    other to empty a full pipe; and nothing would notice that the main process is gone.
     """
     with contextlib.suppress(EOFError, OSError):
         while True:
-            messages.put(connection.recv())
+            tasks.put(connection.recv())
     os._exit(1)
 
 
 def _use_one_thread() -> None:
-    """One thread a worker: there are as many workers as cores, and pools of threads can hang after a fork."""
+    """Use one thread: there are as many workers as cores, and thread pools can hang after a fork."""
     from fastload.images.opencv import cv2
 
     cv2.setNumThreads(0)
@@ -270,11 +289,11 @@ def _use_one_thread() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Lets glibc keep what a piece frees for the next one, instead of giving it back to the kernel.
+    """Let glibc keep the memory of a freed chunk for the next one, instead of returning it to the kernel.
 
-    Otherwise every piece of 8 MB is faulted in anew, page by page: with `keep`, 12 of 52 µs a photo.
+    Otherwise every chunk of 8 MB is faulted in page by page: with `keep`, 12 of 52 µs a photo.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, 4 * PIECE_LIMIT_BYTES)
-        mallopt(_M_MMAP_THRESHOLD, PIECE_LIMIT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 4 * CHUNK_LIMIT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, CHUNK_LIMIT_BYTES)

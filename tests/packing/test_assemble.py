@@ -1,4 +1,4 @@
-"""The assembler: shards depend on the records alone, not on pieces, workers or the order of writing."""
+"""The assembler: shards depend on the records alone, not on chunks, workers or the order of writing."""
 
 import random
 
@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.images.encodings import encoding_named
-from fastload.packing import payload as payloads
 from fastload.packing.assemble import Assembler
-from fastload.packing.piece import PieceEncoder, Recipe
-from fastload.shards.schema import Field
+from fastload.packing.chunk import ChunkEncoder, Recipe
+from fastload.packing.payload import write_payload
 from fastload.shards.shard import writer_for
+from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 
 
@@ -41,19 +41,19 @@ FIELDS = (Field("image", "image", encoding="raw"), Field.label(), Field("boxes",
 
 
 def assemble(folder, source, on_error, container, shard_bytes, cuts, seed=0):
-    """Packs in pieces that end at the cuts, written in random order; returns files and shards."""
+    """Packs in chunks that end at the cuts, written in random order; returns files and shards."""
     drafts = folder / "drafts"
     drafts.mkdir(parents=True)
     recipe = Recipe(source, FIELDS, encoding_named("raw"), None, on_error)
-    encoder = PieceEncoder(recipe, drafts)
+    encoder = ChunkEncoder(recipe, drafts)
     assembler = Assembler(folder, drafts, FIELDS, writer_for(container), shard_bytes, 0, b"noise", "t")
     order = random.Random(seed)
     pending, finished = [], []
     ends = [*sorted(cut for cut in cuts if 0 < cut < len(source)), len(source)]
     for start, stop in zip([0, *ends], ends, strict=False):
-        piece, payload = encoder.encode(start, stop)
-        assert piece.stop == stop
-        pending.append((start, assembler.place(start, piece), payload))
+        chunk, payload = encoder.encode(start, stop)
+        assert chunk.stop == stop
+        pending.append((start, assembler.place(chunk), payload))
         while pending and order.random() < 0.5:
             finished += write(assembler, *pending.pop(order.randrange(len(pending))))
     while pending:
@@ -64,9 +64,9 @@ def assemble(folder, source, on_error, container, shard_bytes, cuts, seed=0):
     return {path.name: path.read_bytes() for path in folder.glob("shard-*")}, finished, left
 
 
-def write(assembler, number, stretches, payload):
-    for stretch in stretches:
-        payloads.write(stretch, payload[stretch.first : stretch.last])
+def write(assembler, number, ranges, payload):
+    for each in ranges:
+        write_payload(each, payload[each.first : each.last])
     return assembler.written(number)
 
 

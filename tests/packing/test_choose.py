@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
-from fastload.packing.choose import SAMPLE_RECORDS, Sample, choose_encoding, combine, look_at
+from fastload.packing.choose import SAMPLE_RECORDS, SourceStats, choose_encoding, combine, look_at
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels
 
-PHOTOS = Sample(records=1000, mean_source_bytes=110_000, mean_pixels=470 * 390, jpeg_share=1.0)
-THUMBNAILS = Sample(records=50_000, mean_source_bytes=950, mean_pixels=32 * 32, jpeg_share=1.0)
-PNGS = Sample(records=1000, mean_source_bytes=130_000, mean_pixels=470 * 390, jpeg_share=0.1)
+PHOTOS = SourceStats(records=1000, mean_source_bytes=110_000, mean_pixels=470 * 390, jpeg_share=1.0)
+THUMBNAILS = SourceStats(records=50_000, mean_source_bytes=950, mean_pixels=32 * 32, jpeg_share=1.0)
+PNGS = SourceStats(records=1000, mean_source_bytes=130_000, mean_pixels=470 * 390, jpeg_share=0.1)
 
 
 def chosen(sample, is_resized=False, has_jpegtran=True, space_bytes=None):
@@ -51,7 +51,7 @@ def test_lossy_choice_says_that_it_is_lossy():
     assert "lossy" in chosen(PHOTOS, space_bytes=100_000_000).reason
 
 
-SAMPLES = st.builds(Sample, st.integers(1, 10**7), st.floats(1, 1e7), st.floats(1, 1e8), st.floats(0, 1))
+SAMPLES = st.builds(SourceStats, st.integers(1, 10**7), st.floats(1, 1e7), st.floats(1, 1e8), st.floats(0, 1))
 
 
 @given(sample=SAMPLES, space=st.none() | st.integers(1, 10**14), has_jpegtran=st.booleans())
@@ -78,7 +78,7 @@ def test_combined_sample_lies_between_its_parts(samples):
 
 
 def test_splits_without_records_combine():
-    empty = Sample(0, 0.0, 0.0, 0.0)
+    empty = SourceStats(0, 0.0, 0.0, 0.0)
     assert combine([empty, empty]) == empty
     assert combine([PHOTOS, empty]) == PHOTOS
 

@@ -78,8 +78,8 @@ def test_what_was_decided_is_printed_and_stands_in_the_manifest(table, tmp_path)
         "would be written back as '100000.0'",
         "patient_id": "text, of the column 'patient_id', because row 1 is '00001', which as a number would "
         "be written back as '1'",
-        "zip": "text, of the column 'zip', because row 1 is '01234', which as a number would be written back as "
-        "'1234'",
+        "zip": "text, of the column 'zip', because row 1 is '01234', which as a number would be written "
+        "back as '1234'",
         "age": "float64, of the column 'age'",
         "score": "float64, of the column 'score'",
         "mass": "float64, of the column 'mass', 1 empty cell is NaN (the first in row 3)",

@@ -66,7 +66,7 @@ def test_overwrite_refuses_what_is_no_packed_dataset(tmp_path, source, packed, k
     else:
         dest.mkdir()
     before = tree(tmp_path)
-    with pytest.raises(DestinationError, match="is no packed dataset"):
+    with pytest.raises(DestinationError, match="is not a packed dataset"):
         pack(source, dest, overwrite=True)
     assert tree(tmp_path) == before
 
@@ -80,7 +80,7 @@ def test_overwrite_refuses_a_dataset_that_holds_foreign_files(tmp_path, source, 
     else:
         (packed / foreign).write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(DestinationError, match=f"{foreign.rstrip('/')}.*not ours to delete"):
+    with pytest.raises(DestinationError, match=f"{foreign.rstrip('/')}.*does not delete"):
         pack(source, packed, overwrite=True)
     assert tree(tmp_path) == before
 

@@ -70,7 +70,7 @@ def test_what_is_torn_or_damaged_is_packed_again(source, tmp_path, seed):
     pack(source, tmp_path / "whole.fl", **options)
     packed_until(source, tmp_path / "x.fl", chance.randrange(200, COUNT), workers=2, **options)
     drafts = tmp_path / ".x.fl.partial" / "state" / "drafts"
-    for path in [*drafts.glob("*.piece"), *drafts.glob("*.payload")]:
+    for path in [*drafts.glob("*.chunk"), *drafts.glob("*.payload")]:
         fate, data = chance.randrange(5), path.read_bytes()
         if fate == 0:
             path.write_bytes(data[: chance.randrange(len(data) + 1)])

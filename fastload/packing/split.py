@@ -1,0 +1,125 @@
+"""Packing of one split: the exchange with the workers, the journal and the finished shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from fastload.errors import SourceError
+from fastload.packing.assemble import Assembler, FinishedShard
+from fastload.packing.chunk import Chunk, Failure, Recipe
+from fastload.packing.journal import Journal
+from fastload.packing.options import PackOptions
+from fastload.packing.payload import PayloadRange
+from fastload.packing.schedule import Schedule
+from fastload.packing.staging import Staging
+from fastload.packing.workers import Encoded, EncodeTask, WorkerPool, WriteTask
+from fastload.shards.shard import writer_for
+from fastload.sources import Source
+
+
+class SplitPacker:
+    """Packer of one split; `token` distinguishes the files of this run from those of an earlier one.
+
+    Attributes:
+        finished: The finished shards, in order.
+        failures: The failures among all records, after `run`.
+    """
+
+    def __init__(
+        self, split: str, recipe: Recipe, options: PackOptions, staging: Staging, token: str
+    ) -> None:
+        self._split = split
+        self._recipe = recipe
+        self._staging = staging
+        self._token = token
+        folder = staging.folder(split)
+        folder.mkdir(exist_ok=True)
+        self.finished = staging.finished(split)
+        self.failures: list[Failure] = []
+        self._position = self.finished[-1].next_index if self.finished else 0
+        self._assembler = Assembler(
+            folder,
+            staging.drafts,
+            recipe.fields,
+            writer_for(options.format),
+            options.shard_bytes,
+            len(self.finished),
+            _meaning(split, recipe),
+            token,
+        )
+        self._journal = Journal(staging.drafts, split, folder)
+
+    def resume(self) -> int:
+        """Take over what an interrupted packing wrote; return the number of source records dealt with."""
+        for chunk, shards in self._journal.resume(self._assembler, self._position):
+            self._position = chunk.stop
+            self._finish(shards)
+        self._journal.clear(self._token)
+        self._staging.clear(self._split, self.finished)
+        return self._position
+
+    def run(self, worker_count: int, on_written: Callable[[Chunk], None]) -> None:
+        """Pack the rest of the records; raise SourceError if none of all can be packed."""
+        source = self._recipe.source
+        count = min(worker_count, len(source) - self._position)
+        pool = WorkerPool(self._recipe, count, self._staging.drafts)
+        try:
+            self._exchange(pool, on_written)
+        finally:
+            pool.close()
+        self.failures = [failure for shard in self.finished for failure in shard.failures]
+        self.failures += self._assembler.take_failures(len(source))
+        require_records(source, len(source) - sum(not each.is_kept for each in self.failures), self.failures)
+
+    def _exchange(self, pool: WorkerPool, on_written: Callable[[Chunk], None]) -> None:
+        """Give tasks to the workers, and place their chunks in order, until all shards are finished."""
+        end = len(self._recipe.source)
+        schedule = Schedule(self._position, end, pool.count)
+        run_ends: dict[int, int] = {}
+        encoded: dict[int, Chunk] = {}
+        placed: dict[int, tuple[Chunk, tuple[PayloadRange, ...]]] = {}
+        while self._position < end or placed:
+            while pool.has_room() and (run := schedule.take()) is not None:
+                run_ends[run[0]] = run[1]
+                pool.encode(EncodeTask(*run))
+            for event in pool.events():
+                if isinstance(event, Encoded):
+                    chunk = event.chunk
+                    schedule.give_back(chunk.stop, run_ends.pop(chunk.start))
+                    schedule.learn(chunk.stop - chunk.start, int(chunk.sizes.sum()), chunk.seconds)
+                    encoded[chunk.start] = chunk
+                    while (following := encoded.pop(self._position, None)) is not None:
+                        ranges = self._assembler.place(following)
+                        placed[following.start] = following, ranges
+                        pool.write(WriteTask(following.start, ranges))
+                        self._position = following.stop
+                else:
+                    chunk, ranges = placed.pop(event.start)
+                    self._journal.note(chunk, ranges, event.crcs)
+                    on_written(chunk)
+                    self._finish(self._assembler.written(event.start))
+        self._finish(self._assembler.end(end))
+
+    def _finish(self, shards: Sequence[FinishedShard]) -> None:
+        for shard in shards:
+            self._staging.note_finished(self._split, len(self.finished), shard)
+            self.finished.append(shard)
+            self._journal.forget(shard)
+
+
+def require_records(source: Source, records: int, failures: Sequence[Failure] = ()) -> None:
+    """Raise SourceError if no record of a source can be packed: an empty dataset looks like success."""
+    if records:
+        return
+    found = "got none"
+    if failures:
+        first = f"{failures[0].key!r}: {failures[0].reason}"
+        found = f"got none that can be packed of {len(source):,}; the first, {first}"
+    raise SourceError(f"{source.name}: must have at least one record, {found}: check the source")
+
+
+def _meaning(split: str, recipe: Recipe) -> bytes:
+    """Return the meaning of the bytes in a split's shards, regardless of when and where they are packed."""
+    fields = [field.to_json() for field in recipe.fields]
+    return json.dumps([split, fields, list(recipe.source.classes)]).encode()
