@@ -10,7 +10,7 @@ import numpy as np
 from fastload.errors import FastloadError, OptionError
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
-from fastload.sources.protocol import Source
+from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.units import size
 
 # The mean size of 64 records is within a tenth of the true one for photos whose sizes vary as much as
@@ -54,7 +54,7 @@ class EncodingChoice:
 def look_at(source: Source, limit: SizeLimit | None) -> SourceStats:
     """Estimate a source's statistics from the headers of sampled records, without unreadable ones."""
     sizes, pixels, jpegs = [], [], 0
-    for index in source.sample(SAMPLE_RECORDS):
+    for index in evenly_spaced(len(source), SAMPLE_RECORDS):
         try:
             image = source.read(index).image
             if isinstance(image, np.ndarray):

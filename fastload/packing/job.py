@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.choose import EncodingChoice, choose_encoding, combine, look_at
-from fastload.packing.chunk import Chunk, Recipe
-from fastload.packing.options import (
+from fastload.packing._chunk import Chunk, Recipe
+from fastload.packing._options import (
     DEFAULT_SHARD_BYTES,
     OnError,
     PackOptions,
@@ -25,10 +23,11 @@ from fastload.packing.options import (
     limit_of,
     parse_size,
 )
+from fastload.packing._split import SplitPacker, require_records
+from fastload.packing._staging import Staging, check_apart
+from fastload.packing._workers import describe_failure
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, look_at
 from fastload.packing.result import PackedSplit, PackProgress, PackResult
-from fastload.packing.split import SplitPacker, require_records
-from fastload.packing.staging import Staging, check_apart
-from fastload.packing.workers import describe_failure
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, Source, open_source
@@ -120,57 +119,50 @@ def pack(
             raise describe_failure(error, destination) from error
 
 
+@dataclass
 class _PackJob:
     """The packing of all splits of a source into a staging folder."""
 
-    def __init__(
-        self,
-        sources: Mapping[str, Source],
-        options: PackOptions,
-        workers: int,
-        staging: Staging,
-        progress: Callable[[PackProgress], None] | None,
-        began: float,
-    ) -> None:
-        for source in sources.values():
-            require_records(source, len(source))
-        self._sources = sources
-        self._options = options
-        self._workers = workers
-        self._staging = staging
-        self._progress = progress
-        self._began = began
-        self._token = secrets.token_hex(4)
-        self._total = sum(len(source) for source in sources.values())
-        self._done = self._resumed = self._read_bytes = self._written_bytes = 0
+    sources: Mapping[str, Source]
+    options: PackOptions
+    workers: int
+    staging: Staging
+    progress: Callable[[PackProgress], None] | None
+    began: float
+    done: int = 0
+    resumed: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
 
     def run(self) -> PackResult:
         """Pack every split and publish them together."""
+        for source in self.sources.values():
+            require_records(source, len(source))
         choice = self._choose_encoding()
-        quality = {"quality": self._options.quality} if choice.encode == "jpeg" else {}
+        quality = {"quality": self.options.quality} if choice.encode == "jpeg" else {}
         encoding = encoding_named(choice.encode, **quality)
         # Everything that decides the output's bytes: an unfinished packing is resumed only if all is the
         # same.
         job = {
-            "sources": {split: source.fingerprint() for split, source in self._sources.items()},
-            "options": asdict(self._options),
-            "made": {split: self._made(source, encoding) for split, source in self._sources.items()},
+            "sources": {split: source.fingerprint() for split, source in self.sources.items()},
+            "options": asdict(self.options),
+            "made": {split: self._made(source, encoding) for split, source in self.sources.items()},
         }
-        self._staging.begin(job)
+        self.staging.begin(job)
         manifests = {
-            split: self._pack_split(split, source, encoding) for split, source in self._sources.items()
+            split: self._pack_split(split, source, encoding) for split, source in self.sources.items()
         }
-        self._staging.publish()
+        self.staging.publish()
         return self._result(manifests, choice)
 
     def _choose_encoding(self) -> EncodingChoice:
-        options = self._options
+        options = self.options
         if options.encode == "tiled":
             require_jpegtran()
         if options.encode != "auto":
             return EncodingChoice(options.encode, "")
         return choose_encoding(
-            combine([look_at(source, options.limit) for source in self._sources.values()]),
+            combine([look_at(source, options.limit) for source in self.sources.values()]),
             is_resized=options.limit is not None,
             has_jpegtran=find_jpegtran() is not None,
             space_bytes=options.space_bytes,
@@ -178,7 +170,7 @@ class _PackJob:
 
     def _made(self, source: Source, encoding: Encoding) -> dict[str, Any]:
         """Return the description in a manifest of how a split was made."""
-        limit = self._options.limit
+        limit = self.options.limit
         columns = {"columns": dict(source.columns)} if source.columns else {}
         return {
             "fastload": __version__,
@@ -187,20 +179,20 @@ class _PackJob:
             "source_kind": source.kind,
             "encoding": {"name": encoding.name, **encoding.parameters()},
             "limit": None if limit is None else asdict(limit),
-            "on_error": self._options.on_error,
-            "shard_bytes": self._options.shard_bytes,
+            "on_error": self.options.on_error,
+            "shard_bytes": self.options.shard_bytes,
             **columns,
         }
 
     def _pack_split(self, split: str, source: Source, encoding: Encoding) -> Manifest:
-        options = self._options
+        options = self.options
         fields = (Field("image", "image", encoding=encoding.name), *source.fields)
         recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
-        packer = SplitPacker(split, recipe, options, self._staging, self._token)
+        packer = SplitPacker(split, recipe, options, self.staging)
         resumed = packer.resume()
-        self._done += resumed
-        self._resumed += resumed
-        packer.run(self._workers, lambda chunk: self._report(split, chunk))
+        self.done += resumed
+        self.resumed += resumed
+        packer.run(self.workers, lambda chunk: self._report(split, chunk))
         shapes = {shard.image_shape for shard in packer.finished}
         skipped = [Skipped(each.key, each.reason) for each in packer.failures if not each.is_kept]
         manifest = Manifest(
@@ -214,29 +206,29 @@ class _PackJob:
             kept=tuple(Skipped(each.key, each.reason) for each in packer.failures if each.is_kept),
             left_out=source.left_out,
         )
-        (self._staging.folder(split) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+        (self.staging.folder(split) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         return manifest
 
     def _report(self, split: str, chunk: Chunk) -> None:
         """Count a chunk that is written, and report the progress."""
-        self._done += chunk.stop - chunk.start
-        self._read_bytes += chunk.read_bytes
-        self._written_bytes += int(chunk.sizes.sum())
-        if self._progress is not None:
-            self._progress(
+        self.done += chunk.stop - chunk.start
+        self.read_bytes += chunk.read_bytes
+        self.written_bytes += int(chunk.sizes.sum())
+        if self.progress is not None:
+            self.progress(
                 PackProgress(
                     split,
-                    self._done,
-                    self._total,
-                    self._resumed,
-                    self._read_bytes,
-                    self._written_bytes,
-                    time.perf_counter() - self._began,
+                    self.done,
+                    sum(map(len, self.sources.values())),
+                    self.resumed,
+                    self.read_bytes,
+                    self.written_bytes,
+                    time.perf_counter() - self.began,
                 )
             )
 
     def _result(self, manifests: Mapping[str, Manifest], choice: EncodingChoice) -> PackResult:
-        destination = self._staging.destination
+        destination = self.staging.destination
         splits = tuple(
             PackedSplit(
                 destination / f"{split}.fl" if split else destination,
@@ -249,15 +241,15 @@ class _PackJob:
             )
             for split, manifest in manifests.items()
         )
-        sources = self._sources.values()
+        sources = self.sources.values()
         return PackResult(
             splits=splits,
             encoding=choice.encode,
             reason=choice.reason,
             classes=next(iter(manifests.values())).classes,
-            read_bytes=self._read_bytes,
-            resumed=self._resumed,
-            seconds=time.perf_counter() - self._began,
+            read_bytes=self.read_bytes,
+            resumed=self.resumed,
+            seconds=time.perf_counter() - self.began,
             warnings=tuple(warning for source in sources for warning in source.warnings),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
         )

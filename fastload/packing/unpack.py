@@ -23,7 +23,7 @@ from fastload.images.encodings import encoding_named
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
-from fastload.sources.columns import are_class_names
+from fastload.sources import are_class_names
 
 LABELS_NAME = "labels.csv"
 

@@ -11,16 +11,25 @@ from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.columns import ColumnKind
-from fastload.sources.dataset import DatasetSource, folder_behind
+from fastload.sources._columns import ColumnKind, are_class_names
+from fastload.sources._dataset import DatasetSource, folder_behind
+from fastload.sources._foreign import explain_file
+from fastload.sources._names import NameTable
+from fastload.sources._table import TABLE_SUFFIXES, list_table
 from fastload.sources.files import FileSource
 from fastload.sources.folder import list_folder
-from fastload.sources.foreign import explain_file
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Source, SourceRecord
-from fastload.sources.table import TABLE_SUFFIXES, list_table
 
-__all__ = ["ColumnKind", "DatasetSource", "FileSource", "NameTable", "Source", "SourceRecord", "open_source"]
+__all__ = [
+    "ColumnKind",
+    "DatasetSource",
+    "FileSource",
+    "NameTable",
+    "Source",
+    "SourceRecord",
+    "are_class_names",
+    "open_source",
+]
 
 _SOURCES = (
     "a folder of class folders, a folder of images, a .csv or .tsv table, "

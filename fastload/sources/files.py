@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +18,11 @@ from fastload.errors import AccessError, SourceError
 from fastload.images.limits import MOST_BYTES
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
-from fastload.sources.names import NameTable, NameTableBuilder
+from fastload.sources._names import NameTable, NameTableBuilder
 from fastload.sources.protocol import SourceRecord, evenly_spaced
 
 NOT_FOUND = -1
-"""The listed size of a file that did not exist."""
+"""The size of a file that does not exist."""
 
 NO_LABEL = -1
 """The label of an image without a known class."""
@@ -124,34 +124,21 @@ Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
 """One field's values for all records: numbers, texts, or image files."""
 
 
-class FileLister:
-    """Builds a `FileList`; must not be used after `finish`."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._names = NameTableBuilder()
-        self._sizes_bytes = array("q")
-        self._times_ns = array("q")
-
-    def __len__(self) -> int:
-        return len(self._sizes_bytes)
-
-    def add(self, name: str) -> None:
-        """Add a file by its path, relative to the folder or absolute, whether or not it exists."""
-        self._names.append(name)
+def list_files(folder: str, names: Iterable[str]) -> FileList:
+    """List files by their paths, relative to the folder or absolute, whether or not they exist."""
+    table = NameTableBuilder()
+    sizes_bytes, times_ns = array("q"), array("q")
+    for name in names:
+        table.append(name)
         try:
-            status = os.stat(os.path.join(self._folder, name))
+            status = os.stat(os.path.join(folder, name))
         except (OSError, ValueError):  # ValueError: a name with a zero byte
-            self._sizes_bytes.append(NOT_FOUND)
-            self._times_ns.append(0)
+            sizes_bytes.append(NOT_FOUND)
+            times_ns.append(0)
         else:
-            self._sizes_bytes.append(status.st_size)
-            self._times_ns.append(status.st_mtime_ns)
-
-    def finish(self) -> FileList:
-        """Return the files in the order in which they were added."""
-        sizes_bytes, times_ns = np.array(self._sizes_bytes), np.array(self._times_ns)
-        return FileList(self._folder, self._names.build(), sizes_bytes, times_ns)
+            sizes_bytes.append(status.st_size)
+            times_ns.append(status.st_mtime_ns)
+    return FileList(folder, table.build(), np.array(sizes_bytes), np.array(times_ns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

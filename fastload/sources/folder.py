@@ -20,11 +20,11 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileLister, FileSource
-from fastload.sources.foreign import explain_no_images
-from fastload.sources.layouts import IMAGE_FOLDERS, refuse_other_layouts
+from fastload.sources._foreign import explain_no_images
+from fastload.sources._layouts import IMAGE_FOLDERS, refuse_other_layouts
+from fastload.sources._walking import IMAGE_SUFFIXES, Walk, is_folder
+from fastload.sources.files import NO_LABEL, FileList, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
-from fastload.sources.walking import IMAGE_SUFFIXES, Walk, is_folder
 
 SPLITS = {
     "train": "train",
@@ -212,23 +212,25 @@ def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str
 
 def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
     """List a folder without splits: its class folders, or else its loose images."""
-    lister = FileLister(walk.root)
     class_of_each = array("q")
     inner: dict[str, set[str]] = {}
-    for label, folder in enumerate(classes):
-        for name in walk.images_below(folder):
-            lister.add(name)
-            class_of_each.append(label)
-            inner.setdefault(folder, set()).add(name[len(folder) + 1 :].rpartition("/")[0].partition("/")[0])
+
+    def classified() -> Iterator[str]:
+        for label, folder in enumerate(classes):
+            for name in walk.images_below(folder):
+                class_of_each.append(label)
+                below = name[len(folder) + 1 :].rpartition("/")[0].partition("/")[0]
+                inner.setdefault(folder, set()).add(below)
+                yield name
+
+    files = list_files(walk.root, classified())
     labels = np.array(class_of_each, np.int64)
     are_all_hidden = walk.by_content and all(folder.startswith(".") for folder in inner)
     if loose and (not inner or are_all_hidden):
-        for name in lister.finish().names:
+        for name in files.names:
             walk.leave_out(name, HIDDEN, is_clutter=True)
-        lister = FileLister(walk.root)
-        for name in loose:
-            lister.add(name)
-        return _source("flat", path, walk, (), lister, np.full(len(loose), NO_LABEL, np.int64), ())
+        labels = np.full(len(loose), NO_LABEL, np.int64)
+        return _source("flat", path, walk, (), list_files(walk.root, loose), labels, ())
     if walk.by_content and len(loose) > len(labels):
         raise SourceError(
             f"{path}: must have its images either in class folders or beside none, got {len(loose):,} beside "
@@ -238,7 +240,7 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
     for name in loose:
         walk.leave_out(name, BESIDE_CLASSES)
     warnings = (*_odd_classes(path, classes, labels), *_repeated_folders(path, inner))
-    return _source("folder", path, walk, classes, lister, labels, warnings)
+    return _source("folder", path, walk, classes, files, labels, warnings)
 
 
 def _source(
@@ -246,7 +248,7 @@ def _source(
     path: str,
     walk: Walk,
     classes: Sequence[str],
-    lister: FileLister,
+    files: FileList,
     labels: npt.NDArray[np.int64],
     warnings: tuple[str, ...],
 ) -> FileSource:
@@ -255,7 +257,7 @@ def _source(
         path,
         tuple(classes),
         (Field.label(),),
-        lister.finish(),
+        files,
         {"label": labels},
         warnings,
         left_out=walk.left_out,

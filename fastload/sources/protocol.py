@@ -74,12 +74,6 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """Return a hexadecimal digest of the listing: equal while names, sizes and times are."""
 
-    def size_bytes(self) -> int | None:
-        """Return the size of all files together; None if it is unknown."""
-
-    def sample(self, count: int) -> list[int]:
-        """Return at most `count` indices, evenly spaced over the source."""
-
 
 def evenly_spaced(length: int, count: int) -> list[int]:
     """Return at most `count` different indices below `length`, ascending, each in the middle of its share.

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.images.encodings import encoding_named
-from fastload.packing.assemble import Assembler
-from fastload.packing.chunk import ChunkEncoder, Recipe
-from fastload.packing.payload import write_payload
+from fastload.packing._assemble import Assembler
+from fastload.packing._chunk import ChunkEncoder, Recipe
+from fastload.packing._payload import write_payload
 from fastload.shards.shard import writer_for
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
@@ -79,7 +79,7 @@ def write(assembler, number, ranges, payload):
     shard_bytes=st.sampled_from([4096, 10_000, 30_000, 10**9]),
     cuts=st.sets(st.integers(1, 59), max_size=10),
 )
-def test_shards_do_not_depend_on_the_pieces(
+def test_shards_do_not_depend_on_the_chunks(
     tmp_path_factory, container, count, seed, on_error, shard_bytes, cuts
 ):
     source = DatasetSource(Noise(count, seed, is_broken=True), FIELDS[1:])

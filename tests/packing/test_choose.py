@@ -38,16 +38,16 @@ def test_choice_follows_size_and_space(sample, options, encode):
 
 
 @pytest.mark.parametrize("is_resized", [False, True])
-def test_too_little_space_says_how_much_is_needed(is_resized):
+def test_too_little_space_is_an_error_with_the_space_needed(is_resized):
     with pytest.raises(OptionError, match=r"JPEG would take about 73\.3 MB of 1\.0 MB allowed"):
         chosen(PHOTOS, is_resized=is_resized, space_bytes=10**6)
 
 
-def test_reason_says_how_to_get_jpegtran():
+def test_reason_tells_how_to_get_jpegtran():
     assert "apt install libjpeg-turbo-progs" in chosen(PHOTOS, has_jpegtran=False).reason
 
 
-def test_lossy_choice_says_that_it_is_lossy():
+def test_reason_for_a_lossy_choice_tells_that_it_is_lossy():
     assert "lossy" in chosen(PHOTOS, space_bytes=100_000_000).reason
 
 
@@ -55,7 +55,7 @@ SAMPLES = st.builds(SourceStats, st.integers(1, 10**7), st.floats(1, 1e7), st.fl
 
 
 @given(sample=SAMPLES, space=st.none() | st.integers(1, 10**14), has_jpegtran=st.booleans())
-def test_pixels_are_changed_only_where_space_leaves_nothing_else(sample, space, has_jpegtran):
+def test_pixels_are_changed_only_if_nothing_else_fits(sample, space, has_jpegtran):
     try:
         choice = chosen(sample, has_jpegtran=has_jpegtran, space_bytes=space)
     except OptionError:
@@ -83,7 +83,7 @@ def test_splits_without_records_combine():
     assert combine([PHOTOS, empty]) == PHOTOS
 
 
-def test_look_reads_headers_of_files(tmp_path):
+def test_statistics_come_from_headers_of_files(tmp_path):
     source = open_source(class_folders(tmp_path, 100, size=(20, 30)))[""]
     sample = look_at(source, None)
     assert sample.records == 100
@@ -94,12 +94,12 @@ def test_look_reads_headers_of_files(tmp_path):
     assert SAMPLE_RECORDS < 100
 
 
-def test_look_counts_pixels_as_they_would_be_stored(tmp_path):
+def test_statistics_count_pixels_as_they_would_be_stored(tmp_path):
     source = open_source(class_folders(tmp_path, 10, size=(40, 60)))[""]
     assert look_at(source, SizeLimit(size=(8, 8))).mean_pixels == 64
 
 
-def test_look_passes_over_what_cannot_be_read(tmp_path):
+def test_statistics_leave_out_unreadable_files(tmp_path):
     class_folders(tmp_path, 3)
     (tmp_path / "class0" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "class0" / "gone.jpg").symlink_to("nowhere")

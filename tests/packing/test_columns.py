@@ -69,7 +69,7 @@ def test_every_cell_comes_back(table, tmp_path, container):
         np.testing.assert_equal(values, before)
 
 
-def test_what_was_decided_is_printed_and_stands_in_the_manifest(table, tmp_path):
+def test_decisions_are_printed_and_stored_in_the_manifest(table, tmp_path):
     done = run("pack", table, tmp_path / "x.fl", "--encode", "keep", "--column", "age=float")
     decided = read_manifest(tmp_path / "x.fl").made["columns"]
     assert decided == {
@@ -93,7 +93,7 @@ def test_what_was_decided_is_printed_and_stands_in_the_manifest(table, tmp_path)
 
 
 @pytest.mark.parametrize("option", ["mask", "=text", "mask=", "mask=number", "mast=path"])
-def test_an_option_that_cannot_be_obeyed_stops_the_command(table, tmp_path, option, capsys):
+def test_an_invalid_option_stops_the_command(table, tmp_path, option, capsys):
     with contextlib.suppress(SystemExit):
         assert main(["pack", str(table), str(tmp_path / "x.fl"), "--column", option]) == 2
     assert "must" in capsys.readouterr().err
@@ -101,7 +101,7 @@ def test_an_option_that_cannot_be_obeyed_stops_the_command(table, tmp_path, opti
 
 
 @pytest.mark.parametrize("encode", ["keep", "raw", "jpeg"])
-def test_a_mask_is_stored_as_its_file_whatever_becomes_of_the_image(table, tmp_path, encode):
+def test_a_mask_is_stored_as_its_file_in_every_encoding(table, tmp_path, encode):
     write(table, ["path", "label", "mask"], [[f"{n}.png", f"c{n}", f"m{n}.png"] for n in "123"])
     with pytest.raises(SourceError, match="--column mask=path"):
         pack(table, tmp_path / "x.fl")
@@ -119,7 +119,7 @@ def test_a_mask_is_stored_as_its_file_whatever_becomes_of_the_image(table, tmp_p
         dataset.close_cache()
 
 
-def test_a_mask_that_is_gone_is_left_out_and_listed(table, tmp_path):
+def test_a_missing_mask_is_left_out_and_listed(table, tmp_path):
     write(table, ["path", "mask"], [["1.png", "m1.png"], ["2.png", "gone.png"], ["3.png", "t.csv"]])
     with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png"):
         pack(table, tmp_path / "x.fl", columns={"mask": "path"})
@@ -129,7 +129,7 @@ def test_a_mask_that_is_gone_is_left_out_and_listed(table, tmp_path):
         assert (split.records, [failure.key for failure in split.skipped]) == (1, ["2.png", "3.png"])
 
 
-def test_masks_of_a_dataset_are_packed_without_being_asked_for(tmp_path):
+def test_masks_of_a_dataset_are_packed_without_options(tmp_path):
     class Masked:
         def __len__(self):
             return 2
@@ -157,6 +157,6 @@ def test_an_unfinished_packing_is_not_resumed_with_other_columns(table, tmp_path
     assert kinds == ["scalar", "text"]
 
 
-def test_columns_of_what_is_no_table_are_refused(tmp_path):
+def test_columns_without_a_table_are_refused(tmp_path):
     with pytest.raises(fastload.OptionError, match="columns are for"):
         pack([(b"", 0)], tmp_path / "x.fl", columns={"label": "text"})

@@ -37,7 +37,7 @@ def packed(dataset, dest):
     [(Photos(1), True), (Photos(2), False), (Photos(1, is_random=True), False)],
     ids=["same", "changed", "random"],
 )
-def test_only_the_same_samples_are_gone_on_with(tmp_path, later, goes_on):
+def test_packing_resumes_only_with_the_same_samples(tmp_path, later, goes_on):
     dest = tmp_path / "photos.fl"
     with pytest.raises(SourceError, match="stopped"):
         packed(Photos(1, stops=True), dest)

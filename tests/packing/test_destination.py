@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fastload import DestinationError, PackedDataset, SourceError, pack
-from fastload.packing.staging import Staging
+from fastload.packing._staging import Staging
 from tests.commands import run
 from tests.folders import class_folders, tree
 
@@ -31,7 +31,7 @@ def names(folder):
 
 
 @pytest.mark.parametrize("kind", ["dataset", "folder", "file", "empty", "link", "dangling"])
-def test_what_exists_is_refused_and_left_alone(tmp_path, source, kind):
+def test_existing_destination_is_refused_and_not_changed(tmp_path, source, kind):
     dest = tmp_path / "y.fl"
     if kind == "dataset":
         pack(source, dest)
@@ -52,7 +52,7 @@ def test_what_exists_is_refused_and_left_alone(tmp_path, source, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "empty", "link", "other_manifest"])
-def test_overwrite_refuses_what_is_no_packed_dataset(tmp_path, source, packed, kind):
+def test_overwrite_refuses_anything_but_a_packed_dataset(tmp_path, source, packed, kind):
     dest = tmp_path / "y.fl"
     if kind == "folder":
         class_folders(dest, 3)
@@ -123,7 +123,7 @@ def test_overwrite_that_fails_leaves_the_old_dataset(tmp_path, source, packed):
     assert len(PackedDataset(packed)) == 12
 
 
-def test_readers_of_the_old_dataset_go_on_while_it_is_replaced(tmp_path, source, packed):
+def test_readers_of_the_old_dataset_continue_while_it_is_replaced(tmp_path, source, packed):
     old = PackedDataset(packed, transform=np.asarray)
     first = old[0][0].copy()
     (source / "class0" / "0000.jpg").unlink()
@@ -132,7 +132,7 @@ def test_readers_of_the_old_dataset_go_on_while_it_is_replaced(tmp_path, source,
     assert len(PackedDataset(packed)) == 11
 
 
-def test_dataset_is_there_at_every_moment_of_an_overwrite(tmp_path, source, packed):
+def test_dataset_exists_at_every_moment_of_an_overwrite(tmp_path, source, packed):
     problems, stop = [], threading.Event()
 
     def watch():
@@ -197,7 +197,7 @@ def test_failing_before_anything_is_packed_leaves_nothing(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from fastload.packing.staging import Staging
+from fastload.packing._staging import Staging
 with Staging(Path(sys.argv[1]), False):
     print("held", flush=True)
     sys.stdin.read()
@@ -258,7 +258,7 @@ def test_one_of_many_that_start_at_once_packs_and_the_others_are_refused(tmp_pat
     assert names(tmp_path) == ["photos", "x.fl"]
 
 
-def test_what_another_packing_published_meanwhile_is_not_replaced(tmp_path, source):
+def test_dataset_published_meanwhile_is_not_replaced(tmp_path, source):
     class Rival:
         """While it is packed, another packing of the same destination ends, as after `rm -r` of staging."""
 

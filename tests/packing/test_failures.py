@@ -52,7 +52,7 @@ def test_fail_names_the_file_and_leaves_no_dataset(tmp_path, source):
     assert not (tmp_path / "x.fl").exists()
 
 
-def test_fail_goes_on_after_the_files_were_mended(tmp_path, source):
+def test_fail_resumes_after_the_files_were_repaired(tmp_path, source):
     with pytest.raises(SourceError):
         pack(source, tmp_path / "x.fl", encode="keep")
     for key in BAD:
@@ -222,7 +222,7 @@ class OddError(Exception):
 @pytest.mark.parametrize(
     "error", [OddError(1, 2), OSError(5, "I/O"), KeyError("x"), MemoryError(), EOFError()], ids=repr
 )
-def test_error_of_a_dataset_is_told_with_its_index(tmp_path, error):
+def test_error_of_a_dataset_names_the_sample(tmp_path, error):
     dataset = Samples((pixels(0), 0), (pixels(1), 1), error)
     with pytest.raises(SourceError, match=f"sample 2: {type(error).__name__}"):
         pack(dataset, tmp_path / "x.fl", workers=1)
@@ -297,7 +297,7 @@ def test_fields_that_contradict_each_other_are_refused_at_once(tmp_path, fields)
     assert not list(tmp_path.iterdir())
 
 
-def test_tiled_without_jpegtran_says_how_to_get_it(tmp_path, monkeypatch):
+def test_error_for_tiled_without_jpegtran_tells_how_to_get_it(tmp_path, monkeypatch):
     from fastload.images.jpegtran import find_jpegtran
 
     source = class_folders(tmp_path / "photos", 3)
@@ -316,7 +316,7 @@ class Closed(io.StringIO):
         raise BrokenPipeError
 
 
-def test_error_of_the_progress_callback_comes_as_it_is(tmp_path):
+def test_error_of_the_progress_callback_is_raised_unchanged(tmp_path):
     source = class_folders(tmp_path / "photos", 30)
 
     def fail(progress):
@@ -332,7 +332,7 @@ def test_error_of_the_progress_callback_comes_as_it_is(tmp_path):
     assert pack(source, tmp_path / "x.fl").records == 30
 
 
-def test_destination_that_cannot_be_written_to_says_so(tmp_path):
+def test_destination_that_cannot_be_written_to_is_a_pack_error(tmp_path):
     source = class_folders(tmp_path / "photos", 3)
     (tmp_path / "file").write_text("")
     with pytest.raises(PackError, match=r"file/.*choose a destination"):

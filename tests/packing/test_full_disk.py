@@ -81,7 +81,7 @@ def check(unshare, source, folder, container, encode, sizes_kb):
 
 
 @pytest.mark.parametrize(("container", "encode"), [("hdf5", "keep"), ("lmdb", "keep"), ("hdf5", "tiled")])
-def test_full_disk_says_so_and_resumes(tmp_path, unshare, source, container, encode, require_tool):
+def test_packing_to_a_full_disk_fails_and_resumes(tmp_path, unshare, source, container, encode, require_tool):
     if encode == "tiled":
         require_tool("jpegtran")
     needed_kb = sum(path.stat().st_size for path in source.rglob("*.jpg")) // 1000
@@ -93,6 +93,6 @@ def test_full_disk_says_so_and_resumes(tmp_path, unshare, source, container, enc
 @pytest.mark.soak
 @pytest.mark.parametrize("encode", ["keep", "jpeg", "tiled", "raw"])
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-def test_disk_that_is_full_at_any_point_says_so_and_resumes(tmp_path, unshare, source, container, encode):
+def test_disk_full_at_any_point_fails_and_resumes(tmp_path, unshare, source, container, encode):
     codes = check(unshare, source, tmp_path, container, encode, list(range(4, 1200, 12)))
     assert codes.count(3) > 10

@@ -162,7 +162,7 @@ def test_finished_shards_are_never_made_again(source, reference, tmp_path):
     assert tree(dest) == wanted
 
 
-def test_ctrl_c_ends_with_130_says_one_line_and_resumes(source, reference, tmp_path):
+def test_ctrl_c_exits_with_130_and_one_line_and_resumes(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     process = start_until(arguments(source, dest, container), dest, 3)
@@ -224,7 +224,7 @@ def test_finished_shard_that_was_damaged_meanwhile_is_made_again(source, referen
 
 
 @pytest.mark.parametrize("change", ["option", "added", "removed", "rewritten"])
-def test_another_job_starts_anew(source, tmp_path, change):
+def test_another_job_starts_over(source, tmp_path, change):
     photos = tmp_path / "photos"
     shutil.copytree(source, photos)
     dest = tmp_path / "photos.fl"
@@ -244,7 +244,7 @@ def test_another_job_starts_anew(source, tmp_path, change):
     assert tree(dest) == tree(fresh)
 
 
-def test_another_number_of_workers_is_no_other_job(source, reference, tmp_path):
+def test_another_number_of_workers_resumes_the_same_job(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     command = arguments(source, dest, container)
@@ -255,7 +255,7 @@ def test_another_number_of_workers_is_no_other_job(source, reference, tmp_path):
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_killed_packing_of_splits_resumes_in_the_split_that_it_had_reached(source, tmp_path, split):
+def test_killed_packing_of_splits_resumes_in_the_split_it_reached(source, tmp_path, split):
     for name in ("train", "val"):
         shutil.copytree(source, tmp_path / "photos" / name)
     dest, fresh = tmp_path / "photos.fl", tmp_path / "fresh.fl"
@@ -300,7 +300,7 @@ class Killer:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_killed_worker_is_an_error_that_says_what_to_do(tmp_path, workers):
+def test_killed_worker_is_an_error_with_the_next_step(tmp_path, workers):
     dataset, options = Killer(tmp_path / "flag"), {"encode": "raw", "workers": workers, "shard_size": 50_000}
     with pytest.raises(PackError, match=r"process \d+ died.*-9.*same command resumes"):
         pack(dataset, tmp_path / "x.fl", **options)

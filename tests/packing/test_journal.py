@@ -49,7 +49,7 @@ def packed_until(source, dest, records, **options):
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 @pytest.mark.parametrize("shard_size", ["256MB", "100KB"])
-def test_killed_packing_goes_on_with_the_record_that_it_had_reached(source, tmp_path, container, shard_size):
+def test_killed_packing_resumes_with_the_record_it_reached(source, tmp_path, container, shard_size):
     options = OPTIONS | {"format": container, "shard_size": shard_size}
     pack(source, tmp_path / "whole.fl", **options)
     at = 0
@@ -63,7 +63,7 @@ def test_killed_packing_goes_on_with_the_record_that_it_had_reached(source, tmp_
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_torn_or_damaged_is_packed_again(source, tmp_path, seed):
+def test_torn_or_damaged_entries_are_packed_again(source, tmp_path, seed):
     """As after a power loss: parts of the payload, or of its entries, never reached the disk."""
     chance = random.Random(seed)
     options = OPTIONS | {"format": chance.choice(["hdf5", "lmdb"]), "shard_size": "150KB"}
@@ -83,12 +83,12 @@ def test_what_is_torn_or_damaged_is_packed_again(source, tmp_path, seed):
     assert tree(tmp_path / "x.fl") == tree(tmp_path / "whole.fl")
 
 
-def test_at_most_two_runs_a_worker_are_packed_again(source, tmp_path):
+def test_at_most_two_chunks_per_worker_are_packed_again(source, tmp_path):
     at = packed_until(source, tmp_path / "x.fl", 350, workers=2, **OPTIONS)
     # With pictures as small as these, the first runs of 16 are followed by a share of what is left.
     assert pack(source, tmp_path / "x.fl", **OPTIONS).resumed >= at - 4 * 62
 
 
-def test_source_that_has_changed_begins_anew(source, tmp_path):
+def test_packing_with_another_encoding_starts_over(source, tmp_path):
     packed_until(source, tmp_path / "x.fl", 200, workers=1, **OPTIONS)
     assert pack(source, tmp_path / "x.fl", **OPTIONS | {"encode": "raw"}).resumed == 0

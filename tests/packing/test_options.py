@@ -4,7 +4,7 @@ import pytest
 
 from fastload import pack
 from fastload.errors import OptionError
-from fastload.packing.options import PackOptions, parse_size
+from fastload.packing._options import PackOptions, parse_size
 
 
 @pytest.mark.parametrize(
@@ -23,20 +23,20 @@ from fastload.packing.options import PackOptions, parse_size
         ("0", 0),
     ],
 )
-def test_size_as_people_write_it(text, size):
+def test_size_is_parsed_as_people_write_it(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     "text", ["", "MB", "-5", "1e6", "5 XB", "1.2.3MB", "1i", "4096 apples", "٣MB", "nan"]
 )
-def test_what_is_no_size_is_refused(text):
+def test_text_that_is_not_a_size_is_refused(text):
     with pytest.raises(OptionError, match="256MB"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("value", [None, 1e6, [4096], True, -4096])
-def test_what_is_neither_text_nor_count_is_refused(value):
+def test_size_of_another_type_is_refused(value):
     with pytest.raises(OptionError, match="size"):
         parse_size(value)
 
@@ -71,7 +71,7 @@ def test_what_is_neither_text_nor_count_is_refused(value):
     ],
     ids=str,
 )
-def test_option_that_cannot_be_obeyed_is_refused_before_anything_is_written(tmp_path, options):
+def test_invalid_option_is_refused_before_anything_is_written(tmp_path, options):
     (tmp_path / "photos").mkdir()
     with pytest.raises(OptionError) as caught:
         pack(tmp_path / "photos", tmp_path / "photos.fl", **options)

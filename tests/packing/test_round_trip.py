@@ -58,7 +58,7 @@ def came_back(source, folder, **options):
 
 
 @CONTAINERS
-def test_files_of_every_make_come_back(tmp_path, container):
+def test_files_of_every_format_come_back(tmp_path, container):
     source = tmp_path / "photos"
     for turn, (name, data) in enumerate(FILES.items()):
         (source / f"class{turn % 2}").mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def test_files_of_every_make_come_back(tmp_path, container):
 
 @pytest.mark.parametrize("encode", ["tiled", "jpeg", "yuv420", "raw"])
 @CONTAINERS
-def test_files_of_every_make_are_packed_in_every_encoding(tmp_path, container, encode, require_tool):
+def test_files_of_every_format_are_packed_in_every_encoding(tmp_path, container, encode, require_tool):
     if encode == "tiled":
         require_tool("jpegtran")
     source = tmp_path / "photos"
@@ -125,7 +125,7 @@ def test_any_folder_comes_back(tmp_path_factory, content, container, shard_size)
 
 
 @CONTAINERS
-def test_links_are_followed_and_come_back_as_files(tmp_path, container):
+def test_links_are_followed_and_unpacked_as_files(tmp_path, container):
     source = class_folders(tmp_path / "photos", 6)
     elsewhere = class_folders(tmp_path / "elsewhere", 4, seed=50)
     (source / "class0" / "link.jpg").symlink_to(elsewhere / "class0" / "0000.jpg")
@@ -136,7 +136,7 @@ def test_links_are_followed_and_come_back_as_files(tmp_path, container):
 
 
 @CONTAINERS
-def test_equal_files_under_different_names_all_come_back(tmp_path, container):
+def test_equal_files_with_different_names_all_come_back(tmp_path, container):
     source = class_folders(tmp_path / "photos", 1)
     for name in ("copy.jpg", "again.jpg"):
         shutil.copy(source / "class0" / "0000.jpg", source / "class0" / name)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.packing.schedule import Schedule
+from fastload.packing._schedule import Schedule
 
 COSTS = st.tuples(st.integers(0, 200_000), st.floats(0, 0.05))
 
@@ -30,7 +30,7 @@ def test_every_record_is_handed_out_exactly_once(begin, count, workers, turns):
     assert seen == list(range(begin, begin + count))
 
 
-def test_what_a_worker_gave_back_comes_first_lowest_first():
+def test_returned_records_come_first_lowest_first():
     schedule = Schedule(0, 100, 1)
     runs = [schedule.take() for _ in range(3)]
     for begin, end in reversed(runs):

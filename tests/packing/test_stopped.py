@@ -151,7 +151,7 @@ class Begetter:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_killed_worker_is_told_although_its_child_keeps_the_pipe_open(tmp_path):
+def test_killed_worker_is_reported_although_its_child_keeps_the_pipe_open(tmp_path):
     with pytest.raises(PackError, match=r"process \d+ died"):
         pack(Begetter(tmp_path / "child"), tmp_path / "x.fl", encode="raw", workers=1)
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)

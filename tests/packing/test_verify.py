@@ -90,19 +90,19 @@ def _compare(path, when, original, classes):
     return 0 if same else 1
 
 
-def test_all_is_well_with_what_was_just_packed(packed):
+def test_a_new_dataset_has_no_damages(packed):
     result = verify(packed)
     assert result.records == 24
     assert result.damages == ()
     assert result.size_bytes == sum(path.stat().st_size for path in packed.glob("shard-*"))
 
 
-def test_every_flipped_bit_is_found_and_never_handed_out(copy):
+def test_a_flipped_bit_is_found_and_never_read_as_data(copy):
     _flip(copy, range(FLIPS))
 
 
 @pytest.mark.soak
-def test_every_one_of_many_flipped_bits_is_found_and_never_handed_out(copy):
+def test_each_of_many_flipped_bits_is_found_and_never_read_as_data(copy):
     _flip(copy, range(FLIPS, SOAKED_FLIPS))
 
 
@@ -134,7 +134,7 @@ def test_every_damaged_record_is_named_and_no_other(copy):
     assert all("checksum" in damage.message for damage in damages)
 
 
-def test_a_missing_a_cut_and_a_foreign_file_are_named(copy):
+def test_missing_truncated_and_unlisted_files_are_named(copy):
     first, second, *_ = sorted(copy.glob("shard-*"))
     first.unlink()
     second.write_bytes(second.read_bytes()[:-1000])
@@ -161,12 +161,12 @@ def test_the_number_of_workers_changes_nothing(copy):
     assert verify(copy, workers=1) == verify(copy, workers=3)
 
 
-def test_what_is_no_dataset_is_an_error_not_a_finding(tmp_path):
+def test_a_path_without_a_dataset_is_an_error_not_a_damage(tmp_path):
     with pytest.raises(fastload.FormatError):
         verify(tmp_path)
 
 
-def test_a_shard_that_cannot_be_opened_is_one_finding_not_one_a_record(copy):
+def test_a_shard_that_cannot_be_opened_is_one_damage(copy):
     shard = min(copy.glob("shard-*"))
     shard.write_bytes(bytes(shard.stat().st_size))
     damages = verify(copy).damages
@@ -175,7 +175,7 @@ def test_a_shard_that_cannot_be_opened_is_one_finding_not_one_a_record(copy):
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-def test_a_structure_that_would_crash_its_library_is_a_finding(tmp_path, container):
+def test_a_structure_that_would_crash_its_library_is_a_damage(tmp_path, container):
     photos = class_folders(tmp_path / "photos", count=12, size=(8, 8))
     path = tmp_path / "p.fl"
     fastload.pack(photos, path, format=container, encode="keep", workers=1)
@@ -194,7 +194,7 @@ def test_a_structure_that_would_crash_its_library_is_a_finding(tmp_path, contain
 
 
 @pytest.mark.parametrize("kind", ["zeroed", "random", "swapped"])
-def test_whole_pages_that_went_wrong_are_found_and_never_handed_out(copy, kind):
+def test_wrong_pages_are_found_and_never_read_as_data(copy, kind):
     original, classes = everything(copy, "always")
     rng = random.Random(kind)
     shard = min(copy.glob("shard-*"))
@@ -239,7 +239,7 @@ def undecodable_png():
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-def test_images_that_cannot_be_decoded_are_found_where_pixels_are_checked(tmp_path, container):
+def test_images_that_cannot_be_decoded_are_found_by_the_check_of_pixels(tmp_path, container):
     photos = class_folders(tmp_path / "photos", count=6)
     (photos / "class1" / "damaged.png").write_bytes(undecodable_png())
     (photos / "class2" / "no-image.jpg").write_bytes(b"nothing")
@@ -252,7 +252,7 @@ def test_images_that_cannot_be_decoded_are_found_where_pixels_are_checked(tmp_pa
 
 
 @pytest.mark.parametrize("encode", ["keep", "jpeg", "yuv420", "raw"])
-def test_all_is_well_with_the_pixels_of_what_was_just_packed(tmp_path, encode):
+def test_pixels_of_a_new_dataset_have_no_damages(tmp_path, encode):
     photos = class_folders(tmp_path / "photos", count=6)
     (photos / "class0" / "grey.png").write_bytes(file_of(photo(20, 30), "PNG", "LA"))
     (photos / "class0" / "turned.jpg").write_bytes(file_of(photo(20, 30), exif=exif(6)))

@@ -10,9 +10,9 @@ import pytest
 
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
-from fastload.packing.chunk import Recipe
-from fastload.packing.payload import PayloadRange
-from fastload.packing.workers import Encoded, EncodeTask, WorkerPool, WriteTask, Written
+from fastload.packing._chunk import Recipe
+from fastload.packing._payload import PayloadRange
+from fastload.packing._workers import Encoded, EncodeTask, WorkerPool, WriteTask, Written
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels
@@ -65,7 +65,7 @@ def next_event(pool):
     return event
 
 
-def test_worker_encodes_then_writes_where_it_is_told(pool, tmp_path):
+def test_worker_encodes_then_writes_to_the_given_ranges(pool, tmp_path):
     (tmp_path / "payload").write_bytes(bytes(10))
     pool.encode(EncodeTask(10, 14))
     event = next_event(pool)
@@ -79,7 +79,7 @@ def test_worker_encodes_then_writes_where_it_is_told(pool, tmp_path):
     assert written == bytes(10) + b"".join(pixels(index, 8, 8).tobytes() for index in (10, 11, 12))
 
 
-def test_worker_has_room_for_two_pieces_until_they_are_written(pool, tmp_path):
+def test_worker_has_room_for_two_chunks_until_they_are_written(pool, tmp_path):
     (tmp_path / "payload").touch()
     assert pool.has_room()
     pool.encode(EncodeTask(0, 1))
@@ -94,7 +94,7 @@ def test_worker_has_room_for_two_pieces_until_they_are_written(pool, tmp_path):
     assert pool.has_room()
 
 
-def test_error_of_a_worker_is_told_although_it_is_sent_more_work_first(pool):
+def test_error_of_a_worker_is_raised_although_another_task_is_sent_first(pool):
     pool.encode(EncodeTask(499, 502))
     child().join(timeout=20)
     with pytest.raises(SourceError, match="five hundred"):
@@ -102,7 +102,7 @@ def test_error_of_a_worker_is_told_although_it_is_sent_more_work_first(pool):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_worker_that_is_killed_is_told_with_its_exit_code(pool, number):
+def test_killed_worker_is_reported_with_its_exit_code(pool, number):
     pool.encode(EncodeTask(600, 601))
     process = child()
     os.kill(process.pid, number)
@@ -110,7 +110,7 @@ def test_worker_that_is_killed_is_told_with_its_exit_code(pool, number):
         next_event(pool)
 
 
-def test_closing_ends_a_worker_in_the_middle_of_its_work(pool):
+def test_closing_kills_a_worker_in_the_middle_of_a_task(pool):
     pool.encode(EncodeTask(600, 601))
     process = child()
     pool.close()

@@ -41,3 +41,12 @@ def png() -> bytes:
     buffer = io.BytesIO()
     Image.linear_gradient("L").resize((7, 5)).convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()
+
+
+@pytest.fixture
+def photos(make_tree: MakeTree, png: bytes) -> Path:
+    """A folder of two classes with three photos."""
+    root = make_tree(["cat/1.png", "cat/2.png", "dog/1.png"])
+    for path in root.rglob("*.png"):
+        path.write_bytes(png)
+    return root

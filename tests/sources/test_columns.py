@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.cells import numbers_in
+from fastload.sources._cells import numbers_in
 from tests.folders import encoded, pixels
 
 
@@ -50,7 +50,7 @@ def column(listed, *cells, **options):
         (["nan", "5", "6"], "float64"),
     ],
 )
-def test_numbers_that_say_the_same_when_written_back_are_numbers(listed, cells, dtype):
+def test_cells_that_can_be_written_back_unchanged_are_numbers(listed, cells, dtype):
     source = column(listed, *cells)
     assert source.fields[1] == Field("x", "scalar", dtype)
     numbers = np.array([float(cell or "nan") if dtype == "float64" else int(cell) for cell in cells])
@@ -84,7 +84,7 @@ def test_numbers_that_say_the_same_when_written_back_are_numbers(listed, cells, 
         (["", ""], ""),
     ],
 )
-def test_what_is_text_says_why_and_names_a_row(listed, cells, reason):
+def test_reason_for_text_names_a_row(listed, cells, reason):
     source = column(listed, *cells)
     assert source.fields[1] == Field("x", "text")
     assert list(source.values["x"]) == [cell.strip('"') for cell in cells]
@@ -116,12 +116,12 @@ def test_no_two_cells_become_one_number_and_every_cell_comes_back(cells):
     assert any([way(number) for number in numbers.tolist()] == given_back for way in ways)
 
 
-def test_an_empty_cell_among_floats_is_nan_and_said(listed):
+def test_an_empty_cell_among_floats_is_nan_and_noted(listed):
     source = column(listed, "0.5", "", "")
     assert source.columns["x"] == "float64, of the column 'x', 2 empty cells are NaN (the first in row 2)"
 
 
-def test_an_empty_cell_among_integers_is_refused_with_the_ways_out(listed):
+def test_an_empty_cell_among_integers_is_refused_with_the_options(listed):
     with pytest.raises(
         SourceError, match=r"t\.csv, row 2: x must be an integer, as in other rows, got an em"
     ) as caught:
@@ -162,7 +162,7 @@ class TestLabels:
         names = {cell.strip('"') for cell in cells} | ({"0.10"} if header[0] == "1" else set())
         assert set(listed(header, *rows, kinds={"label": "text"}).classes) == names
 
-    def test_said_kinds_are_obeyed(self, listed):
+    def test_given_kinds_are_used(self, listed):
         rows = ["1.png,07", "2.png,9", "3.png,08"]
         source = listed("path,species", *rows, kinds={"label": "int"})
         assert source.values["label"].tolist() == [7, 9, 8]
@@ -173,7 +173,7 @@ class TestLabels:
         source = listed("path,label", "1.png,0.50", "2.png,", kinds={"label": "float"})
         np.testing.assert_array_equal(source.values["label"], [0.5, np.nan])
 
-    def test_a_column_of_which_something_is_said_is_no_label_unless_it_is_headed_so(self, listed):
+    def test_a_column_of_a_given_kind_is_a_label_only_with_that_header(self, listed):
         rows = ["1.png,0001,cat", "2.png,0002,dog"]
         assert listed("path,patient,species", *rows).fields == (Field.label(), Field("species", "text"))
         source = listed("path,patient,species", *rows, kinds={"patient": "text"})
@@ -209,12 +209,12 @@ class TestKinds:
             column(listed, *cells, kinds={"x": kind})
         assert kind == "path" or "--column x=text" in str(caught.value)
 
-    def test_values_that_fit_are_taken_however_they_are_written(self, listed):
+    def test_given_kinds_take_values_however_they_are_written(self, listed):
         assert column(listed, "007", "+5", kinds={"x": "int"}).values["x"].tolist() == [7, 5]
         assert column(listed, "0.50", "1e5", kinds={"x": "float"}).values["x"].tolist() == [0.5, 1e5]
         assert list(column(listed, "5", "6", kinds={"x": "text"}).values["x"]) == ["5", "6"]
 
-    def test_what_cannot_be_obeyed_is_refused(self, listed, tmp_path):
+    def test_invalid_columns_are_refused(self, listed, tmp_path):
         with pytest.raises(
             OptionError, match=r"must have a column 'zip' to be text, got path, label, x: check"
         ):
@@ -234,7 +234,7 @@ class TestKinds:
         source = listed("1.png,a,5,007", "2.png,b,6,008", kinds={"col3": "text", "col4": "int"})
         assert source.fields[1:] == (Field("col3", "text"), Field("col4", "scalar", "int64"))
 
-    def test_a_name_that_heads_two_columns_speaks_of_both(self, listed):
+    def test_a_kind_is_used_for_all_columns_of_that_header(self, listed):
         source = listed("path,label,age,age", "1.png,a,5,6", kinds={"age": "text"})
         assert [field.kind for field in source.fields[1:]] == ["text", "text"]
 
@@ -261,7 +261,7 @@ class TestImages:
         assert kind == "path"
         assert said[1].startswith(f"{name}=text")
 
-    def test_said_to_be_paths_it_is_an_image_field(self, listed, tmp_path):
+    def test_a_column_of_kind_path_is_an_image_field(self, listed, tmp_path):
         lines = ["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"]
         source = listed(*lines, kinds={"mask": "path"})
         assert source.fields == (Field.label(), Field("mask", "image", encoding="keep"))
@@ -275,7 +275,7 @@ class TestImages:
         (tmp_path / "m2.png").write_bytes(b"other")
         assert listed(*lines, kinds={"mask": "path"}).fingerprint() != before
 
-    def test_said_to_be_text_it_is_text(self, listed):
+    def test_a_column_of_kind_text_is_text(self, listed):
         source = listed("path,label,mask", "1.png,a,m1.png", kinds={"mask": "text"})
         assert source.read(0).values["mask"] == "m1.png"
 
@@ -284,13 +284,13 @@ class TestImages:
         assert source.key(0) == "1.png"
         assert source.fields == (Field("right", "image", encoding="keep"),)
 
-    def test_the_images_may_stand_in_any_column_that_is_said_to_hold_paths(self, listed):
+    def test_the_images_may_be_in_any_column_of_kind_path(self, listed):
         source = listed("id,picture,species", "17,1.png,cat", "18,2.png,dog", kinds={"picture": "path"})
         assert [source.key(0), source.key(1)] == ["1.png", "2.png"]
         assert source.columns["image"] == "paths of the images, of the column 'picture'"
         assert source.values["label"].tolist() == [17, 18]
 
-    def test_a_further_image_that_is_gone_names_its_row(self, listed):
+    def test_a_missing_further_image_names_its_row(self, listed):
         source = listed("path,mask", "1.png,m1.png", "2.png,gone.png", kinds={"mask": "path"})
         with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png: must be a file"):
             source.read(1)
@@ -307,7 +307,7 @@ class TestImages:
         assert list(source.values["note"]) == ["see IMG_1.JPG", "blurred"]
 
 
-def test_blanks_stay_unless_the_first_row_has_one_after_every_delimiter(listed):
+def test_spaces_stay_unless_the_first_row_has_one_after_every_delimiter(listed):
     source = listed("path,label,note", "1.png, a,  b", "2.png, c, d")
     assert source.classes == (" a", " c")
     assert list(source.values["note"]) == ["  b", " d"]

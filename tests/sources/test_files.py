@@ -8,15 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastload.errors import AccessError, SourceError
-from fastload.sources.files import FileLister, safe_key
+from fastload.sources.files import list_files, safe_key
 from fastload.sources.protocol import evenly_spaced
 
 
 def listed(folder, names):
-    lister = FileLister(str(folder))
-    for name in names:
-        lister.add(name)
-    return lister.finish()
+    return list_files(str(folder), names)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 3_000_001])
@@ -29,7 +26,7 @@ def test_file_is_read_whole(tmp_path, size):
     assert files.times_ns.tolist() == [(tmp_path / "a.jpg").stat().st_mtime_ns]
 
 
-def test_vanished_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"a")
     files = listed(tmp_path, ["a.jpg"])
     (tmp_path / "a.jpg").unlink()
@@ -49,7 +46,7 @@ def test_file_that_changed_after_listing_is_refused(tmp_path, now, got):
 
 
 @pytest.mark.parametrize("name", ["gone.jpg", "a\0b.jpg", "n" * 300 + ".jpg"])
-def test_name_of_no_file_is_an_error_when_it_is_read_not_before(tmp_path, name):
+def test_name_without_a_file_is_an_error_only_when_it_is_read(tmp_path, name):
     files = listed(tmp_path, [name])
     assert len(files) == 1
     with pytest.raises(SourceError, match="must be a file that can be read"):
@@ -77,7 +74,7 @@ def test_file_too_large_for_any_decoder_is_refused_unread(tmp_path):
         listed(tmp_path, ["a.jpg"]).read(0)
 
 
-def test_too_few_descriptors_are_no_fault_of_the_file(tmp_path):
+def test_too_few_descriptors_are_an_access_error(tmp_path):
     resource = pytest.importorskip("resource")
     (tmp_path / "a.jpg").write_bytes(b"a")
     files = listed(tmp_path, ["a.jpg"])
@@ -101,7 +98,7 @@ def test_reading_leaves_no_file_open(tmp_path):
     assert os.listdir("/dev/fd") == before
 
 
-def test_absolute_names_do_not_count_from_the_folder(tmp_path):
+def test_absolute_names_are_not_relative_to_the_folder(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"a")
     files = listed(tmp_path / "elsewhere", [str(tmp_path / "a.jpg")])
     assert files.read(0) == b"a"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.walking import IMAGE_SUFFIXES
+from fastload.sources._walking import IMAGE_SUFFIXES
 
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 
@@ -159,7 +159,7 @@ def test_folders_nested_deeper_than_python_recurses_are_listed(make_tree):
             os.rmdir(folder)
 
 
-def test_empty_classes_keep_their_labels_and_are_warned_of(make_tree):
+def test_empty_classes_keep_their_labels_and_give_a_warning(make_tree):
     source = one(make_tree(["a/", "b/1.jpg", "c/notes.txt", "d/1.jpg"]))
     assert source.classes == ("a", "b", "c", "d")
     assert labels(source) == [1, 3]
@@ -168,7 +168,7 @@ def test_empty_classes_keep_their_labels_and_are_warned_of(make_tree):
     assert "'a', 'c'" in warning
 
 
-def test_hidden_classes_are_warned_of(make_tree):
+def test_hidden_classes_give_a_warning(make_tree):
     source = one(make_tree([".ipynb_checkpoints/1.jpg", "a/1.jpg"]))
     assert labels(source) == [0, 1]
     [warning] = source.warnings
@@ -176,7 +176,7 @@ def test_hidden_classes_are_warned_of(make_tree):
     assert "'.ipynb_checkpoints'" in warning
 
 
-def test_ordinary_folder_brings_no_warning(make_tree):
+def test_ordinary_folder_gives_no_warning(make_tree):
     assert one(make_tree(["a/1.jpg", "b/1.jpg", "README.md"])).warnings == ()
 
 
@@ -267,7 +267,7 @@ def test_train_among_other_classes_is_a_class(make_tree):
     assert one(make_tree(["train/1.jpg", "bus/1.jpg"])).classes == ("bus", "train")
 
 
-def test_what_lies_beside_splits_is_listed_with_the_first(make_tree):
+def test_files_beside_splits_are_listed_with_the_first(make_tree):
     root = make_tree(
         ["train/a/1.jpg", "train/b.txt", "val/c.txt", "extra/x/1.jpg", "extra/1.txt", "x.jpg", ".git/x.jpg"]
     )
@@ -320,7 +320,7 @@ def test_size_counts_all_files(make_tree):
     assert one(root).size_bytes() == len("a/1.jpg") + len("b/22.jpg")
 
 
-def test_relative_folder_is_found_from_elsewhere(make_tree, monkeypatch):
+def test_relative_folder_is_found_after_a_change_of_directory(make_tree, monkeypatch):
     root = make_tree(["a/1.jpg"])
     monkeypatch.chdir(root.parent)
     source = one("photos")

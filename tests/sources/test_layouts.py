@@ -180,7 +180,7 @@ ORDINARY = {
 
 
 @pytest.mark.parametrize("name", ORDINARY)
-def test_class_folders_of_any_name_are_no_such_layout(tmp_path, name, image_folder):
+def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder):
     root = written(tmp_path / "data", ORDINARY[name])
     [source] = open_source(root).values()
     reference = image_folder(str(root), allow_empty=True)
@@ -203,7 +203,7 @@ def test_class_folders_of_any_name_are_no_such_layout(tmp_path, name, image_fold
         (("cat/indoors",), None),
     ],
 )
-def test_classes_that_look_like_splits_or_a_wrapping_are_told_of(tmp_path, folders, told):
+def test_classes_that_look_like_splits_or_a_wrapping_give_a_warning(tmp_path, folders, told):
     root = written(
         tmp_path / "data", {f"{folder}/{at}.jpg": photo(at) for folder in folders for at in (0, 1)}
     )

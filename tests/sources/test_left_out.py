@@ -80,7 +80,7 @@ def test_images_are_taken_by_their_content_where_their_names_sort(make_tree):
     assert [path for path, _ in FolderDataset(root).samples] == [str(root / "a/1.jpg"), str(root / "a/4.png")]
 
 
-def test_a_clone_s_objects_are_no_second_images(make_tree):
+def test_objects_of_a_git_clone_are_not_taken_for_images(make_tree):
     root = make_tree(["a/1.jpg", ".git/lfs/objects/ab/abcdef", ".git/index"])
     (root / ".git/lfs/objects/ab/abcdef").write_bytes(GIF)
     [source] = open_source(root).values()
@@ -102,7 +102,7 @@ def test_more_images_beside_the_folders_than_in_them_are_refused(make_tree, imag
 
 
 @pytest.mark.parametrize("target", ["nowhere", "odd", "/dev/null", None])
-def test_what_is_no_regular_file_is_listed(make_tree, target):
+def test_special_files_are_listed(make_tree, target):
     root = make_tree(["a/1.jpg"])
     if target is None:
         os.mkfifo(root / "a/odd")
@@ -114,7 +114,7 @@ def test_what_is_no_regular_file_is_listed(make_tree, target):
     assert reason.startswith("cannot be read: " if target in ("nowhere", "odd") else "no image")
 
 
-def test_names_without_utf_8_and_with_newlines_come_into_the_manifest(tmp_path):
+def test_names_without_utf_8_and_with_newlines_are_in_the_manifest(tmp_path):
     source = class_folders(tmp_path / "photos", 3)
     odd = {os.fsdecode(b"class0/caf\xe9"), "class0/new\nline.txt"}
     for name in odd:
@@ -123,7 +123,7 @@ def test_names_without_utf_8_and_with_newlines_come_into_the_manifest(tmp_path):
     assert {entry.key for entry in read_manifest(tmp_path / "x.fl").left_out} == odd
 
 
-def test_too_many_to_list_stand_by_kind():
+def test_too_many_files_are_listed_by_suffix():
     files = LeftOutFiles()
     for number in range(3 * MOST_LISTED):
         files.add(f"labels/{number}.txt", "no image")
@@ -191,7 +191,7 @@ def test_too_few_descriptors_are_never_taken_for_unreadable_files(make_tree, spa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not read")
-def test_what_this_user_may_not_read_is_named_with_what_to_do():
+def test_files_without_permission_are_named_with_the_next_step():
     with tempfile.TemporaryDirectory() as top:
         os.chmod(top, 0o755)
         source = class_folders(Path(top, "photos"), 6)
@@ -226,7 +226,7 @@ def test_camera_raws_are_not_taken_for_their_thumbnails(tmp_path):
     assert {*listed(found).values()} == {"camera raw, from which OpenCV reads only previews"}
 
 
-def test_a_file_for_each_of_many_images_is_listed_by_kind(make_tree):
+def test_one_text_file_per_image_is_listed_by_suffix(make_tree):
     root = make_tree([f"a/{number}.{suffix}" for number in range(1200) for suffix in ("jpg", "txt")])
     [source] = open_source(root).values()
     assert len(source) == 1200

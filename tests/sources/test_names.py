@@ -13,7 +13,7 @@ file_names = st.binary().map(os.fsdecode)
 
 
 @given(st.lists(st.one_of(file_names, st.text(st.characters(exclude_categories=["Cs"])))))
-def test_table_is_the_list_that_it_was_made_of(names):
+def test_table_equals_the_list_it_was_made_of(names):
     table = NameTable.of(iter(names))
     assert list(table) == names
     assert len(table) == len(names)

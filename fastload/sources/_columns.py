@@ -13,7 +13,7 @@ import numpy as np
 from fastload.errors import SourceError
 from fastload.images.header import read_header
 from fastload.shards.schema import Field
-from fastload.sources.cells import (
+from fastload.sources._cells import (
     Numbers,
     all_filled,
     are_integers_but_for_empty,
@@ -23,10 +23,10 @@ from fastload.sources.cells import (
     numbers_in,
     reason_for_text,
 )
+from fastload.sources._names import NameTable
+from fastload.sources._walking import IMAGE_SUFFIXES
 from fastload.sources.files import FileList, Values
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.walking import IMAGE_SUFFIXES
 
 ColumnKind = Literal["text", "int", "float", "path"]
 """The kinds that a user can give for a column."""

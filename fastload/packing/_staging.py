@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError, PackError
-from fastload.packing.assemble import FinishedShard
-from fastload.packing.chunk import Failure
-from fastload.packing.journal import CHUNK_SUFFIX
-from fastload.packing.lock import StagingLock
+from fastload.packing._assemble import FinishedShard
+from fastload.packing._chunk import Failure
+from fastload.packing._journal import CHUNK_SUFFIX, write_atomically
+from fastload.packing._lock import StagingLock
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
 from fastload.system.folders import fsync_folder, replace_folder
@@ -100,7 +100,7 @@ class Staging:
             for folder in (self._dataset, self._state):
                 shutil.rmtree(folder)
                 folder.mkdir()
-            _write_atomically(path, wanted)
+            write_atomically(path, wanted.encode())
         self.drafts.mkdir(exist_ok=True)
 
     def finished(self, split: str) -> list[FinishedShard]:
@@ -112,7 +112,7 @@ class Staging:
 
     def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
         """Note that a shard is finished: a resumed packing does not make it again."""
-        _write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)))
+        write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)).encode())
 
     def clear(self, split: str, finished: Sequence[FinishedShard]) -> None:
         """Remove everything but finished shards from a split's folder."""
@@ -224,9 +224,3 @@ def _fsync_manifests(folder: Path) -> None:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     fsync_folder(folder)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text(text)
-    os.replace(draft, path)

@@ -7,6 +7,7 @@ written, is ignored, and its records are packed again: so no write has to be wai
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -19,13 +20,13 @@ from typing import Any
 import numpy as np
 from google_crc32c import extend
 
-from fastload.packing.assemble import Assembler, FinishedShard
-from fastload.packing.chunk import Chunk, Failure
-from fastload.packing.payload import PayloadRange, write_payload
+from fastload.packing._assemble import Assembler, FinishedShard
+from fastload.packing._chunk import Chunk, Failure
+from fastload.packing._payload import PayloadRange, write_payload
 
 CHUNK_SUFFIX = ".chunk"
 
-_PREFIX = struct.Struct("<II")  # the checksum of everything after it, and the length of the header
+_CRC = struct.Struct("<I")
 
 
 class Journal:
@@ -40,9 +41,7 @@ class Journal:
     def note(self, chunk: Chunk, ranges: Sequence[PayloadRange], crcs: Sequence[int]) -> None:
         """Note that a chunk is written to these ranges, with these checksums."""
         path = self._drafts / f"{self._prefix}{chunk.start:012d}{CHUNK_SUFFIX}"
-        draft = path.with_name(path.name + ".draft")
-        draft.write_bytes(_encode_entry(chunk, ranges, crcs))
-        os.replace(draft, path)
+        write_atomically(path, _encode_entry(chunk, ranges, crcs))
         self._noted.append((chunk.stop, path))
 
     def forget(self, shard: FinishedShard) -> None:
@@ -112,50 +111,49 @@ class Journal:
         raise ValueError(f"{name}: holds something else at {offset}")
 
 
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file under another name, then rename it."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)
+
+
 def _encode_entry(chunk: Chunk, ranges: Sequence[PayloadRange], crcs: Sequence[int]) -> bytes:
-    """Return an entry: the checksum, the length of the header, the header in JSON, the columns."""
-    columns = {"indices": chunk.indices.tobytes(), "sizes": chunk.sizes.tobytes(), "crcs": chunk.crcs}
+    """Return an entry: a checksum, and an npz archive of a JSON header and the columns."""
+    header = {
+        "start": chunk.start,
+        "stop": chunk.stop,
+        "failures": [asdict(failure) for failure in chunk.failures],
+        "ranges": [
+            (each.path.name, each.offset, each.first, each.last, crc)
+            for each, crc in zip(ranges, crcs, strict=True)
+        ],
+    }
+    columns = {"header": json.dumps(header).encode(), "crcs": chunk.crcs}
     columns |= {f"rows/{name}": rows for name, rows in chunk.rows.items()}
-    columns |= {f"lengths/{name}": lengths.tobytes() for name, lengths in chunk.lengths.items()}
-    header = json.dumps(
-        {
-            "start": chunk.start,
-            "stop": chunk.stop,
-            "failures": [asdict(failure) for failure in chunk.failures],
-            "ranges": [
-                (each.path.name, each.offset, each.first, each.last, crc)
-                for each, crc in zip(ranges, crcs, strict=True)
-            ],
-            "columns": {name: len(column) for name, column in columns.items()},
-        }
-    ).encode()
-    content = header + b"".join(columns.values())
-    return _PREFIX.pack(extend(0, content), len(header)) + content
+    arrays: dict[str, Any] = {name: np.frombuffer(column, np.uint8) for name, column in columns.items()}
+    arrays |= {f"lengths/{name}": lengths for name, lengths in chunk.lengths.items()}
+    archive = io.BytesIO()
+    np.savez(archive, indices=chunk.indices, sizes=chunk.sizes, **arrays)
+    return _CRC.pack(extend(0, archive.getvalue())) + archive.getvalue()
 
 
 def _decode_entry(entry: bytes) -> tuple[Chunk, list[Any]]:
     """Return the chunk and the ranges of an entry; raise ValueError if it is torn."""
-    crc, size = _PREFIX.unpack_from(entry)
-    content = entry[_PREFIX.size :]
-    if extend(0, content) != crc:
+    [crc] = _CRC.unpack_from(entry)
+    if extend(0, entry[_CRC.size :]) != crc:
         raise ValueError("the entry is torn")
-    header = json.loads(content[:size])
-    columns: dict[str, bytes] = {}
-    for name, length in header["columns"].items():
-        columns[name] = content[size : size + length]
-        size += length
+    with np.load(io.BytesIO(entry[_CRC.size :]), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes())
     chunk = Chunk(
         start=header["start"],
         stop=header["stop"],
-        indices=np.frombuffer(columns["indices"], np.int64),
-        sizes=np.frombuffer(columns["sizes"], np.int64),
-        rows={name[5:]: column for name, column in columns.items() if name.startswith("rows/")},
-        lengths={
-            name[8:]: np.frombuffer(column, np.int64)
-            for name, column in columns.items()
-            if name.startswith("lengths/")
-        },
-        crcs=columns["crcs"],
+        indices=arrays["indices"],
+        sizes=arrays["sizes"],
+        rows={name[5:]: column.tobytes() for name, column in arrays.items() if name.startswith("rows/")},
+        lengths={name[8:]: column for name, column in arrays.items() if name.startswith("lengths/")},
+        crcs=arrays["crcs"].tobytes(),
         failures=[Failure(**failure) for failure in header["failures"]],
     )
     return chunk, header["ranges"]

@@ -17,9 +17,9 @@ import numpy as np
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
-from fastload.sources.files import FileLister, FileSource
+from fastload.sources._samples import infer_fields, is_instance, split_sample, to_image, to_values
+from fastload.sources.files import FileSource, list_files
 from fastload.sources.protocol import SourceRecord, evenly_spaced
-from fastload.sources.samples import infer_fields, is_instance, split_sample, to_image, to_values
 
 _FINGERPRINTED_SAMPLES = 64
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
@@ -75,7 +75,7 @@ class DatasetSource:
         digest = hashlib.blake2b(description.encode(), digest_size=16)
         with _preserved_random_states():
             _reseed()
-            for index in self.sample(_FINGERPRINTED_SAMPLES):
+            for index in evenly_spaced(self._length, _FINGERPRINTED_SAMPLES):
                 try:
                     record = self.read(index)
                 except SourceError:
@@ -84,13 +84,6 @@ class DatasetSource:
                     for value in (record.image, *record.values.values()):
                         _update(digest, value)
         return digest.hexdigest()
-
-    def size_bytes(self) -> None:
-        """Return None: the size of samples is unknown before they are read."""
-
-    def sample(self, count: int) -> list[int]:
-        """Return at most `count` indices, evenly spaced over the source."""
-        return evenly_spaced(self._length, count)
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
         """Return the fields of the first sample, and whether it names them."""
@@ -144,13 +137,10 @@ def folder_behind(dataset: Any) -> FileSource | None:
 def _image_folder(dataset: Any) -> FileSource:
     root = os.path.abspath(dataset.root)
     prefix = os.path.join(root, "")
-    lister = FileLister(root)
-    labels = array("q")
-    for path, label in dataset.samples:
-        lister.add(os.path.abspath(path).removeprefix(prefix))
-        labels.append(label)
-    name, values = os.fspath(dataset.root), {"label": np.array(labels)}
-    return FileSource("folder", name, _class_names(dataset), (Field.label(),), lister.finish(), values)
+    files = list_files(root, (os.path.abspath(path).removeprefix(prefix) for path, _ in dataset.samples))
+    values = {"label": np.array(array("q", (label for _, label in dataset.samples)))}
+    name = os.fspath(dataset.root)
+    return FileSource("folder", name, _class_names(dataset), (Field.label(),), files, values)
 
 
 def _is_plain(dataset: Any) -> bool:

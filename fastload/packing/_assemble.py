@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing.chunk import Chunk, Failure
-from fastload.packing.payload import PayloadRange
+from fastload.packing._chunk import Chunk, Failure
+from fastload.packing._payload import PayloadRange
 from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry
@@ -49,11 +49,9 @@ class _ChunkPart(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenShard:
-    """A shard that is being filled.
+    """A shard that is being filled, with its payload in a file at `path`.
 
     Attributes:
-        path: The file that its payload is written to.
-        size_bytes: The size of its payload.
         weight_bytes: The size of its payload and of its other ragged columns.
         next_index: The source record with which the next shard begins, once that is known.
         unwritten: The starts of the chunks whose payload is not written yet.
@@ -69,38 +67,31 @@ class _OpenShard:
     unwritten: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
 class Assembler:
     """Assigns a place to every record, and finishes shards.
 
-    `folder` is for finished shards, `drafts` for unfinished ones. `dataset` goes into the identities of the
-    shards: it differs between datasets in which equal bytes mean different things. `token` makes the names of
-    drafts unique to this run: a worker of a packing that was killed may live a moment longer, and must not
-    write into the files of this one.
+    Attributes:
+        folder: The folder for finished shards.
+        drafts: The folder for unfinished ones.
+        fields: The fields of every record; the first is the image.
+        next_number: The number of the next shard.
+        dataset: A part of the shards' identities that differs between datasets in which equal bytes mean
+            different things.
+        token: A part of the names of drafts that is unique to this run: a worker of a packing that was killed
+            may live a moment longer, and must not write into the files of this one.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        drafts: Path,
-        fields: Sequence[Field],
-        writer: type[ShardWriter],
-        shard_bytes: int,
-        first_number: int,
-        dataset: bytes,
-        token: str,
-    ) -> None:
-        self._folder = folder
-        self._drafts = drafts
-        self._columns = record_columns(fields)
-        self._fields = fields
-        self._image = fields[0]
-        self._writer = writer
-        self._shard_bytes = shard_bytes
-        self._next_number = first_number
-        self._dataset = dataset
-        self._token = token
-        self._open: list[_OpenShard] = []
-        self._failures: list[Failure] = []
+    folder: Path
+    drafts: Path
+    fields: Sequence[Field]
+    writer: type[ShardWriter]
+    shard_bytes: int
+    next_number: int
+    dataset: bytes
+    token: str
+    _open: list[_OpenShard] = field(default_factory=list, init=False)
+    _failures: list[Failure] = field(default_factory=list, init=False)
 
     def place(self, chunk: Chunk, begin: int = 0) -> tuple[PayloadRange, ...]:
         """Add the next chunk in order, without records before `begin`; return the places of its payload."""
@@ -110,7 +101,7 @@ class Assembler:
         while first < len(weights):
             shard = self._shard_for(int(weights[first]), int(chunk.indices[first]))
             last = first + self._count_fitting(shard, weights[first:])
-            offset = self._writer.payload_offset + shard.size_bytes
+            offset = self.writer.payload_offset + shard.size_bytes
             ranges.append(PayloadRange(shard.path, offset, first, last))
             shard.parts.append(_ChunkPart(chunk, first, last))
             shard.records += last - first
@@ -143,19 +134,19 @@ class Assembler:
         """Return the shard that takes a record of `weight` bytes, the source's record `index`."""
         if self._open and self._open[-1].next_index is None:
             shard = self._open[-1]
-            if shard.records == 0 or shard.weight_bytes + weight <= self._shard_bytes:
+            if shard.records == 0 or shard.weight_bytes + weight <= self.shard_bytes:
                 return shard
             shard.next_index = index
-        path = self._drafts / f"shard-{self._next_number:05d}.{self._token}.payload"
+        path = self.drafts / f"shard-{self.next_number:05d}.{self.token}.payload"
         with path.open("xb") as file:
-            file.truncate(self._writer.payload_offset)
-        self._open.append(_OpenShard(self._next_number, path))
-        self._next_number += 1
+            file.truncate(self.writer.payload_offset)
+        self._open.append(_OpenShard(self.next_number, path))
+        self.next_number += 1
         return self._open[-1]
 
     def _count_fitting(self, shard: _OpenShard, weights: NDArray[np.int64]) -> int:
         """Return how many of the next records fit into the shard: at least one into an empty one."""
-        room = self._shard_bytes - shard.weight_bytes
+        room = self.shard_bytes - shard.weight_bytes
         fitting = int(np.searchsorted(np.cumsum(weights), room, side="right"))
         return max(fitting, 1) if shard.records == 0 else fitting
 
@@ -167,38 +158,39 @@ class Assembler:
 
     def _finish(self, shard: _OpenShard) -> FinishedShard:
         assert shard.next_index is not None
-        draft = self._drafts / f"shard-{shard.number:05d}.{self._token}{self._writer.suffix}"
+        draft = self.drafts / f"shard-{shard.number:05d}.{self.token}{self.writer.suffix}"
         content = self._content(shard)
-        self._writer.write(draft, (*self._columns, CRC32C), content)
+        self.writer.write(draft, (*record_columns(self.fields), CRC32C), content)
         crc32c, size = file_crc32c(draft), draft.stat().st_size
-        path = self._folder / f"shard-{shard.number:05d}{self._writer.suffix}"
+        path = self.folder / f"shard-{shard.number:05d}{self.writer.suffix}"
         os.replace(draft, path)
         bound = binding(content.identity)
-        names = [each.name for each in self._fields if each.kind in ("scalar", "vector")]
+        names = [each.name for each in self.fields if each.kind in ("scalar", "vector")]
         column_crcs = {name: array_crc32c(content.fixed[name], bound) for name in names}
         return FinishedShard(
             ShardEntry(path.name, shard.records, size, crc32c, column_crcs, content.identity.hex()),
             shard.next_index,
-            _common_shape(content.fixed[f"{self._image.name}/shape"]),
+            _common_shape(content.fixed[f"{self.fields[0].name}/shape"]),
             tuple(self.take_failures(shard.next_index)),
         )
 
     def _content(self, shard: _OpenShard) -> ShardContent:
+        image = self.fields[0]
         fixed: dict[str, NDArray[Any]] = {}
         ragged: dict[str, Ragged] = {}
-        for column in self._columns:
+        for column in record_columns(self.fields):
             if not column.ragged:
                 rows = _join(column, shard.parts)
                 fixed[column.name] = rows.reshape(shard.records, *column.shape)
-            elif column.name != self._image.name:
+            elif column.name != image.name:
                 ragged[column.name] = _join_ragged(column, shard.parts)
         crcs = b"".join(chunk.crcs[4 * first : 4 * last] for chunk, first, last in shard.parts)
         sizes = np.concatenate([chunk.sizes[first:last] for chunk, first, last in shard.parts])
-        identity = shard_identity([self._dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
+        identity = shard_identity([self.dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = masked(identity, np.frombuffer(crcs, "<u4"))
-        shape = _common_shape(fixed[f"{self._image.name}/shape"])
-        is_array = self._image.encoding == "raw" and shape is not None
-        payload = Payload(self._image.name, shard.path, _offsets(sizes), shape if is_array else None)
+        shape = _common_shape(fixed[f"{image.name}/shape"])
+        is_array = image.encoding == "raw" and shape is not None
+        payload = Payload(image.name, shard.path, _offsets(sizes), shape if is_array else None)
         return ShardContent(shard.records, identity, fixed, ragged, payload)
 
 

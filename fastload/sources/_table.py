@@ -12,7 +12,7 @@ the first remaining column without a given kind. Their cells decide what they be
     anything else       class names: the labels number them in sorted order
 
 Every further column is a field named by its header (`col3` without one): int64, float64 or text, by the rule
-of `cells.py`, or of the given kind. Rows count from 1, without the header and blank lines.
+of `_cells.py`, or of the given kind. Rows count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ import numpy as np
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.columns import LABEL, ColumnKind, TableColumn, TableFields
-from fastload.sources.files import NO_LABEL, FileList, FileLister, FileSource
-from fastload.sources.names import NameTable, NameTableBuilder
+from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableFields
+from fastload.sources._names import NameTable, NameTableBuilder
+from fastload.sources.files import NO_LABEL, FileList, FileSource, list_files
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
@@ -62,31 +62,26 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
     header = first if is_headed else []
     first_row = next(rows, []) if is_headed else first
     roles = _assign_roles(path, header, first_row, folder, columns or {})
-    lister = FileLister(folder)
-    builders: dict[int, NameTableBuilder | FileLister] = {
-        number: FileLister(folder) if roles.kinds.get(number) == "path" else NameTableBuilder()
-        for number in range(len(first))
-        if number != roles.path_column
-    }
+    builders = [NameTableBuilder() for _ in first]
+    row = 0
     for row, cells in enumerate(itertools.chain([first_row] if first_row else [], rows), 1):
         if not cells[roles.path_column]:
             raise SourceError(f"{path}, row {row}: must name an image, got an empty cell: fill it in")
-        lister.add(cells[roles.path_column])
-        for number, builder in builders.items():
-            if isinstance(builder, NameTableBuilder):
-                builder.append(cells[number])
-            elif cells[number]:
-                builder.add(cells[number])
-            else:
+        for number, cell in enumerate(cells):
+            if not cell and roles.kinds.get(number) == "path":
                 step = "fill it in, or leave the row out"
                 raise roles.column(path, number).error(row, "name an image", "an empty cell", step)
-    if not len(lister):
+            builders[number].append(cell)
+    if not row:
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
-    contents = {
-        number: builder.build() if isinstance(builder, NameTableBuilder) else builder.finish()
-        for number, builder in builders.items()
-    }
-    return _source(path, lister.finish(), header, roles, contents)
+    contents: dict[int, NameTable | FileList] = {}
+    for number, builder in enumerate(builders):
+        cells_of_column = builder.build()
+        is_path = number == roles.path_column or roles.kinds.get(number) == "path"
+        contents[number] = list_files(folder, cells_of_column) if is_path else cells_of_column
+    files = contents.pop(roles.path_column)
+    assert isinstance(files, FileList)
+    return _source(path, files, header, roles, contents)
 
 
 @dataclass(frozen=True, slots=True)

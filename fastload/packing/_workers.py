@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing.chunk import CHUNK_LIMIT_BYTES, Chunk, ChunkEncoder, Recipe
-from fastload.packing.payload import PayloadRange, write_payload
+from fastload.packing._chunk import CHUNK_LIMIT_BYTES, Chunk, ChunkEncoder, Recipe
+from fastload.packing._payload import PayloadRange, write_payload
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.resize import SizeLimit
-from fastload.packing.options import OnError
+from fastload.packing._options import OnError
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.schema import Column, Field, record_columns
 from fastload.sources.protocol import Source, SourceRecord

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fastload.shards.manifest import LeftOut
+from fastload.sources._walking import IMAGE_SUFFIXES
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
-from fastload.sources.walking import IMAGE_SUFFIXES
 
 FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"

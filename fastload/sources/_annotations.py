@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastload.sources.walking import IMAGE_SUFFIXES
+from fastload.sources._walking import IMAGE_SUFFIXES
 
 ANNOTATION_SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
 

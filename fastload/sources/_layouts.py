@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fastload.errors import SourceError
-from fastload.sources.annotations import (
+from fastload.sources._annotations import (
     annotated_kind,
     annotation_files,
     box_file_beside,
@@ -21,7 +21,7 @@ from fastload.sources.annotations import (
     is_annotation_folder,
     mask_beside,
 )
-from fastload.sources.foreign import FROM_PYTHON
+from fastload.sources._foreign import FROM_PYTHON
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 """Names of folders that hold images of all classes, if other signs confirm it."""

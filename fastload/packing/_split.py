@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Sequence
 
 from fastload.errors import SourceError
-from fastload.packing.assemble import Assembler, FinishedShard
-from fastload.packing.chunk import Chunk, Failure, Recipe
-from fastload.packing.journal import Journal
-from fastload.packing.options import PackOptions
-from fastload.packing.payload import PayloadRange
-from fastload.packing.schedule import Schedule
-from fastload.packing.staging import Staging
-from fastload.packing.workers import Encoded, EncodeTask, WorkerPool, WriteTask
+from fastload.packing._assemble import Assembler, FinishedShard
+from fastload.packing._chunk import Chunk, Failure, Recipe
+from fastload.packing._journal import Journal
+from fastload.packing._options import PackOptions
+from fastload.packing._payload import PayloadRange
+from fastload.packing._schedule import Schedule
+from fastload.packing._staging import Staging
+from fastload.packing._workers import Encoded, EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
 from fastload.sources import Source
 
 
 class SplitPacker:
-    """Packer of one split; `token` distinguishes the files of this run from those of an earlier one.
+    """Packer of one split.
 
     Attributes:
         finished: The finished shards, in order.
         failures: The failures among all records, after `run`.
     """
 
-    def __init__(
-        self, split: str, recipe: Recipe, options: PackOptions, staging: Staging, token: str
-    ) -> None:
+    def __init__(self, split: str, recipe: Recipe, options: PackOptions, staging: Staging) -> None:
         self._split = split
         self._recipe = recipe
         self._staging = staging
-        self._token = token
+        self._token = secrets.token_hex(4)  # distinguishes the files of this run from those of an earlier one
         folder = staging.folder(split)
         folder.mkdir(exist_ok=True)
         self.finished = staging.finished(split)
@@ -46,7 +45,7 @@ class SplitPacker:
             options.shard_bytes,
             len(self.finished),
             _meaning(split, recipe),
-            token,
+            self._token,
         )
         self._journal = Journal(staging.drafts, split, folder)
 

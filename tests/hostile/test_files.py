@@ -1,0 +1,122 @@
+"""Files that are damaged, special or not permitted are refused with the proper error, and at once."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import fastload
+from fastload.cli.main import main
+from fastload.errors import DamageError, FormatError
+from fastload.packing.verify import verify
+from fastload.shards.checksum import file_crc32c
+from fastload.shards.records import RecordReader
+from tests.hostile.sealing import sealed
+
+
+def error_in_a_forked_process(check):
+    """The error that a check raises in a forked process, as text."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            check()
+            message = "nothing"
+        except BaseException as error:
+            message = f"{type(error).__name__}: {error}"
+        os.write(writer, message.encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        message = file.read()
+    os.waitpid(child, 0)
+    return message
+
+
+def as_nobody(check):
+    """The error that a check raises for a user other than root, who may read everything."""
+
+    def checked():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        check()
+
+    return error_in_a_forked_process(checked)
+
+
+@pytest.mark.parametrize("name", ["shard", "manifest.json"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "device"])
+def test_special_files_are_refused_at_once(dataset, name, kind):
+    path = min(dataset.glob("shard-*")) if name == "shard" else dataset / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path if kind == "loop" else "/dev/zero")
+    assert main(["verify", "--quiet", str(dataset)]) != 0
+    assert main(["info", str(dataset)]) in ((0,) if name == "shard" else (2,))
+    with pytest.raises((DamageError, FormatError), match=path.name):
+        fastload.PackedDataset(dataset)[0]
+
+
+def test_a_terabyte_that_is_a_hole_is_refused_at_once(dataset):
+    shard = min(dataset.glob("shard-*"))
+    os.truncate(shard, 1 << 40)
+    [damage] = verify(dataset).damages
+    assert "size must be" in damage.message
+    with pytest.raises(DamageError, match="size must be"):
+        fastload.PackedDataset(dataset)[0]
+    os.truncate(dataset / "manifest.json", 1 << 40)
+    with pytest.raises(FormatError):
+        fastload.PackedDataset(dataset)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])
+def test_a_truncated_shard_is_damaged_although_the_manifest_matches(dataset, share):
+    shard = min(dataset.glob("shard-*"))
+    os.truncate(shard, int(shard.stat().st_size * share))
+    content = json.loads((dataset / "manifest.json").read_text())
+    entry = content["shards"][0]
+    entry["size_bytes"], entry["crc32c"] = shard.stat().st_size, file_crc32c(shard)
+    (dataset / "manifest.json").write_bytes(sealed(content))
+    message = error_in_a_forked_process(lambda: fastload.PackedDataset(dataset)[0])
+    assert message.startswith("DamageError: ")
+    assert verify(dataset, workers=1).damages
+
+
+@pytest.mark.parametrize("name", ["shard", "manifest.json", "."])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(original, name, tmp_path_factory):
+    root = tmp_path_factory.mktemp("closed")
+    for folder in (root, *root.parents):
+        if folder.stat().st_uid == os.getuid() and folder != folder.parent and not folder.stat().st_mode & 1:
+            folder.chmod(folder.stat().st_mode | 0o111)
+    dataset = shutil.copytree(original, root / "copy.fl")
+    dataset.chmod(0o755)
+    for file in dataset.iterdir():
+        file.chmod(0o644)
+    path = min(dataset.glob("shard-*")) if name == "shard" else dataset / name
+    path.chmod(0)
+    try:
+        message = as_nobody(lambda: fastload.PackedDataset(dataset)[0])
+        assert message.startswith("AccessError")
+        assert "Permission denied" in message
+        assert str(path if name != "." else dataset) in message
+        assert as_nobody(lambda: verify(dataset)).startswith("AccessError")
+    finally:
+        path.chmod(0o755)
+
+
+def test_too_many_open_files_are_not_called_damage(dataset):
+    import resource
+
+    def check():
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        reader = RecordReader(dataset)
+        lowest = os.open(os.devnull, os.O_RDONLY)  # what opens next would have this number
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        reader.read(0)
+
+    assert error_in_a_forked_process(check).startswith("AccessError")

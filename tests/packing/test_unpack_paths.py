@@ -1,0 +1,189 @@
+"""unpack writes below its folder only, under names that the file system takes, whatever the keys are."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+import fastload
+from fastload.packing.unpack import safe_path, unpack
+from tests.folders import class_folders, encoded, files_in, pixels, tree
+from tests.packing.labelled import rows_of
+
+EVIL_KEYS = [
+    "../escape.png", "/etc/escape.png", "a/../../../escape.png", "//host/share.png", "..", "", ".", "/",
+    "a/./b.png", "nul\0byte.png", "C:\\windows\\x.png", "~/home.png", "\n.png", "-rf", "a//b.png",
+]  # fmt: skip
+
+
+class KeyedSource:
+    """Pixels under keys that no honest source would have."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def __len__(self):
+        return len(self.keys)
+
+    def __getitem__(self, index):
+        return pixels(index, 8, 8), index
+
+
+@pytest.fixture
+def pack_keys(tmp_path, monkeypatch):
+    """Packs one picture under each key."""
+
+    def pack_keys(keys, **options):
+        from fastload.sources._dataset import DatasetSource
+
+        monkeypatch.setattr(DatasetSource, "key", lambda self, index: keys[index])
+        plain = DatasetSource.read
+
+        def read(self, index):
+            record = plain(self, index)
+            record.key = keys[index]
+            return record
+
+        monkeypatch.setattr(DatasetSource, "read", read)
+        fastload.pack(KeyedSource(keys), tmp_path / "keyed.fl", workers=1, **options)
+        return tmp_path / "keyed.fl"
+
+    return pack_keys
+
+
+def test_no_key_is_written_outside_the_folder(pack_keys, tmp_path):
+    packed = pack_keys(EVIL_KEYS, encode="keep")
+    (tmp_path / "room").mkdir()
+    before = tree(tmp_path)
+    result = unpack(packed, tmp_path / "room" / "out")
+    after = tree(tmp_path)
+    assert result.files == len(EVIL_KEYS)
+    changed = {path for path in after if after[path] != before.get(path, "new") and path not in before}
+    assert changed
+    assert all(path.startswith(b"room/out") for path in changed)
+
+
+@pytest.mark.parametrize("key", EVIL_KEYS)
+def test_a_safe_path_lies_below_its_root(key, tmp_path):
+    place = safe_path(tmp_path, key)
+    assert tmp_path in place.resolve().parents
+
+
+def test_two_records_of_one_key_both_come_back(pack_keys, tmp_path):
+    packed = pack_keys(["a.png", "a.png", "a.png"], encode="keep")
+    unpack(packed, tmp_path / "out")
+    assert {name for name in files_in(tmp_path / "out") if name.endswith(b"png")} == {
+        b"a.png", b"a~2.png", b"a~3.png",
+    }  # fmt: skip
+
+
+def test_a_key_that_is_a_folder_of_another_is_written(pack_keys, tmp_path):
+    packed = pack_keys(["a", "a/b"], encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == 2
+
+
+def test_a_name_too_long_for_its_suffix_is_cut(tmp_path):
+    photos = tmp_path / "photos" / "a"
+    photos.mkdir(parents=True)
+    (photos / ("x" * 251 + ".jpg")).write_bytes(encoded(pixels(1)))
+    fastload.pack(tmp_path / "photos", tmp_path / "p.fl", encode="raw", workers=1)
+    unpack(tmp_path / "p.fl", tmp_path / "out")
+    [name] = files_in(tmp_path / "out")
+    assert name.endswith(b".png")
+    assert len(name) <= 257
+
+
+def test_a_key_that_is_a_file_and_a_folder_becomes_both(pack_keys, tmp_path):
+    keys = ["a.png", "a.png/b.png", "a.png/c.png", "a.png~2", "d/e/f.png", "d/e"]
+    packed = pack_keys(keys, encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == len(keys)
+    files = files_in(tmp_path / "out")
+    assert {files[name] for name in files if name != b"labels.csv"} == {
+        fastload.PackedDataset(packed).read(index)["image"] for index in range(len(keys))
+    }
+    assert b"a.png~2/b.png" in files
+
+
+def test_keys_too_long_for_a_name_are_cut(pack_keys, tmp_path):
+    packed = pack_keys(["x" * 300, "x" * 300 + "y", "é" * 200 + "/" + "z" * 299 + ".png"], encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == 3
+    assert result.damaged == ()
+
+
+def test_unpacking_a_dataset_of_odd_class_names_stays_inside(tmp_path):
+    from fastload.shards.manifest import read_manifest
+
+    photos = class_folders(tmp_path / "photos", count=3)
+    fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
+    manifest = dataclasses.replace(
+        read_manifest(tmp_path / "p.fl"), classes=("../out", "/etc/x", "a/b/../c", "")
+    )
+    (tmp_path / "p.fl" / "manifest.json").write_bytes(manifest.to_bytes())
+    (tmp_path / "room").mkdir()
+    before = set(tree(tmp_path))
+    unpack(tmp_path / "p.fl", tmp_path / "room" / "out")
+    assert all(name.startswith(b"room/out") for name in set(tree(tmp_path)) - before)
+
+
+def test_files_that_the_file_system_refuses_are_listed_and_all_others_written(pack_keys, tmp_path):
+    too_long = "/".join(["d" * 200] * 30) + "/x.png"
+    deep = "e/" * 300 + "x.png"
+    packed = pack_keys(["a.png", too_long, "b/c.png", deep, "a.png/d.png"], encode="keep")
+    result = unpack(packed, tmp_path / "out")
+    assert result.files == 4
+    [message] = result.refused
+    assert message.startswith("record 1 (key 'dddd")
+    assert "too long" in message
+    files = files_in(tmp_path / "out")
+    assert {b"a.png", b"b/c.png", deep.encode(), b"a.png~2/d.png", b"labels.csv"} == set(files)
+    assert [row["path"] for row in rows_of(result.table)] == [
+        "a.png", "b/c.png", deep, "a.png~2/d.png",
+    ]  # fmt: skip
+    assert not (tmp_path / "out" / ("d" * 200)).exists()
+
+
+def test_a_class_folder_with_too_long_a_path_does_not_affect_others(tmp_path):
+    """4,096 bytes is the longest path of Linux: one class fits below this folder, the other does not."""
+    photos = class_folders(tmp_path / "photos", count=4)
+    first, second = sorted(photos.iterdir())[:2]
+    second.rename(second.with_name("z" * 200))
+    fastload.pack(photos, tmp_path / "p.fl", workers=1, encode="keep")
+    out = tmp_path / "out"
+    while len(str(out)) < 3900:
+        out /= "d" * min(200, 3930 - len(str(out)))
+    result = unpack(tmp_path / "p.fl", out)
+    assert result.files == len(rows_of(result.table)) > 0
+    assert {row["path"].split("/")[0] for row in rows_of(result.table)} == {
+        name for name in os.listdir(out) if (out / name).is_dir()
+    }
+    assert first.name in os.listdir(out)
+    assert result.files + len(result.refused) == 4
+    assert all("zzz" in message and "too long" in message for message in result.refused)
+
+
+def test_the_command_names_what_was_refused_and_exits_with_1(pack_keys, tmp_path):
+    packed = pack_keys(["a.png", "/".join(["d" * 200] * 30)], encode="keep")
+    command = [sys.executable, "-m", "fastload", "unpack", str(packed), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "left out: record 1 (key 'dddd" in done.stderr
+    assert (tmp_path / "out" / "a.png").exists()
+
+
+def test_a_path_that_cannot_be_written_does_not_affect_others(pack_keys, tmp_path):
+    """Links that go round in circles stand in for a folder that fails: root may write to every other."""
+    packed = pack_keys(["a/x.png", "b/x.png"], encode="keep")
+
+    def block(done, total):
+        if done == 1:
+            (tmp_path / "out" / "b").symlink_to("loop")
+            (tmp_path / "out" / "loop").symlink_to("b")
+
+    result = unpack(packed, tmp_path / "out", progress=block)
+    assert len(result.refused) == 1
+    assert (tmp_path / "out" / "a" / "x.png").exists()
