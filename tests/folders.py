@@ -1,4 +1,4 @@
-"""Folders of images that tests make for themselves, and how two folders are compared."""
+"""Folders of images made for tests, and the comparison of two folders."""
 
 import os
 import stat

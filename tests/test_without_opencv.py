@@ -36,8 +36,8 @@ except fastload.FastloadError as error:
 def run_without(tmp_path, monkeypatch):
     """Runs this Python where OpenCV cannot be imported."""
     (tmp_path / "broken" / "cv2").mkdir(parents=True)
-    said = "libGL.so.1: cannot open shared object file: No such file or directory"
-    (tmp_path / "broken" / "cv2" / "__init__.py").write_text(f"raise ImportError({said!r})\n")
+    reason = "libGL.so.1: cannot open shared object file: No such file or directory"
+    (tmp_path / "broken" / "cv2" / "__init__.py").write_text(f"raise ImportError({reason!r})\n")
     root = Path(fastload.__file__).parents[1]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'broken'}:{root}")
 

@@ -1,4 +1,4 @@
-"""`--encode auto`: the choice as a pure function of sizes, and the look at a source that feeds it."""
+"""`--encode auto`: the choice from statistics of a source, and these statistics."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tables packed, read, collated, verified, unpacked and packed again: no cell changes on the way."""
+"""Tables packed, read, collated, verified, unpacked and packed again: no cell changes."""
 
 import contextlib
 import csv

@@ -1,4 +1,4 @@
-"""An interrupted packing of a Python dataset: it goes on only if the samples are still the same."""
+"""An interrupted packing of a Python dataset: it resumes only if the samples are still the same."""
 
 import numpy as np
 import pytest

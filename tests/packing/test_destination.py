@@ -1,4 +1,4 @@
-"""The destination: what is refused, what is replaced, and what is left alone."""
+"""The destination of a packing: refused, replaced or left unchanged."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Files that cannot be packed: on_error, what is listed, and what is stored."""
+"""Files that cannot be packed: on_error, the files listed and the bytes stored."""
 
 import io
 import os

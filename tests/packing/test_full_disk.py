@@ -1,4 +1,4 @@
-"""A disk that fills up: one clear sentence, nothing half-done, and resuming once there is room."""
+"""A disk that fills up: one clear sentence, no incomplete dataset, and a resumed packing."""
 
 import json
 import shutil
@@ -23,17 +23,17 @@ def pack(number):
     done = subprocess.run(command, capture_output=True, text=True)
     return [done.returncode, done.stderr]
 mount("-o", "size=100m")
-told = []
+results = []
 for number, size in enumerate(sizes):
     mount("-o", f"remount,size={size}k")
     first = pack(number)
     mount("-o", "remount,size=100m")
-    told.append([size, first, pack(number)])
-    if told[-1][-1][0] not in (0, 2):  # done now, or done already
+    results.append([size, first, pack(number)])
+    if results[-1][-1][0] not in (0, 2):  # done now, or done already
         break
     shutil.copytree(f"{folder}/{number}.fl", f"{out}/{number}.fl")
     shutil.rmtree(f"{folder}/{number}.fl")
-print(json.dumps(told))
+print(json.dumps(results))
 """
 
 

@@ -1,4 +1,4 @@
-"""Packing that is killed: the same command goes on, and gives the very same bytes."""
+"""Killed packing: the same command resumes it, and writes the same bytes."""
 
 import json
 import os

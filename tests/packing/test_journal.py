@@ -1,4 +1,4 @@
-"""What a killed packing had written of unfinished shards is taken over, and nothing else."""
+"""Chunks of unfinished shards are taken over from a killed packing, if they are intact."""
 
 import random
 import subprocess
@@ -85,7 +85,7 @@ def test_torn_or_damaged_entries_are_packed_again(source, tmp_path, seed):
 
 def test_at_most_two_chunks_per_worker_are_packed_again(source, tmp_path):
     at = packed_until(source, tmp_path / "x.fl", 350, workers=2, **OPTIONS)
-    # With pictures as small as these, the first runs of 16 are followed by a share of what is left.
+    # With images this small, the first runs of 16 are followed by a share of the rest.
     assert pack(source, tmp_path / "x.fl", **OPTIONS).resumed >= at - 4 * 62
 
 

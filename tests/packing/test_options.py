@@ -1,4 +1,4 @@
-"""Options: sizes as people write them, and what cannot be obeyed."""
+"""Options of a packing: sizes as people write them, and invalid values."""
 
 import pytest
 

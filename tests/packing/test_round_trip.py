@@ -1,4 +1,4 @@
-"""From files to shards and back: `keep` returns every byte, whatever the files are called or hold."""
+"""From files to shards and back: `keep` returns every byte for all names and contents."""
 
 import os
 import shutil
@@ -87,7 +87,7 @@ def test_files_of_every_format_are_packed_in_every_encoding(tmp_path, container,
 
 
 NAME_CHARACTERS = st.characters(codec="utf-8", exclude_characters="/\0")
-# A name has at most 255 bytes, five of them for the suffix; bytes that are no UTF-8 stand in it as lone
+# A name has at most 255 bytes, five of them for the suffix; bytes that are not UTF-8 are in it as lone
 # surrogates.
 NAMES = st.one_of(
     st.text(NAME_CHARACTERS, min_size=1, max_size=60).filter(lambda name: name not in (".", "..")),

@@ -1,4 +1,4 @@
-"""Packings whose processes are stopped or stuck: whatever ends them, they end soon and leave nothing."""
+"""Packings with stopped or stuck processes end soon by any signal, and leave nothing behind."""
 
 import os
 import signal

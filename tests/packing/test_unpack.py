@@ -129,7 +129,7 @@ def pil(path):
 
 
 class Masked:
-    """Pictures with a mask as PIL gives it, and a second view stored as JPEG."""
+    """Images with a mask as PIL gives it, and a second view stored as JPEG."""
 
     fields = (
         fastload.Field("mask", "image", encoding="keep"),

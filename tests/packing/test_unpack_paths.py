@@ -19,7 +19,7 @@ EVIL_KEYS = [
 
 
 class KeyedSource:
-    """Pixels under keys that no honest source would have."""
+    """Images under keys that no honest source has."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -33,7 +33,7 @@ class KeyedSource:
 
 @pytest.fixture
 def pack_keys(tmp_path, monkeypatch):
-    """Packs one picture under each key."""
+    """Packs one image under each key."""
 
     def pack_keys(keys, **options):
         from fastload.sources._dataset import DatasetSource
@@ -176,7 +176,7 @@ def test_the_command_names_what_was_refused_and_exits_with_1(pack_keys, tmp_path
 
 
 def test_a_path_that_cannot_be_written_does_not_affect_others(pack_keys, tmp_path):
-    """Links that go round in circles stand in for a folder that fails: root may write to every other."""
+    """Circular links imitate a folder that fails: root may write to any other."""
     packed = pack_keys(["a/x.png", "b/x.png"], encode="keep")
 
     def block(done, total):

@@ -1,4 +1,4 @@
-"""verify finds every change, and a changed record is never handed out as data."""
+"""verify finds every change, and a changed record is never read as data."""
 
 import faulthandler
 import json
@@ -52,7 +52,7 @@ def everything(path, verify):
 
 
 def flipped(path, seed):
-    """Flips one random bit of a dataset's files; returns which file, and puts it back when told."""
+    """Flips one random bit of a dataset's files; returns the file and its original bytes."""
     rng = random.Random(seed)
     files = sorted(path.iterdir())
     file = rng.choice([*files, path / "manifest.json"])

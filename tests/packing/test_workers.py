@@ -1,4 +1,4 @@
-"""The packing processes: what they report, and that none is left behind."""
+"""The worker processes of a packing: their messages, and that none is left behind."""
 
 import multiprocessing
 import os

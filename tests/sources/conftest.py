@@ -1,4 +1,4 @@
-"""What the tests of sources share: trees of files, and the ImageFolder that they compare with."""
+"""Fixtures for tests of sources: trees of files, and the ImageFolder that they are compared with."""
 
 import io
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What a table's columns are: numbers only where every cell says the same when written back."""
+"""Columns of a table: numbers only if every cell can be written back unchanged."""
 
 import math
 import shlex
@@ -256,10 +256,10 @@ class TestImages:
     def test_a_column_of_images_is_neither_text_nor_classes(self, listed, lines):
         with pytest.raises(SourceError, match=r"t\.csv, row \d: \w+ names a file") as caught:
             listed(*lines)
-        said = [option.split(" (")[0] for option in str(caught.value).split("--column ")[1:]]
-        name, kind = shlex.split(said[0])[0].split("=")
+        shown = [option.split(" (")[0] for option in str(caught.value).split("--column ")[1:]]
+        name, kind = shlex.split(shown[0])[0].split("=")
         assert kind == "path"
-        assert said[1].startswith(f"{name}=text")
+        assert shown[1].startswith(f"{name}=text")
 
     def test_a_column_of_kind_path_is_an_image_field(self, listed, tmp_path):
         lines = ["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"]
@@ -285,9 +285,9 @@ class TestImages:
         assert source.fields == (Field("right", "image", encoding="keep"),)
 
     def test_the_images_may_be_in_any_column_of_kind_path(self, listed):
-        source = listed("id,picture,species", "17,1.png,cat", "18,2.png,dog", kinds={"picture": "path"})
+        source = listed("id,photo,species", "17,1.png,cat", "18,2.png,dog", kinds={"photo": "path"})
         assert [source.key(0), source.key(1)] == ["1.png", "2.png"]
-        assert source.columns["image"] == "paths of the images, of the column 'picture'"
+        assert source.columns["image"] == "paths of the images, of the column 'photo'"
         assert source.values["label"].tolist() == [17, 18]
 
     def test_a_missing_further_image_names_its_row(self, listed):

@@ -192,7 +192,7 @@ def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder)
 
 
 @pytest.mark.parametrize(
-    ("folders", "told"),
+    ("folders", "warning"),
     [
         (("train_set/cat", "train_set/dog", "test_set/cat", "test_set/dog"), "the folders 'cat', 'dog'"),
         (("train2017/cat", "val2017/cat"), "the folders 'cat'"),
@@ -203,12 +203,12 @@ def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder)
         (("cat/indoors",), None),
     ],
 )
-def test_classes_that_look_like_splits_or_a_wrapping_give_a_warning(tmp_path, folders, told):
+def test_classes_that_look_like_splits_or_a_wrapping_give_a_warning(tmp_path, folders, warning):
     root = written(
         tmp_path / "data", {f"{folder}/{at}.jpg": photo(at) for folder in folders for at in (0, 1)}
     )
     warnings = " ".join(open_source(root)[""].warnings)
-    assert told in warnings if told else not warnings
+    assert warning in warnings if warning else not warnings
 
 
 def test_captions_beside_images_are_left_out_and_listed(tmp_path):

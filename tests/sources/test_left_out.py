@@ -1,4 +1,4 @@
-"""Nothing in a folder is lost without a word: what is no record is listed, within bounds."""
+"""Nothing in a folder is lost silently: files that are not records are listed, within bounds."""
 
 import contextlib
 import os
