@@ -25,12 +25,10 @@ from fastload.shards.schema import CRC32C, Column, Field, record_columns
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A written shard, as listed in the manifest, and its part of the source.
+    """A written shard as listed in the manifest, with the failures among the source's records before its end.
 
-    Attributes:
-        next_index: The source record with which the next shard begins.
-        image_shape: The shape that all its images share, or None.
-        failures: The failures among the source's records before `next_index`.
+    The next shard begins with the source's record `next_index`; `image_shape` is the one that all images
+    share.
     """
 
     entry: ShardEntry
@@ -51,10 +49,8 @@ class _ChunkPart(NamedTuple):
 class _OpenShard:
     """A shard that is being filled, with its payload in a file at `path`.
 
-    Attributes:
-        weight_bytes: The size of its payload and of its other ragged columns.
-        next_index: The source record with which the next shard begins, once that is known.
-        unwritten: The starts of the chunks whose payload is not written yet.
+    `weight_bytes` is the size of the payload and of the other ragged columns, `next_index` the source record
+    with which the next shard begins, `unwritten` the starts of the chunks whose payload is not written yet.
     """
 
     number: int
@@ -71,15 +67,10 @@ class _OpenShard:
 class Assembler:
     """Assigns a place to every record, and finishes shards.
 
-    Attributes:
-        folder: The folder for finished shards.
-        drafts: The folder for unfinished ones.
-        fields: The fields of every record; the first is the image.
-        next_number: The number of the next shard.
-        dataset: A part of the shards' identities that differs between datasets in which equal bytes mean
-            different things.
-        token: A part of the names of drafts that is unique to this run: a worker of a packing that was killed
-            may live a moment longer, and must not write into the files of this one.
+    `folder` is for finished shards, `drafts` for unfinished ones. `dataset` is a part of the shards'
+    identities: it differs between datasets in which equal bytes mean different things. `token` makes the
+    names of drafts unique to this run: a worker of a killed packing may live a moment longer, and must not
+    write into its files.
     """
 
     folder: Path

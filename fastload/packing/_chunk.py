@@ -92,11 +92,7 @@ class ChunkEncoder:
         self._columns = record_columns(recipe.fields)
 
     def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
-        """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images.
-
-        Raises:
-            SourceError: With `on_error="fail"`, a record cannot be read; the message names it.
-        """
+        """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
         draft = _Draft(self._columns, self._recipe.fields[0].name)
         index = start

@@ -27,11 +27,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """The checked options of `pack`; `limit` is the size that images are limited to.
-
-    Raises:
-        OptionError: A value is invalid, or two contradict each other.
-    """
+    """The options of `pack`, checked; `limit` is the size that images are limited to."""
 
     format: str = "hdf5"
     encode: str = "auto"

@@ -29,11 +29,7 @@ class PayloadRange:
 
 
 def write_payload(target: PayloadRange, buffers: Sequence[Any]) -> int:
-    """Write buffers one after the other to their place; return their checksum.
-
-    Raises:
-        OSError: They cannot be written; it names the file.
-    """
+    """Write buffers one after the other to their place; return their checksum. An OSError names the file."""
     crc = 0
     try:
         with target.path.open("r+b", buffering=0) as file:

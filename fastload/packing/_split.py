@@ -20,12 +20,7 @@ from fastload.sources import Source
 
 
 class SplitPacker:
-    """Packer of one split.
-
-    Attributes:
-        finished: The finished shards, in order.
-        failures: The failures among all records, after `run`.
-    """
+    """Packer of one split; it holds the finished shards and, after `run`, the failures among all records."""
 
     def __init__(self, split: str, recipe: Recipe, options: PackOptions, staging: Staging) -> None:
         self._split = split

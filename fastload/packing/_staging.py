@@ -32,12 +32,7 @@ _ENTRY_SUFFIX = ".finished.json"
 
 
 class Staging:
-    """The staging folder of one packing, locked while it is used as a context.
-
-    Raises:
-        DestinationError: The destination exists and may not be replaced, or another process packs to it.
-        PackError: The destination's folder cannot be written to.
-    """
+    """The staging folder of one packing, locked while it is used as a context."""
 
     def __init__(self, destination: Path, overwrite: bool) -> None:
         # Not resolved as a whole: a destination that is a link must not redirect the rename.
@@ -122,11 +117,7 @@ class Staging:
                 path.unlink()
 
     def publish(self) -> None:
-        """Move the dataset to the destination in one step, and remove the rest.
-
-        Raises:
-            DestinationError: Something else appeared at the destination meanwhile.
-        """
+        """Move the dataset to the destination in one step unless something is there, and remove the rest."""
         _fsync_manifests(self._dataset)
         if os.path.lexists(self.destination):
             _check_replaceable(self.destination, self._overwrite)
@@ -159,10 +150,7 @@ class Staging:
 
 
 def check_apart(source: Any, destination: Path) -> None:
-    """Raise DestinationError if source or destination lies in the other.
-
-    Packing would read its own output, or replace its source.
-    """
+    """Raise DestinationError if one is in the other: packing would read its output or replace its source."""
     if not isinstance(source, str | os.PathLike):
         return
     origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)

@@ -145,11 +145,7 @@ class WorkerPool:
         self._send(worker, task)
 
     def events(self) -> Iterator[Encoded | Written]:
-        """Wait for messages of the workers and yield them.
-
-        Raises:
-            FastloadError: A worker failed, with its own error, or died.
-        """
+        """Wait for messages of the workers and yield them; raise the error of a failed or dead worker."""
         connections = [worker.connection for worker in self._workers]
         while not (ready := wait(connections, _CHECK_INTERVAL_S)):
             for worker in self._workers:
@@ -193,10 +189,7 @@ class WorkerPool:
 
 
 def describe_failure(error: Exception, folder: Path) -> FastloadError:
-    """Return the error that stops a packing, with the next step, in a form that any process can unpickle.
-
-    `folder` is where the packing writes, for an OSError that names no file.
-    """
+    """Return an error that tells the next step and that any process can unpickle."""
     if isinstance(error, FastloadError):
         return error
     if isinstance(error, OSError):

@@ -30,11 +30,7 @@ _JPEG_BYTES_PER_PIXEL = 0.4
 class SourceStats:
     """Statistics of a source, estimated from sampled records.
 
-    Attributes:
-        records: The number of records in the source.
-        mean_source_bytes: The size of a record in the source.
-        mean_pixels: The height × width of an image as it would be stored.
-        jpeg_share: The share of JPEG files, 0 to 1.
+    `mean_pixels` is the height × width of an image as it would be stored, `jpeg_share` 0 to 1.
     """
 
     records: int
@@ -91,10 +87,7 @@ def choose_encoding(
     """Choose raw pixels if they fit, as the fastest; else the source's own pixels, tiled if possible.
 
     A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
-    space, which without `space_bytes` is `RAW_GROWTH` times the source.
-
-    Raises:
-        OptionError: Not even JPEG fits into the space.
+    space, by default `RAW_GROWTH` times the source; OptionError is raised if not even JPEG fits.
     """
     raw_bytes = 3.0 * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records

@@ -48,11 +48,8 @@ def open_source(
 
     An ImageFolder without transforms, or torch's Subset of one, is read from its files. `fields` describes a
     dataset's samples if the first is not enough, `columns` gives the kinds of a table's columns, and
-    `skips_unlistable` goes on without folders that cannot be listed.
-
-    Raises:
-        SourceError: The path does not exist or cannot be read as a source.
-        OptionError: `fields` were given for a path, or `columns` for anything but a table.
+    `skips_unlistable` goes on without folders that cannot be listed. SourceError is raised for a path that
+    does not exist or cannot be read, OptionError for `fields` or `columns` that the source does not have.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")

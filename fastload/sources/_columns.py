@@ -100,11 +100,7 @@ class TableFields:
         self.meanings[field.name] = meaning
 
     def add_labels(self, column: TableColumn, cells: NameTable, kind: ColumnKind | None) -> None:
-        """Add the label of each row and the classes; nothing if the column holds floats.
-
-        Raises:
-            SourceError: A row has no label or one of another kind, or the kind is ambiguous.
-        """
+        """Add the label of each row and the classes; nothing if the column holds floats."""
         integers: Numbers | None = None
         if kind == "int":
             integers = _convert(column, cells, kind)
@@ -136,11 +132,7 @@ class TableFields:
     def add_column(
         self, column: TableColumn, name: str, cells: NameTable | FileList, kind: ColumnKind | None
     ) -> None:
-        """Add a further column, of cells or of image files, as the field `name`.
-
-        Raises:
-            SourceError: A row is not of the column's kind, or the kind is ambiguous.
-        """
+        """Add a further column, of cells or of image files, as the field `name`."""
         if isinstance(cells, FileList):
             meaning = f"images, stored as the files are, {column.origin}"
             self.add(Field(name, "image", encoding="keep"), cells, meaning)

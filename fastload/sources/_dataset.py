@@ -31,9 +31,6 @@ class DatasetSource:
     All samples must be like the first in names, shapes and dtypes, unless `fields` describes them; an empty
     dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes what
     the image takes. The dataset must be picklable where workers are not forked.
-
-    Raises:
-        SourceError: The first sample cannot be packed.
     """
 
     kind = "dataset"
@@ -109,9 +106,6 @@ def folder_behind(dataset: Any) -> FileSource | None:
     Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
     `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. None is
     returned if it does more: transforms, a loader or samples of its own.
-
-    Raises:
-        SourceError: An index of a Subset is not in its dataset.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
         whole = folder_behind(dataset.dataset)

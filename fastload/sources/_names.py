@@ -19,13 +19,9 @@ _ITERATED_AT_ONCE = 65536
 
 
 class NameTable(Sequence[str]):
-    """An immutable sequence of strings, stored as UTF-8 bytes and offsets.
+    """An immutable sequence of strings, stored as joined UTF-8 bytes and n + 1 int64 offsets.
 
     Names that are not UTF-8 come from `os` with surrogate escapes (PEP 383), and go in and out unchanged.
-
-    Attributes:
-        data: The bytes of all names, joined: uint8.
-        offsets: The start of each name and the end of the last: int64, one more than names.
     """
 
     __slots__ = ("data", "offsets")

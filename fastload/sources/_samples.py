@@ -52,12 +52,9 @@ def infer_fields(sample: object) -> tuple[Field, ...]:
 def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     """Return an image as a record holds it: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
 
-    Args:
-        image: Bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does; a uint8
-            array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w).
-
-    Raises:
-        SourceError: It is none of these.
+    It may be bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does; a uint8
+    array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w). SourceError is
+    raised for anything else.
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)

@@ -42,18 +42,10 @@ _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as U
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> FileSource:
     """List the images of a table, one record per row; repeated rows stay repeated.
 
-    An image that does not exist is found when its record is read, not here.
-
-    Args:
-        path: A `.tsv` file, or a `.csv` file with commas, semicolons or tabs; UTF-8.
-        columns: The kinds of columns by their headers (`col3` without one); `label` also names the column
-            that labels are taken from. `text`, for labels class names; `int`; `float`, with NaN for empty
-            cells; `path`, for images stored as a field.
-
-    Raises:
-        SourceError: The table is empty or malformed, a row lacks a path or label or does not fit the kind of
-            its column, or a kind is ambiguous.
-        OptionError: `columns` names a missing column or an unknown kind.
+    `columns` gives the kinds of columns by their headers (`col3` without one); `label` also names the column
+    that labels are taken from. `text` means class names for labels; `float` has NaN for empty cells; `path`
+    is for images stored as a field. SourceError, naming the row, is raised for a malformed table, OptionError
+    for invalid `columns`. An image that does not exist is found when its record is read.
     """
     folder = os.path.dirname(os.path.abspath(path))
     rows = _rows(path)

@@ -49,11 +49,7 @@ class Walk:
             self._left_out.add(key, reason, is_clutter=is_clutter)
 
     def scan(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the images directly in a folder, each sorted.
-
-        Raises:
-            SourceError: The folder cannot be listed.
-        """
+        """Return the names of the folders and of the images directly in a folder, each sorted."""
         path = os.path.join(self.root, folder)
         folders, images = [], []
         try:

@@ -47,11 +47,8 @@ _NEXT_STEPS = {
 class FileList:
     """Files as they were listed; arrays only, so that millions stay cheap.
 
-    Attributes:
-        folder: An absolute path, which relative names belong to.
-        names: Each file's path, relative to the folder or absolute.
-        sizes_bytes: Each file's size, int64; NOT_FOUND if it did not exist.
-        times_ns: Each file's time of modification, int64.
+    `names` are relative to `folder`, an absolute path, or absolute; `sizes_bytes` and `times_ns` (of
+    modification) are int64, with the size NOT_FOUND for files that did not exist.
     """
 
     folder: str
@@ -103,11 +100,7 @@ class FileList:
         return data
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read files ahead, without waiting; stop at the first in the page cache.
-
-        Raises:
-            OSError: A file cannot be opened.
-        """
+        """Ask the system to read files ahead, without waiting; stop at the first in the page cache."""
         if not hasattr(os, "posix_fadvise"):
             return
         for index in indices:
@@ -143,12 +136,9 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileSource:
-    """A `Source` whose records are files.
+    """A `Source` whose records are files, with the values of each field by its name.
 
-    Attributes:
-        files: The files, one per record.
-        values: The values of each field, by its name.
-        table: The table that lists the records, for messages; empty if there is none.
+    `table` is the table that lists the records, for messages; empty if there is none.
     """
 
     kind: str

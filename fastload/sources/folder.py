@@ -52,14 +52,10 @@ def list_folder(
     source per split, with one class list; a split without images is left out. Otherwise the folders in the
     folder are the classes; if none of them holds an image, its own images are listed with the label -1.
 
-    Args:
-        path: The folder.
-        by_content: Take images under any name and record what is left out; else only ImageFolder's files.
-        skips_unlistable: Record, as `unlisted`, folders that cannot be listed and circular links.
-
-    Raises:
-        SourceError: There are no images, more beside class folders than in them, or a layout that holds more
-            than labels; a folder cannot be listed, or links lead in a circle.
+    By content, images are taken under any name, and other files are recorded as left out; otherwise only the
+    files of ImageFolder are taken. With `skips_unlistable`, folders that cannot be listed and circular links
+    are recorded as `unlisted`. Otherwise they raise SourceError, as do a folder without images, one with more
+    images beside class folders than in them, and a layout that holds more than labels.
     """
     refuse_other_layouts(path)
     walk = Walk(os.path.abspath(path), by_content=by_content, skips_unlistable=skips_unlistable)
