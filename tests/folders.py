@@ -34,7 +34,7 @@ def class_folders(
 
 
 def tree(root: Path) -> dict[bytes, object]:
-    """All that lies below a folder, by path: a file's bytes, a link's target, None for a folder."""
+    """Everything below a folder, by path: a file's bytes, a link's target, None for a folder."""
     found: dict[bytes, object] = {}
     for folder, folders, files in os.walk(os.fsencode(root)):
         for name in (*folders, *files):

@@ -1,4 +1,4 @@
-"""No record is taken for another: shards, rows and manifests that are elsewhere are noticed."""
+"""No record is taken for another: exchanged shards, rows and manifests are detected."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ def packed(root, name, container, classes=("ant", "bee", "cat"), seed=0, **optio
 
 @pytest.fixture(scope="module", params=["hdf5", "lmdb"])
 def originals(request, tmp_path_factory):
-    """Two datasets whose shards have equal sizes, and a third that differs in its classes' names alone."""
+    """Two datasets whose shards have equal sizes, and a third with other names of classes."""
     root = tmp_path_factory.mktemp("originals")
     return {
         "one": packed(root, "one", request.param),
@@ -114,7 +114,7 @@ def test_a_shard_of_another_dataset_is_refused(copies, other):
 
 
 @pytest.mark.parametrize("other", ["two", "renamed"])
-def test_a_manifest_over_anothers_shards_is_refused(copies, other, tmp_path):
+def test_a_manifest_beside_the_shards_of_another_dataset_is_refused(copies, other, tmp_path):
     shutil.copy(copies[other] / "manifest.json", copies["one"] / "manifest.json")
     assert_every_way_is_refused(fastload.PackedDataset(copies["one"]), range(COUNT))
     assert main(["unpack", str(copies["one"]), str(tmp_path / "out")]) == 1
@@ -151,7 +151,7 @@ def test_a_dataset_that_another_process_overwrites_is_not_mixed_with_the_new_one
 
 
 @pytest.mark.parametrize("other", ["two", "renamed"])
-def test_a_file_that_is_written_over_while_it_is_mapped_is_refused(copies, other):
+def test_a_file_overwritten_while_it_is_mapped_is_refused(copies, other):
     dataset = fastload.PackedDataset(copies["one"])
     assert len([dataset[index] for index in range(COUNT)]) == COUNT  # checked once, all of them
     assert dataset.targets
@@ -161,7 +161,7 @@ def test_a_file_that_is_written_over_while_it_is_mapped_is_refused(copies, other
     assert_every_way_is_refused(fastload.PackedDataset(copies["one"]), range(5))
 
 
-def test_a_file_that_is_put_back_is_read_again(copies, originals):
+def test_a_restored_file_is_read_again(copies, originals):
     dataset = fastload.PackedDataset(copies["one"])
     wanted = dataset[0][0]
     first, second = shards(copies["one"])[:2]
@@ -204,7 +204,7 @@ def swap_rows_of_lmdb(path):
                 transaction.put(key, rows.tobytes())
 
 
-def test_rows_that_change_places_with_all_that_belongs_to_them_are_refused(tmp_path):
+def test_rows_swapped_with_all_their_columns_are_refused(tmp_path):
     for container, swap_rows in (("hdf5", swap_rows_of_hdf5), ("lmdb", swap_rows_of_lmdb)):
         path = packed(tmp_path, container, container, classes=("a", "b"))
         shard = shards(path)[0]
@@ -243,7 +243,7 @@ def test_workers_of_a_loader_refuse_a_dataset_that_was_replaced(copies, start):
         list(loader)
 
 
-def test_a_reader_that_outlives_its_dataset_says_so(copies):
+def test_a_reader_of_a_removed_dataset_names_the_cause(copies):
     dataset = fastload.PackedDataset(copies["one"])
     loader = fastload.DataLoader(dataset, batch_size=20, num_workers=0)
     assert len(list(loader)) == 3
@@ -253,7 +253,7 @@ def test_a_reader_that_outlives_its_dataset_says_so(copies):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_shard_cut_short_is_noticed_when_the_next_epoch_begins(copies, workers):
+def test_a_truncated_shard_is_detected_when_the_next_epoch_begins(copies, workers):
     dataset = fastload.PackedDataset(copies["one"])
     loader = fastload.DataLoader(dataset, batch_size=20, num_workers=workers, persistent_workers=workers > 0)
     assert len(list(loader)) == 3
@@ -263,7 +263,7 @@ def test_a_shard_cut_short_is_noticed_when_the_next_epoch_begins(copies, workers
         list(loader)
 
 
-def test_a_shard_that_was_written_to_is_checked_anew_in_the_next_epoch(copies):
+def test_a_modified_shard_is_checked_again_in_the_next_epoch(copies):
     dataset = fastload.PackedDataset(copies["one"])
     loader = fastload.DataLoader(dataset, batch_size=20, num_workers=0)
     assert len(list(loader)) == 3
@@ -278,7 +278,7 @@ def test_a_shard_that_was_written_to_is_checked_anew_in_the_next_epoch(copies):
         list(loader)
 
 
-def test_the_same_dataset_under_new_files_goes_on(copies, originals):
+def test_the_same_dataset_in_new_files_is_read_on(copies, originals):
     dataset = fastload.PackedDataset(copies["one"])
     loader = fastload.DataLoader(dataset, batch_size=20, num_workers=0)
     before = [labels.tolist() for _, labels in loader]

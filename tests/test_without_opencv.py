@@ -1,4 +1,4 @@
-"""An OpenCV that cannot be imported, as opencv-python without libGL: only what decodes needs it."""
+"""An OpenCV that cannot be imported, such as opencv-python without libGL: only decoding needs it."""
 
 import subprocess
 import sys
@@ -55,18 +55,18 @@ def packed(tmp_path):
     return tmp_path / "x.fl"
 
 
-def test_loader_needs_none(run_without):
+def test_loader_works_without_opencv(run_without):
     done = run_without("-c", LOADING)
     assert done.returncode == 0, done.stderr
 
 
-def test_decoding_says_the_two_commands(run_without, packed):
+def test_decoding_fails_with_the_two_commands(run_without, packed):
     done = run_without("-c", DECODING, packed)
     assert all(command in done.stderr for command in REMEDY), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_command_line_does_what_it_can(run_without, packed, tmp_path):
+def test_commands_that_do_not_decode_work(run_without, packed, tmp_path):
     for command in (
         ["--version"],
         ["info", packed],
@@ -80,7 +80,7 @@ def test_command_line_does_what_it_can(run_without, packed, tmp_path):
 @pytest.mark.parametrize(
     "command", [["pack", "photos", "y.fl", "--on-error", "skip"], ["bench", "decode"], ["demo"]]
 )
-def test_what_decodes_says_so_before_any_work(run_without, packed, tmp_path, monkeypatch, command):
+def test_commands_that_decode_fail_before_any_work(run_without, packed, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     done = run_without("-m", "fastload", *command)
     assert done.returncode == 2
@@ -90,7 +90,7 @@ def test_what_decodes_says_so_before_any_work(run_without, packed, tmp_path, mon
     assert not list(tmp_path.glob("*y.fl*"))
 
 
-def test_one_module_imports_it():
+def test_one_module_imports_opencv():
     root = Path(fastload.__file__).parent
     found = [
         path.relative_to(root).as_posix()

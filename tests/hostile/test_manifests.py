@@ -46,7 +46,7 @@ VALUES = [
 
 
 def read_all(path):
-    """Does with a dataset what users do; anything but our own refusals fails the test."""
+    """Uses a dataset as users do; any error but fastload's own refusals fails the test."""
     refusals = (FormatError, DamageError, DecodeError)
     try:
         dataset = fastload.PackedDataset(path)

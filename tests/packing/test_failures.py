@@ -150,7 +150,7 @@ def test_empty_files_alone_are_kept(tmp_path):
 
 
 class Watcher:
-    """Does something once the first records are packed."""
+    """Calls a function once the first records are packed."""
 
     def __init__(self, action):
         self.action = action

@@ -41,7 +41,7 @@ def arguments(source, dest, container):
 
 @pytest.fixture(scope="module", params=["hdf5", "lmdb"])
 def reference(request, source, tmp_path_factory):
-    """What an undisturbed packing makes, and its container."""
+    """The files of an undisturbed packing, and its container."""
     dest = tmp_path_factory.mktemp("reference") / "photos.fl"
     assert run(*arguments(source, dest, request.param)).returncode == 0
     found = tree(dest)
@@ -61,7 +61,7 @@ def finished_shards(dest):
 
 
 def finished_count(dest, split="all"):
-    """How many shards of a split count as finished; none once the dataset is published."""
+    """The number of finished shards of a split; 0 once the dataset is published."""
     try:
         names = os.listdir(dest.with_name(f".{dest.name}.partial") / "state")
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def kill(process):
 
 
 def check_one_kill(source, reference, folder, shards, then_s):
-    """Kills a packing once, and checks what is kept and what becomes of it."""
+    """Kills a packing once, and checks that it resumes from what is finished."""
     wanted, container = reference
     dest = folder / "photos.fl"
     command = arguments(source, dest, container)

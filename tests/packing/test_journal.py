@@ -9,7 +9,7 @@ import pytest
 from fastload import pack, verify
 from tests.folders import encoded, pixels, tree
 
-# Kills itself once so many records are dealt with, and says how many were.
+# Kills itself once so many records are dealt with, and prints their number.
 PROGRAM = """
 import os, signal, sys, fastload
 
@@ -27,7 +27,7 @@ COUNT = 400
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """Files, some of which are no images, also at the very beginning and end."""
+    """Files of which some are not images, the first and the last among them."""
     root = tmp_path_factory.mktemp("source") / "photos"
     for number in range(COUNT):
         folder = root / f"class{number * 4 // COUNT}"
@@ -39,7 +39,7 @@ def source(tmp_path_factory):
 
 
 def packed_until(source, dest, records, **options):
-    """Packs until so many records are dealt with, and is killed; returns how many were."""
+    """Packs until so many records are dealt with, and is killed; returns their number."""
     command = [sys.executable, "-c", PROGRAM, source, dest, str(records), repr(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == -9, done.stderr
@@ -64,7 +64,7 @@ def test_killed_packing_resumes_with_the_record_it_reached(source, tmp_path, con
 
 @pytest.mark.parametrize("seed", range(4))
 def test_torn_or_damaged_entries_are_packed_again(source, tmp_path, seed):
-    """As after a power loss: parts of the payload, or of its entries, never reached the disk."""
+    """After a power loss, parts of the payload or of its entries are missing on the disk."""
     chance = random.Random(seed)
     options = OPTIONS | {"format": chance.choice(["hdf5", "lmdb"]), "shard_size": "150KB"}
     pack(source, tmp_path / "whole.fl", **options)

@@ -35,7 +35,7 @@ def copy(packed, tmp_path):
 
 
 def everything(path, verify):
-    """Every sample of a dataset, None for one that was refused; None at all where opening was refused."""
+    """Every sample of a dataset, None for a refused one; only None if opening is refused."""
     try:
         dataset = fastload.PackedDataset(path, verify=verify)
     except fastload.FastloadError:
@@ -65,9 +65,9 @@ def flipped(path, seed):
 
 
 def _hands_out_changes(path, original, classes):
-    """Whether, with `once` or `always`, a sample or a class differs.
+    """Return whether a sample or a class differs with `once` or `always`.
 
-    In a process of its own: LMDB may crash on a damaged tree, which is a loud way to refuse, but a refusal.
+    In another process: LMDB may crash on a damaged tree, which is a loud refusal, but a refusal.
     """
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What holds for every kind of source, and which path becomes which."""
+"""Properties of every kind of source, and the choice of a source for a path."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

@@ -96,7 +96,7 @@ def test_pil_image_of_more_than_8_bits_is_refused(mode):
 
 
 @pytest.mark.parametrize("image", ["photo.jpg", None, [[1, 2]], 3])
-def test_what_is_no_image_is_refused(image):
+def test_objects_that_are_not_images_are_refused(image):
     with pytest.raises(SourceError, match=f"must be a PIL image.*got {type(image).__name__}"):
         to_image(image)
 
@@ -157,7 +157,7 @@ def test_target_dict_is_its_own_fields():
     "value",
     [None, object(), {"a": 1}, ["a", "b"], 1j, np.array(["a"]), 2**70],
 )
-def test_value_of_no_storable_kind_is_refused(value):
+def test_value_that_cannot_be_stored_is_refused(value):
     with pytest.raises(SourceError, match="value must be"):
         in_dict(value)
 
