@@ -62,15 +62,14 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
         for number, cell in enumerate(cells):
             if not cell and roles.kinds.get(number) == "path":
                 step = "fill it in, or leave the row out"
-                raise roles.column(path, number).error(row, "name an image", "an empty cell", step)
+                raise roles.column(number).error(row, "name an image", "an empty cell", step)
             builders[number].append(cell)
     if not row:
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
     contents: dict[int, NameTable | FileList] = {}
     for number, builder in enumerate(builders):
-        cells_of_column = builder.build()
         is_path = number == roles.path_column or roles.kinds.get(number) == "path"
-        contents[number] = list_files(folder, cells_of_column) if is_path else cells_of_column
+        contents[number] = list_files(folder, builder.build()) if is_path else builder.build()
     files = contents.pop(roles.path_column)
     assert isinstance(files, FileList)
     return _source(path, files, header, roles, contents)
@@ -78,16 +77,17 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class _ColumnRoles:
-    """The names of all columns, the columns of paths and of labels (if any), and the given kinds."""
+    """The names of a table's columns, the columns of paths and of labels (if any), and the given kinds."""
 
+    table: str
     names: Sequence[str]
     path_column: int
     label_column: int | None
     kinds: Mapping[int, ColumnKind]
 
-    def column(self, path: str, number: int) -> TableColumn:
+    def column(self, number: int) -> TableColumn:
         """Return a column as messages name it."""
-        return TableColumn(path, self.names[number])
+        return TableColumn(self.table, self.names[number])
 
 
 def _source(
@@ -99,19 +99,19 @@ def _source(
 ) -> FileSource:
     """Return the source of these files, with the columns turned into labels and fields."""
     table = TableFields()
-    table.meanings["image"] = f"paths of the images, {roles.column(path, roles.path_column).origin}"
+    table.meanings["image"] = f"paths of the images, {roles.column(roles.path_column).origin}"
     label = roles.label_column
     if label is not None:
         cells = contents[label]
         assert isinstance(cells, NameTable)
-        table.add_labels(roles.column(path, label), cells, roles.kinds.get(label))
+        table.add_labels(roles.column(label), cells, roles.kinds.get(label))
         if table.fields:
             del contents[label]
     elif not contents:
         table.add(Field.label(), np.full(len(files), NO_LABEL, np.int64), f"none: {NO_LABEL} for every image")
     names = _field_names(header, list(contents), taken={"image", *table.values})
     for number, column in contents.items():
-        table.add_column(roles.column(path, number), names[number], column, roles.kinds.get(number))
+        table.add_column(roles.column(number), names[number], column, roles.kinds.get(number))
     warnings = tuple(
         f"{path}: column {header[number]!r} is stored as the field {name!r}"
         for number, name in names.items()
@@ -209,7 +209,7 @@ def _assign_roles(
         label = None if columns[LABEL] == "path" else label
     elif LABEL in columns and LABEL not in names:
         raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
-    return _ColumnRoles(names, path_column, label, kinds)
+    return _ColumnRoles(path, names, path_column, label, kinds)
 
 
 def _field_names(header: list[str], columns: Sequence[int], taken: set[str]) -> dict[int, str]:
