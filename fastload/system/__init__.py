@@ -1,1 +1,1 @@
-"""Readings of this machine: CPUs, memory, open files, GPUs and disks, and what containers allow of them."""
+"""Readings of this machine: CPUs, memory, disks, GPUs, and the limits that containers set."""

@@ -1,8 +1,8 @@
-"""The control groups (cgroups) of this process, whose files tell the limits that a container sets.
+"""The cgroups of this process, whose files hold the limits that a container sets.
 
-A limit may stand on any group from the process's own up to the mount's root, so every one of them is
-given. Versions 1 and 2 are told apart per controller, because machines mix them. References: cgroups(7),
-proc(5) and the kernel's cgroup-v2 document.
+Read by hand, because psutil does not read them. A limit may be set on any cgroup between the process's own
+and the root of the mount, so all of them are returned. Versions 1 and 2 are told apart for each controller,
+because machines mix them. References: cgroups(7), proc(5), the kernel's cgroup-v2 document.
 """
 
 from __future__ import annotations
@@ -17,37 +17,31 @@ from fastload.system.mounts import mounts
 PROC_SELF = Path("/proc/self")
 
 
-class Group(NamedTuple):
-    """A control group: its folder, and which version's file names it uses."""
+class Cgroup(NamedTuple):
+    """The folder of a cgroup, and the version (1 or 2) whose file names it uses."""
 
     folder: Path
     version: int
 
 
-def groups_of(controller: str, proc_self: Path) -> Iterator[Group]:
-    """Yields the group that `controller` has this process in, then each group above it.
-
-    Args:
-        controller: "cpu" or "memory".
-        proc_self: The folder `/proc/self`, or one like it, that names the control groups.
-    """
+def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
+    """Yield the cgroup in which a controller ("cpu", "memory") has this process, then each one above it."""
     path, version = _path_in_hierarchy(controller, proc_self)
     mount = _mount(controller if version == 1 else "", proc_self) if path else None
     if mount is None:
         return
     root, top = mount
-    # A container may see its own group alone, mounted as the top: what lies above the mount is out
-    # of reach, as is a group that the mount's root does not hold.
-    inside = os.path.relpath(path, root)
-    folder = top if inside.split("/")[0] == ".." else top / inside
-    yield Group(folder, version)
+    # A container may see only its own cgroup, mounted as the top: cgroups above the mount cannot be read.
+    relative = os.path.relpath(path, root)
+    folder = top if relative.split("/")[0] == ".." else top / relative
+    yield Cgroup(folder, version)
     while folder != top:
         folder = folder.parent
-        yield Group(folder, version)
+        yield Cgroup(folder, version)
 
 
-def text_of(path: Path) -> str:
-    """Returns a small file's text, "" where it cannot be read: a limit not told is none."""
+def read_text(path: Path) -> str:
+    """Return the text of a small file, "" if it cannot be read: a missing limit is no limit."""
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:
@@ -55,9 +49,9 @@ def text_of(path: Path) -> str:
 
 
 def _path_in_hierarchy(controller: str, proc_self: Path) -> tuple[str, int]:
-    """Returns the group's path within its hierarchy ("" for none), and the hierarchy's version."""
+    """Return the path of the cgroup within its hierarchy ("" for none), and the hierarchy's version."""
     unified = ""
-    for line in text_of(proc_self / "cgroup").splitlines():
+    for line in read_text(proc_self / "cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             return path, 1
@@ -67,7 +61,7 @@ def _path_in_hierarchy(controller: str, proc_self: Path) -> tuple[str, int]:
 
 
 def _mount(controller: str, proc_self: Path) -> tuple[str, Path] | None:
-    """Returns the root and the mount point of a hierarchy, version 2's for the controller ""."""
+    """Return root and mount point of a hierarchy; the controller "" stands for version 2."""
     wanted = "cgroup" if controller else "cgroup2"
     for mount in mounts(proc_self):
         if mount.file_system == wanted and (not controller or controller in mount.options.split(",")):

@@ -1,4 +1,4 @@
-"""The CPUs that this process may use, and how many processes of its job share them."""
+"""The CPUs that this process may use, and the number of training processes that share them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastload.system.cgroups import PROC_SELF, groups_of, text_of
+from fastload.system.cgroups import PROC_SELF, cgroups_of, read_text
 
 _CPUINFO = Path("/proc/cpuinfo")
 
-# Set by torchrun; Open MPI; MPICH and Intel MPI; Slurm, for the step that runs, then for the job.
+# Set by torchrun; Open MPI; MPICH and Intel MPI; Slurm, for the running step, then for the job.
 _RANKS = (
     "LOCAL_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -24,13 +24,9 @@ _RANKS = (
 
 
 def usable_cpus(proc_self: Path = PROC_SELF) -> int:
-    """Returns how many CPUs this process can keep busy, at least 1.
+    """Return how many CPUs this process can keep busy, at least 1: its affinity or its cgroup quota.
 
-    That is the number of CPUs in its affinity mask, or its cgroup quota if that is less. A fraction
-    of a CPU counts as one: 1.5 CPUs keep two workers busier than one.
-
-    Args:
-        proc_self: The folder `/proc/self`, or one like it, that names the control groups.
+    A fraction of a CPU counts as one: 1.5 CPUs keep two workers busier than one.
     """
     cpus = affine_cpus()
     quota = cpu_quota(proc_self)
@@ -38,59 +34,48 @@ def usable_cpus(proc_self: Path = PROC_SELF) -> int:
 
 
 def affine_cpus() -> int:
-    """Returns how many CPUs this process may run on, whatever its quota."""
+    """Return how many CPUs this process may run on, whatever its quota."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quota(proc_self: Path = PROC_SELF) -> float | None:
-    """Returns the CPUs' worth of time that control groups allow, None where there is no limit.
-
-    Args:
-        proc_self: The folder `/proc/self`, or one like it, that names the control groups.
-    """
+    """Return how many CPUs' worth of time the cgroups allow, None without a limit."""
     quotas = []
-    for folder, version in groups_of("cpu", proc_self):
+    for folder, version in cgroups_of("cpu", proc_self):
         if version == 2:
-            quota, _, period = text_of(folder / "cpu.max").partition(" ")
+            quota, _, period = read_text(folder / "cpu.max").partition(" ")
         else:
-            quota = text_of(folder / "cpu.cfs_quota_us")
-            period = text_of(folder / "cpu.cfs_period_us")
-        # No limit is "max" in version 2 and -1 in version 1; the topmost group has no such file.
+            quota = read_text(folder / "cpu.cfs_quota_us")
+            period = read_text(folder / "cpu.cfs_period_us")
+        # "max" (version 2) and -1 (version 1) mean no limit; the topmost cgroup has no such file.
         if quota.isdigit() and period.isdigit() and int(period) > 0:
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
-    """Returns how many training processes (ranks) of this process's job share this machine, at least 1.
+    """Return how many training processes (ranks) of this job run on this machine, at least 1.
 
-    The launcher says: torchrun, MPI or Slurm, in this order. Slurm lists nodes as "4(x2),3"; of those,
-    `SLURM_NODEID` tells which is this one, and without it the largest counts.
-
-    Args:
-        environ: The environment's variables.
+    Read from the variables of torchrun, MPI or Slurm, in this order. Slurm lists nodes as "4(x2),3": there
+    `SLURM_NODEID` selects this node, and without it the largest number is returned.
     """
     for name in _RANKS:
         counts = _counts(environ.get(name, ""))
         if counts:
             node = environ.get("SLURM_NODEID", "")
-            known = node.isdecimal() and int(node) < len(counts)
-            return max(1, counts[int(node)] if known and len(counts) > 1 else max(counts))
+            is_known = node.isdecimal() and int(node) < len(counts)
+            return max(1, counts[int(node)] if is_known and len(counts) > 1 else max(counts))
     return 1
 
 
 def cpu_name(cpuinfo: Path = _CPUINFO) -> str:
-    """Returns the name of the CPU's model, as good as the system tells.
-
-    Args:
-        cpuinfo: The file `/proc/cpuinfo`, or one like it.
-    """
-    found = re.search(r"^model name\s*: (.+)$", text_of(cpuinfo), re.MULTILINE)
+    """Return the name of the CPU model."""
+    found = re.search(r"^model name\s*: (.+)$", read_text(cpuinfo), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def _counts(text: str) -> list[int]:
-    """Reads "4" or "4(x2),3"; nothing where it is neither."""
+    """Parse "4" or "4(x2),3"; return [] for anything else."""
     counts: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,6})(?:\(x(\d{1,6})\))?\s*", part, re.ASCII)

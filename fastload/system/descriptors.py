@@ -1,4 +1,7 @@
-"""How many files this process may have open, and has."""
+"""The number of files that this process has open, and its limits.
+
+Not by psutil: it counts the descriptor with which it lists, and reads no limits on macOS.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """The limits of a process's file descriptors. `sys.maxsize` means that there is none.
-
-    Attributes:
-        soft: How many it may have: opening one more fails.
-        hard: How far it may raise that by itself.
-        used: How many it has now; 0 where the system does not tell.
-    """
+    """File descriptors: the soft and the hard limit (`sys.maxsize` for none), and how many are in use."""
 
     soft: int
     hard: int
@@ -23,10 +20,10 @@ class OpenFiles:
 
 
 def open_files() -> OpenFiles | None:
-    """Reads how many files this process may have open, and has; None on Windows."""
+    """Return the limits and the number of open files of this process; None on Windows."""
     if sys.platform == "win32":
         return None
-    import resource  # Not on Windows.
+    import resource  # does not exist on Windows
 
     soft, hard = (
         sys.maxsize if limit == resource.RLIM_INFINITY else limit
@@ -34,7 +31,7 @@ def open_files() -> OpenFiles | None:
     )
     folder = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
     try:
-        used = len(os.listdir(folder)) - 1  # Without the one that lists.
+        used = len(os.listdir(folder)) - 1  # without the one that lists
     except OSError:
         used = 0
     return OpenFiles(soft, hard, used)

@@ -1,7 +1,7 @@
-"""What is known of the disk beneath a path: the file system, the device and its kind.
+"""The kind of disk beneath a path: its file system and its device.
 
-A network disk that the machine sees as a local one (a cloud's volumes) is told as what it pretends to be:
-only its speed says what it is.
+A network disk that is attached as a local device (a cloud volume) counts as that device: only its measured
+speed shows the difference.
 """
 
 from __future__ import annotations
@@ -25,18 +25,9 @@ _OVER_NETWORK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What lies beneath a path.
-
-    Attributes:
-        file_system: Its type ("ext4", "overlay", "nfs4", "fuse.sshfs"); "unknown" where not told.
-        mount: Where it is mounted; "" where unknown.
-        device: What is mounted there: a device, "server:/folder", or any word; "" where unknown.
-        kind: "memory", "nvme", "ssd", "hdd", "network", "fuse" or "unknown".
-    """
+    """The type of a file system ("ext4", "overlay", "nfs4", "unknown") and the kind of disk beneath it."""
 
     file_system: str
-    mount: str
-    device: str
     kind: DiskKind
 
 
@@ -45,32 +36,20 @@ def disk_of(
     proc_self: Path = Path("/proc/self"),
     dev_block: Path = Path("/sys/dev/block"),
 ) -> Disk:
-    """Says on what a path lies; of a path that does not exist yet, the nearest folder above it tells.
+    """Return the disk on which a path lies, or would lie if it does not exist yet.
 
-    In a container's own file system (overlay) the kind is that of the layer in which the path lies, where
-    that can be seen from here, as it usually cannot.
-
-    Args:
-        path: A file or a folder.
-        proc_self: The folder `/proc/self`, or one like it, that lists what is mounted.
-        dev_block: The folder `/sys/dev/block`, or one like it, that describes devices by number.
+    The kind of a container's own file system (overlay) is "unknown": its layers are out of sight there.
     """
     place = os.path.realpath(path)
-    mounted = mounts(proc_self)
-    mount = _mount_of(place, mounted)
+    above = [each for each in mounts(proc_self) if os.path.commonpath((each.point, place)) == each.point]
+    # The longest mount point; of two mounts on one point, the later hides the earlier.
+    mount = max(reversed(above), key=lambda each: len(each.point), default=None)
     if mount is None:
-        return Disk("unknown", "", "", "unknown")
-    kind = _kind(place, mount, mounted, dev_block)
-    return Disk(mount.file_system, mount.point, mount.source, kind)
+        return Disk("unknown", "unknown")
+    return Disk(mount.file_system, _kind(mount, dev_block))
 
 
-def _mount_of(place: str, mounted: list[Mount]) -> Mount | None:
-    """The mount with the longest point above a path; of two on one point, the later hides the earlier."""
-    above = [mount for mount in mounted if os.path.commonpath((mount.point, place)) == mount.point]
-    return max(reversed(above), key=lambda mount: len(mount.point), default=None)
-
-
-def _kind(place: str, mount: Mount, mounted: list[Mount], dev_block: Path) -> DiskKind:
+def _kind(mount: Mount, dev_block: Path) -> DiskKind:
     name = mount.file_system
     if name in _IN_MEMORY:
         return "memory"
@@ -78,52 +57,33 @@ def _kind(place: str, mount: Mount, mounted: list[Mount], dev_block: Path) -> Di
         return "network"
     if name.partition(".")[0] in ("fuse", "fuseblk"):
         return "fuse"
-    if name == "overlay":
-        layer = _layer(place, mount)
-        beneath = None if layer is None else _mount_of(layer, mounted)
-        # An overlay on an overlay is left alone: one that names itself would never end.
-        if layer is None or beneath is None or beneath.file_system == "overlay":
-            return "unknown"
-        return _kind(layer, beneath, mounted, dev_block)
-    return _kind_of_device(dev_block / _number(mount))
+    return _kind_of_device(dev_block / _device_number(mount))
 
 
-def _layer(place: str, mount: Mount) -> str | None:
-    """The folder beneath an overlay that holds a path, else the writable one; None if out of sight."""
-    options = [option.partition("=") for option in mount.options.split(",")]
-    upper = [value for name, _, value in options if name == "upperdir"]
-    lower = [part for name, _, value in options if name == "lowerdir" for part in value.split(":")]
-    lower += [value for name, _, value in options if name == "lowerdir+"]
-    layers = [os.path.realpath(layer) for layer in upper + lower if os.path.isdir(layer)]
-    inside = os.path.relpath(place, mount.point)
-    holding = (layer for layer in layers if os.path.lexists(os.path.join(layer, inside)))
-    return next(holding, layers[0] if layers else None)
-
-
-def _number(mount: Mount) -> str:
-    """A device's number; btrfs gives its files another, so there the device itself is asked."""
+def _device_number(mount: Mount) -> str:
+    """Return the number of the device; btrfs gives its files another one, so the device itself is asked."""
     if not mount.number.startswith("0:"):
         return mount.number
     try:
-        told = os.stat(mount.source)
+        status = os.stat(mount.source)
     except OSError:
         return mount.number
-    is_device = stat.S_ISBLK(told.st_mode)
-    return f"{os.major(told.st_rdev)}:{os.minor(told.st_rdev)}" if is_device else mount.number
+    is_device = stat.S_ISBLK(status.st_mode)
+    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if is_device else mount.number
 
 
 def _kind_of_device(link: Path) -> DiskKind:
     if not link.exists():
         return "unknown"
     device = link.resolve()
-    if not (device / "queue").is_dir():  # A partition: the disk is the folder around it.
+    if not (device / "queue").is_dir():  # a partition: the disk is the folder around it
         device = device.parent
     # LVM, LUKS and RAID lie on other devices, and are as slow as the slowest.
     beneath = sorted((device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
     if beneath:
         kinds = {_kind_of_device(slave) for slave in beneath}
-        worst: tuple[DiskKind, ...] = ("unknown", "hdd", "ssd", "nvme", "memory")
-        return next(kind for kind in worst if kind in kinds)
+        slowest_first: tuple[DiskKind, ...] = ("unknown", "hdd", "ssd", "nvme", "memory")
+        return next(kind for kind in slowest_first if kind in kinds)
     if device.name.startswith(("ram", "zram")):
         return "memory"
     if device.name.startswith("nvme"):
@@ -132,5 +92,5 @@ def _kind_of_device(link: Path) -> DiskKind:
         is_rotational = (device / "queue" / "rotational").read_text().strip() != "0"
     except OSError:
         return "unknown"
-    # virtio says "rotational" unless the host knows better: there it means nothing.
+    # virtio reports "rotational" for every disk unless the host knows better, so there it means nothing.
     return ("unknown" if device.name.startswith("vd") else "hdd") if is_rotational else "ssd"

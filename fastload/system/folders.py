@@ -1,4 +1,4 @@
-"""A disk's free space, and changes to folders that survive a crash."""
+"""Free disk space, and changes to folders that survive a crash."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from fastload.errors import DestinationError
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
-# What renameat2(2) says where it cannot exchange: the filesystem does not (EINVAL, ENOTSUP), the
-# kernel is older than the call (ENOSYS), or a sandbox filters calls that it does not know (EPERM).
+# The errors of renameat2(2) where folders cannot be exchanged: by this filesystem (EINVAL, ENOTSUP), by
+# a kernel older than the call (ENOSYS), or because a sandbox filters it (EPERM).
 _CANNOT_EXCHANGE = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Returns how many bytes can still be written at `path`, which need not exist yet.
-
-    Space kept for the superuser is not counted. Where `path` does not exist, the nearest folder
-    above it tells.
-    """
+    """Return how many bytes can still be written at a path, which need not exist yet."""
     place = Path(os.path.abspath(path))
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -32,12 +28,9 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
-    """Writes a folder's entries to the disk, so that files made or renamed in it outlast a crash.
+    """Write a folder's entries to the disk, so that files made or renamed in it survive a crash.
 
-    Where the system cannot do that (Windows, some network filesystems), nothing is done.
-
-    Raises:
-        OSError: The folder cannot be opened, or the disk failed.
+    Does nothing where the system cannot (Windows, some network filesystems).
     """
     if os.name == "nt":
         return
@@ -52,23 +45,17 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Puts the folder `new` in the place of `target`, then removes what was there.
+    """Put the folder `new` in the place of `target`, then remove the old one.
 
-    On Linux the two are exchanged in one step (`renameat2`), so at every moment, a crash included,
-    `target` is wholly the old folder or wholly the new one. Elsewhere, or where the filesystem
-    refuses, two renames do it: a crash just between them leaves `target` missing, the old folder
-    beside it in `.<name>.<random>.old`, and `new` as it was. The old folder is removed last, after
-    the change is on disk. A `target` that does not exist is simply made; one that is a link to a
-    folder stays a link.
-
-    Args:
-        new: The finished folder, on the same filesystem as `target`; gone afterwards.
-        target: The folder to replace.
+    On Linux the two are exchanged in one step (`renameat2`): at every moment, also after a crash, `target` is
+    the complete old or new folder. Elsewhere two renames are needed: a crash between them leaves the old
+    folder in `.<name>.<random>.old` beside `target`, and `new` as it was. A missing `target` is created; a
+    link to a folder stays a link. Both must be on one filesystem.
 
     Raises:
-        DestinationError: `target` exists and is not a folder, or is `new` itself.
-        OSError: A rename failed, and `target` is as it was; or the old folder could not be removed
-            entirely, and `target` is the new one.
+        DestinationError: `target` is not a folder, or is `new` itself.
+        OSError: A rename failed, and `target` is unchanged; or the old folder could not be removed
+            completely, and `target` is the new one.
     """
     source, destination = os.path.realpath(new), os.path.realpath(target)
     if not os.path.isdir(source):
@@ -90,11 +77,11 @@ def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) 
 
 
 def _exchange(source: str, destination: str) -> bool:
-    """Exchanges two folders in one step; says whether it could."""
-    import ctypes  # Here, because it is the only use, and importing it takes milliseconds.
+    """Exchange two folders in one step; return False if that is not possible here."""
+    import ctypes  # importing it takes milliseconds
 
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:  # Not Linux, or a C library older than glibc 2.28.
+    if renameat2 is None:  # not Linux, or a C library older than glibc 2.28
         return False
     first, second = os.fsencode(source), os.fsencode(destination)
     if renameat2(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
@@ -106,17 +93,16 @@ def _exchange(source: str, destination: str) -> bool:
 
 
 def _rename_twice(source: str, destination: str) -> str:
-    """Replaces a folder by two renames; returns the folder that holds the old one."""
+    """Replace a folder by two renames; return the folder that holds the old one."""
     parent, name = os.path.split(destination)
-    # A fresh folder, so that nothing of that name can have been there before.
     aside = tempfile.mkdtemp(prefix=f".{name}.", suffix=".old", dir=parent)
-    kept = os.path.join(aside, name)
+    old = os.path.join(aside, name)
     try:
-        os.rename(destination, kept)
+        os.rename(destination, old)
         try:
             os.rename(source, destination)
         except OSError:
-            os.rename(kept, destination)
+            os.rename(old, destination)
             raise
     except OSError:
         os.rmdir(aside)

@@ -1,4 +1,7 @@
-"""The file systems that are mounted here, as `/proc/self/mountinfo` lists them (proc(5))."""
+"""Mounted file systems, as listed in `/proc/self/mountinfo` (proc(5)).
+
+Not by psutil, which omits the mounted root (needed for cgroups) and the device's number (for disks).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ class Mount(NamedTuple):
     """One mounted file system.
 
     Attributes:
-        number: The device's number, "major:minor", as the files beneath have it; major 0 where none is one.
-        root: Which folder of the file system is mounted.
-        point: Where it is mounted.
+        number: The device's number, "major:minor"; major 0 for file systems without a device.
+        root: The folder of the file system that is mounted.
+        point: The folder where it is mounted.
         file_system: Its type: "ext4", "cgroup2", "fuse.sshfs".
-        source: What is mounted: a device, "server:/folder", or any word.
-        options: The file system's own options, parted by commas.
+        source: A device, "server:/folder", or any word.
+        options: The file system's own options, separated by commas.
     """
 
     number: str
@@ -28,11 +31,7 @@ class Mount(NamedTuple):
 
 
 def mounts(proc_self: Path = Path("/proc/self")) -> list[Mount]:
-    """Lists what is mounted, in the order of mounting; nothing where the system does not tell.
-
-    Args:
-        proc_self: The folder `/proc/self`, or one like it.
-    """
+    """Return what is mounted, in the order of mounting; [] on systems without mountinfo."""
     try:
         text = (proc_self / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -40,13 +39,11 @@ def mounts(proc_self: Path = Path("/proc/self")) -> list[Mount]:
     found = []
     for line in text.splitlines():
         place, _, rest = line.partition(" - ")
-        number, root, point = place.split(" ")[2:5]
-        file_system, _, rest = rest.partition(" ")
-        source, _, options = rest.partition(" ")
-        found.append(Mount(number, _plain(root), _plain(point), file_system, _plain(source), _plain(options)))
+        fields = [*place.split(" ")[2:5], *rest.split(" ", 2)]
+        found.append(Mount(*map(_unescaped, fields)))
     return found
 
 
-def _plain(text: str) -> str:
-    """Resolves the octal escapes that stand for spaces, tabs, line ends and backslashes."""
+def _unescaped(text: str) -> str:
+    """Decode the octal escapes of spaces, tabs, newlines and backslashes."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

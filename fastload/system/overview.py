@@ -1,4 +1,4 @@
-"""Everything that is known of this machine, in one reading."""
+"""A summary of this machine: CPUs, memory, open files, GPUs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,18 @@ from fastload.system.memory import SharedMemory, available_memory_bytes, memory_
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this process may use of its machine, at one moment.
+    """The resources that this process may use, at one moment.
 
-    Attributes:
-        cpu_name: The model of the CPU.
-        cpus: How many CPUs the machine has.
-        usable_cpus: How many of them this process can keep busy.
-        cpu_quota: The CPUs' worth of time that control groups allow; None: no limit.
-        memory_bytes: The most memory that it could have; None where the system does not say.
-        available_bytes: What it can take now without swapping; None where the system does not say.
-        shared_memory: Of /dev/shm; None where there is none.
-        open_files: The file descriptors; None on Windows.
-        ranks: How many training processes of the job share the machine, at least 1.
-        gpus: The NVIDIA GPUs of the machine, whichever processes may use.
+    `memory_bytes` is the most memory that the process could have, `available_bytes` what it can take now
+    without swapping; `ranks` counts the job's training processes here, `gpus` all GPUs of the machine.
     """
 
     cpu_name: str
     cpus: int
     usable_cpus: int
     cpu_quota: float | None
-    memory_bytes: int | None
-    available_bytes: int | None
+    memory_bytes: int
+    available_bytes: int
     shared_memory: SharedMemory | None
     open_files: OpenFiles | None
     ranks: int
@@ -44,7 +35,7 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    """Reads what this process may use of its machine: in milliseconds without GPUs, some tens with them."""
+    """Return the machine's resources; takes milliseconds, with GPUs some tens of them."""
     return Machine(
         cpu_name=cpu_name(),
         cpus=os.cpu_count() or 1,
@@ -60,20 +51,16 @@ def read_machine() -> Machine:
 
 
 def identity(machine: Machine, host: str | None = None) -> str:
-    """Returns 16 hexadecimal digits that stay the same from run to run, and differ between machines.
+    """Return 16 hexadecimal digits that identify a machine, the same in every run.
 
-    They stand for the host, its CPU and GPU models, the CPUs that may be used and the memory in GiB (a
-    kernel's update changes its last digits).
-
-    Args:
-        machine: The machine.
-        host: Its name; None: what the system says. It is kept out of `Machine`, which reports show.
+    They hash the host name (never stored in `Machine`, which reports show), the CPU and GPU models, the
+    usable CPUs and the memory in GiB (a kernel update changes its last digits).
     """
-    stays = (
+    stable = (
         platform.node() if host is None else host,
         machine.cpu_name,
         machine.usable_cpus,
-        None if machine.memory_bytes is None else round(machine.memory_bytes / 2**30),
+        round(machine.memory_bytes / 2**30),
         [gpu.name for gpu in machine.gpus],
     )
-    return hashlib.sha256(json.dumps(stays).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(stable).encode()).hexdigest()[:16]

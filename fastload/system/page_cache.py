@@ -1,36 +1,31 @@
-"""The page cache: dropping a stretch of a file from it, and asking whether it went."""
+"""Dropping parts of files from the page cache, and checking that they are gone.
+
+mincore(2) is called through libc, because neither Python nor psutil offers it.
+"""
 
 from __future__ import annotations
 
-import functools
+import ctypes
 import mmap
 import os
 import sys
-from typing import Any
 
-# asm-generic/mman-common.h.
-_PROT_READ = 1
-_MAP_SHARED = 1
+import numpy as np
 
-# The largest run of pages that the kernel keeps as one on x86-64 (a huge page): none is dropped in part.
+# The largest run of pages that the kernel keeps as one on x86-64 (a huge page): it is never dropped in part.
 _RUN_BYTES = 2 << 20
 
 
 def can_drop() -> bool:
-    """Whether this system can be told to drop pages (posix_fadvise(2)): macOS and Windows cannot."""
+    """Return True if pages can be dropped (posix_fadvise(2)): not on macOS and Windows."""
     return hasattr(os, "posix_fadvise")
 
 
 def drop(descriptor: int, begin: int, end: int) -> None:
-    """Asks the kernel to drop the pages of a file's stretch, and those that it may keep as one with them.
+    """Ask the kernel to drop a file's bytes from `begin` to `end`, and the huge pages that they touch.
 
-    Dirty pages stay: of those it begins the writing alone, so that a later call finds them clean. Pages that
-    any process has mapped and touched stay as well.
-
-    Args:
-        descriptor: The open file.
-        begin: The stretch's first byte.
-        end: The byte after its last.
+    Dirty pages stay, but start being written, so that a later call finds them clean. Pages that a process
+    has mapped and touched stay as well.
     """
     if sys.platform != "win32" and can_drop():
         begin = begin // _RUN_BYTES * _RUN_BYTES
@@ -39,54 +34,18 @@ def drop(descriptor: int, begin: int, end: int) -> None:
 
 
 def resident_share(descriptor: int, begin: int, end: int) -> float | None:
-    """Returns how much of a file's stretch lies in the page cache, 0 to 1; None where that is not told.
-
-    mincore(2) tells. Since Linux 5.2 it does so only of files that the caller owns or could write; of others
-    it says that everything is there.
-
-    Args:
-        descriptor: The open file, open for reading.
-        begin: The stretch's first byte.
-        end: The byte after its last.
-    """
-    libc = _libc()
-    if libc is None or end <= begin or not _is_told(descriptor):
+    """Return the share (0 to 1) of a file's bytes that lie in the page cache; None if it is not known."""
+    if sys.platform != "linux" or end <= begin:
         return None
-    import ctypes
-
+    # Since Linux 5.2, mincore tells only of files that the caller owns or may write.
+    is_own = os.fstat(descriptor).st_uid == os.geteuid()
+    if not is_own and not os.access(f"/proc/self/fd/{descriptor}", os.W_OK):
+        return None
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
-    size = end - first
-    pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
-    # Mapped by hand: Python's own mapping gives its address only through NumPy or if it is writable.
-    address = libc.mmap(None, size, _PROT_READ, _MAP_SHARED, descriptor, first)
-    if address == ctypes.c_void_p(-1).value:
-        return None
-    try:
-        if libc.mincore(address, size, pages):
-            return None
-    finally:
-        libc.munmap(address, size)
-    return sum(page & 1 for page in pages.raw) / len(pages.raw)
-
-
-def _is_told(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        return False
-    told = os.fstat(descriptor)
-    return told.st_uid == os.geteuid() or os.access(f"/proc/self/fd/{descriptor}", os.W_OK)
-
-
-@functools.cache
-def _libc() -> Any:
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.mmap.argtypes = (
-        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-    )  # fmt: skip
-    libc.mmap.restype = ctypes.c_void_p
-    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
-    return libc
+    with mmap.mmap(descriptor, end - first, access=mmap.ACCESS_READ, offset=first) as memory:
+        mapped = np.frombuffer(memory, np.uint8)
+        pages = np.zeros(-(-mapped.size // mmap.PAGESIZE), np.uint8)
+        address, size = ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(mapped.size)
+        has_failed = ctypes.CDLL(None).mincore(address, size, ctypes.c_void_p(pages.ctypes.data))
+        del mapped  # an array of a mapping keeps it from being closed
+    return None if has_failed else float((pages & 1).mean())

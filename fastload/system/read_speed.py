@@ -1,77 +1,80 @@
-"""How fast files are read, from their disk and from the page cache: measured, within bounds."""
+"""Disk speed: how fast files are read, cold and warm, measured within bounds of time and bytes."""
 
 from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from operator import attrgetter
 
 from fastload.errors import OptionError
 from fastload.system.disks import Disk, disk_of
-from fastload.system.page_cache import can_drop
-from fastload.system.read_phase import Budget, Found, Reader
-from fastload.system.read_ranges import Stretch, choose
+from fastload.system.page_cache import can_drop, drop, resident_share
+from fastload.system.read_ranges import ReadRange, choose_ranges
 
 # Threads that read at once in `cold_parallel`: about as many as a loader has workers.
 _READERS = 8
 
-# A page is what a disk is asked for at least.
+# A disk is asked for at least a page; the median of so many single pages is its latency.
 _PAGE_BYTES = 4096
 _LATENCIES = 16
 
-# Of so many stretches, the largest show how fast larger pieces come.
-_LARGEST_OF = 64
-
-# No single read may take longer than this share of the whole time, as far as can be foreseen.
-_ONE_READ = 1 / 8
+# What is read between two looks at the clock: at most 1 MiB, and not longer than this share of the time.
 _LARGEST_CHUNK = 1 << 20
+_ONE_READ = 1 / 8
 
 _FEWEST_BYTES = 64 << 10
 
+# A range that was dropped may keep so much in the page cache: a page that another process has mapped.
+_MOST_RESIDENT = 1 / 16
+
+# Pages being written to the disk are dropped again after a pause.
+_TRIES = 5
+_PAUSE_S = 0.02
+
+# Ranges are dropped in batches just before they are read, which grow from 2 a reader to this many.
+_LARGEST_BATCH = 64
+
+# A small sample is read from the page cache again and again, but not for ever.
+_WARM_PASSES = 32
+
 
 @dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast something was read; 0 for both where nothing was.
-
-    Attributes:
-        bytes_per_s: Bytes in a second.
-        records_per_s: Records in a second.
-    """
+class ReadSpeed:
+    """Bytes and records read in a second; 0 for both if nothing was read."""
 
     bytes_per_s: float
     records_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What reading a sample of files gave.
+class DiskReading:
+    """The result of measuring a sample of files.
 
     Attributes:
-        record_bytes: The mean size of the records read at random: of whole files, or of parts of large ones.
-        cold_random: One reader, in random order, from the disk: a first epoch's reading without workers.
-        cold_parallel: The same by 8 threads at once: what more workers could get from this disk. By fewer
-            where there are fewer than 64 records, or where 8 reads at once would take too long.
-        cold_sequential: One reader, in order: small files in the order given, large files from some place on.
-        warm_random: One reader, from the page cache: a later epoch's reading, if memory holds all.
-        latency_s: The median time of reading one page from the disk.
-        is_cold: Whether pages could be dropped first; if not, the cold figures are of whatever cache it is.
-        note: What to know of these figures, in sentences; "" for nothing.
-        seconds: How long measuring took.
-        bytes_read: How much was read for it.
+        record_bytes: Mean size of the records read at random.
+        cold_random: One reader, random order, from the disk: a first epoch without workers.
+        cold_parallel: The same with up to 8 threads: what more workers could get from this disk.
+        cold_sequential: One reader, in order, from the disk.
+        warm_random: One reader, from the page cache: a later epoch, if memory holds all files.
+        latency_s: Median time of reading one page from the disk.
+        is_cold: False if pages could not be dropped: then the cold figures come from some cache.
+        note: Remarks on these figures, in sentences; "" for none.
+        bytes_read: How much was read.
     """
 
     record_bytes: int
-    cold_random: Speed
-    cold_parallel: Speed
-    cold_sequential: Speed
-    warm_random: Speed
+    cold_random: ReadSpeed
+    cold_parallel: ReadSpeed
+    cold_sequential: ReadSpeed
+    warm_random: ReadSpeed
     latency_s: float
     is_cold: bool
     note: str
-    seconds: float
     bytes_read: int
 
 
@@ -83,24 +86,13 @@ def measure_reading(
     most_bytes: int = 256 << 20,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
-) -> Reading:
-    """Measures how fast files are read: a sample of them, whole, or records at random places in large ones.
+) -> DiskReading:
+    """Measure how fast a random sample of files is read: small files whole, shards record by record.
 
-    Before each cold read its pages are dropped from the page cache, and mincore(2) asked whether they went;
-    what stays (not yet written, mapped by others) is passed over. Names and inodes stay cached, and so does
-    whatever lies beyond this machine's memory: in the disk, in the host of a virtual one, in a file server.
-    Nothing is written. Small files are timed with their opening and closing, large ones without. What
-    Python's `open` adds to the system's is left out: 4 to 6 µs a file where measured, seen in warm ones only.
-
-    Args:
-        paths: Files. A random sample of at most 4,096 is looked at, so a long list costs nothing.
-        record_bytes: How large a record in large files (shards) is; None: files up to 16 MiB are records,
-            larger ones are read in parts of 128 KiB.
-        most_s: The most seconds to take. A read that has begun ends; reads are kept small on slow disks, so
-            that this adds little.
-        most_bytes: The most bytes to read, at least 64 KiB. The kernel may read ahead a little more.
-        seed: Of the choice: the same files and seed give the same sample.
-        clock: What tells the seconds.
+    Before each cold read its pages are dropped, and mincore(2) checks that they are gone; pages that stay
+    (dirty, or mapped by others) are passed over. Caches outside this machine's memory (in the disk, the host
+    or a file server) stay warm. Small files are timed with opening and closing them. `record_bytes` is the
+    size of the records in shards; None: files above 16 MiB are read in parts of 128 KiB.
 
     Raises:
         OptionError: No file can be read, or a bound is too small.
@@ -111,120 +103,228 @@ def measure_reading(
         raise OptionError(f"most_bytes must be at least {_FEWEST_BYTES}, got {most_bytes}")
     if record_bytes is not None and record_bytes < 1:
         raise OptionError(f"record_bytes must be at least 1, got {record_bytes}")
-    budget = Budget(most_s, most_bytes, clock)
-    look_until_s = budget.until_s(0.15)
-    chosen = choose(paths, record_bytes, seed, lambda: clock() >= look_until_s)
-    if not chosen.random:
-        why = chosen.unread[0] if chosen.unread else "no path was given"
-        raise OptionError(f"measuring needs at least one file that can be read: {why}")
-    disk = disk_of(chosen.random[0].path)
-    notes = [_why_never_cold(disk)]
-    with Reader(budget, is_cold=not notes[0], max_readers=_READERS) as reader:
-        reader.try_cold(chosen.random[:_LATENCIES])
-        latency_s, rate = _probe(reader, chosen.random[::-1], budget, most_s)
-        one_bytes, each_bytes = _chunk_bytes(rate, most_s), _chunk_bytes(rate / _READERS, most_s)
-        # The two phases read different files where there are enough: a disk may have a cache of its own.
-        is_split = len(chosen.random) >= 128
-        half, other = (
-            (chosen.random[::2], chosen.random[1::2]) if is_split else (chosen.random, chosen.random)
+    begin_s = clock()
+    ranges = choose_ranges(paths, record_bytes, seed, lambda: clock() >= begin_s + 0.15 * most_s)
+    if not ranges.random:
+        reason = ranges.unread[0] if ranges.unread else "no path was given"
+        raise OptionError(f"measuring needs at least one file that can be read: {reason}")
+    note = _why_never_cold(disk_of(ranges.random[0].path))
+    # The two random phases read different files if there are enough: the disk may have a cache of its own.
+    is_split = len(ranges.random) >= 128
+    first, second = (ranges.random[::2], ranges.random[1::2]) if is_split else (ranges.random, ranges.random)
+    reader = _Reader(begin_s + most_s, most_bytes, clock, is_cold=not note)
+    try:
+        reader.wait_until_clean(ranges.random[:_LATENCIES])
+        latency_s, chunk_s = reader.probe(ranges.random[::-1], most_s)
+        # Fewer readers if 8 reads, one after the other, would take too long.
+        readers = max(1, min(_READERS, int(most_s / 4 / max(chunk_s, 1e-9)), len(second) // 8))
+        single = reader.read_cold(first, share=0.35)
+        warm = reader.read_warm(single, share=0.2)
+        parallel = reader.read_cold(second, share=0.65, readers=readers)
+        ordered = reader.read_cold(ranges.in_order, share=1.0)
+    finally:
+        reader.close()
+    if not note and not reader.is_cold:
+        note = (
+            "These files could not be dropped from the page cache, because they are in use or not yet "
+            "written to the disk: some of the cold figures come from there."
         )
-        # Fewer where 8 reads, one after the other, took too long, or starting threads longer than reading.
-        in_time = int(most_s / 4 / (latency_s + (each_bytes - _PAGE_BYTES) / rate + 1e-9))
-        readers = max(1, min(_READERS, in_time, len(other) // 8))
-        single = reader.read(half, share_s=0.4, share_bytes=0.25, chunk_bytes=one_bytes)
-        warm = reader.read_again(single, share_s=0.15, share_bytes=0.2, chunk_bytes=_LARGEST_CHUNK)
-        parallel = reader.read(other, share_s=0.65, share_bytes=0.65, chunk_bytes=each_bytes, readers=readers)
-        # On a slow disk, what the kernel reads ahead would go on for seconds after the end.
-        is_ahead = one_bytes >= _LARGEST_CHUNK // 2
-        ordered = reader.read(
-            chosen.in_order, share_s=1.0, share_bytes=1.0, chunk_bytes=one_bytes, is_ahead=is_ahead
-        )
-    if not notes[0] and not reader.is_cold:
-        notes.append(
-            "Pages of these files stayed in the page cache when asked to leave it: they are in use, or not "
-            "yet written to the disk. What should be cold was read from there, at least in part."
-        )
-    if reader.is_cold and reader.is_untold:
-        notes.append(
-            "The files belong to others, of whose pages the kernel does not tell whether they were dropped."
-        )
-    unread = [*chosen.unread, *dict.fromkeys(reader.failures)]
+    unread = [*ranges.unread, *dict.fromkeys(reader.failures)]
     if unread:
-        notes.append(
-            f"Left out: {len(unread):,} of {chosen.looked_at:,} files looked at; the first is {unread[0]}."
-        )
-    size = single.record_bytes
-    return Reading(
-        record_bytes=round(size),
-        cold_random=_speed(single, size),
-        cold_parallel=_speed(parallel, size),
-        cold_sequential=_speed(ordered, size),
-        warm_random=_speed(warm, size),
+        note = f"{note} {len(unread):,} of the files could not be read; the first is {unread[0]}.".strip()
+    record = sum(each.size for each, _ in single.parts) / max(1, len(single.parts))
+    return DiskReading(
+        record_bytes=round(record),
+        cold_random=single.speed(record),
+        cold_parallel=parallel.speed(record),
+        cold_sequential=ordered.speed(record),
+        warm_random=warm.speed(record),
         latency_s=latency_s,
         is_cold=reader.is_cold,
-        note=" ".join(filter(None, notes)),
-        seconds=clock() - budget.begin_s,
-        bytes_read=budget.bytes_read,
+        note=note,
+        bytes_read=reader.bytes_read,
     )
 
 
 def _why_never_cold(disk: Disk) -> str:
-    """Why nothing on a disk can be dropped from memory, a sentence; "" where it can."""
+    """Return why nothing on a disk can be dropped from memory, as a sentence; "" if it can."""
     if not can_drop():
-        return "This system cannot drop files from its page cache: what was read may have come from there."
+        return "This system cannot drop files from its page cache: the cold figures may come from there."
     if disk.kind == "memory":
         return f"The files lie in memory ({disk.file_system}): there is no disk to read them from."
     if disk.file_system == "zfs":
-        return (
-            "ZFS keeps a cache of its own, which cannot be dropped: what was read may have come from there."
-        )
+        return "ZFS has a cache of its own, which cannot be dropped: the cold figures may come from there."
     return ""
 
 
-def _probe(reader: Reader, stretches: list[Stretch], budget: Budget, most_s: float) -> tuple[float, float]:
-    """Reads single pages, then ever larger pieces while they come fast enough.
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Ranges with the bytes read of each, and the seconds that reading took."""
 
-    Returns:
-        The median time of a page, and the bytes a second that come once that time is over.
-    """
-    until_s = budget.until_s(0.1)
-    times: list[float] = []
-    for stretch in stretches:
-        taken_s = reader.time_one(stretch.page(), _PAGE_BYTES)
-        if taken_s is not None:
-            times.append(taken_s)
-        if len(times) == _LATENCIES or (budget.clock() >= until_s and times):
-            break
-    if not times:
-        return 0.0, float(_PAGE_BYTES)
-    latency_s = max(statistics.median(times), 1e-9)
-    rate, size, expected_s = _PAGE_BYTES / latency_s, 4 * _PAGE_BYTES, 4 * latency_s
-    largest = sorted(stretches[:_LARGEST_OF], key=attrgetter("size"), reverse=True)
-    for stretch in largest:
-        size = min(size, stretch.size)
-        if size <= _PAGE_BYTES or expected_s > most_s / 4 or size > budget.bytes_of(0.1):
-            break
-        taken_s = reader.time_one(stretch, size)
-        if taken_s is None:
-            continue
-        # One reading may have been lucky: no more than four times what it says.
-        lucky = 4 * size / max(taken_s, 1e-9)
-        rate = min(lucky, (size - _PAGE_BYTES) / max(taken_s - latency_s, 1e-9))
-        if size in (stretch.size, _LARGEST_CHUNK):
-            break
-        expected_s = taken_s + 3 * size / rate
-        size *= 4
-    return latency_s, rate
+    parts: list[tuple[ReadRange, int]]
+    seconds: float
+
+    def speed(self, record_bytes: float) -> ReadSpeed:
+        read = sum(size for _, size in self.parts)
+        bytes_per_s = read / self.seconds if read and self.seconds > 0 else 0.0
+        return ReadSpeed(bytes_per_s, bytes_per_s / max(1.0, record_bytes))
 
 
-def _chunk_bytes(rate: float, most_s: float) -> int:
-    """How much can be read at a speed before the clock must be looked at again: pages, at most 1 MiB."""
-    bytes_in_time = int(rate * most_s * _ONE_READ) // _PAGE_BYTES * _PAGE_BYTES
-    return max(_PAGE_BYTES, min(_LARGEST_CHUNK, bytes_in_time))
+class _Reader:
+    """Reads ranges of files until the time or the bytes are spent."""
 
+    def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float], is_cold: bool) -> None:
+        self.is_cold = is_cold
+        self.bytes_read = 0
+        self.failures: list[str] = []
+        self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
+        self._chunk = _PAGE_BYTES
+        self._descriptors: dict[tuple[str, bool], int] = {}
 
-def _speed(found: Found, record_bytes: float) -> Speed:
-    if not found.bytes or found.seconds <= 0:
-        return Speed(0.0, 0.0)
-    bytes_per_s = found.bytes / found.seconds
-    return Speed(bytes_per_s, bytes_per_s / record_bytes)
+    def close(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
+    def wait_until_clean(self, ranges: list[ReadRange]) -> None:
+        """Wait a moment for files that are being written; if none leaves the page cache, nothing is cold."""
+        for _ in range(_TRIES if self.is_cold else 0):
+            if any(self._is_dropped(each) for each in ranges):
+                return
+            time.sleep(_PAUSE_S)
+        self.is_cold = False
+
+    def probe(self, ranges: list[ReadRange], most_s: float) -> tuple[float, float]:
+        """Set the chunk size; return the seconds that reading a page and reading a chunk take."""
+        until_s, left = self._left(0.1)
+        times: list[float] = []
+        for each in ranges[: max(1, min(_LATENCIES, left // _PAGE_BYTES))]:
+            if self._is_dropped(each):
+                times.append(self._run([(each, min(_PAGE_BYTES, each.size))], until_s).seconds)
+            if times and self._clock() >= until_s:
+                break
+        latency_s = chunk_s = statistics.median(times) if times else 0.0
+        # A slow disk takes four times as long for four times as much.
+        for each in sorted(ranges[:_LARGEST_BATCH], key=lambda each: each.size, reverse=True):
+            size = min(4 * self._chunk, each.size, _LARGEST_CHUNK)
+            if size <= self._chunk or 4 * chunk_s > _ONE_READ * most_s or size > self._left(0.1)[1]:
+                break
+            if self._is_dropped(each):
+                self._chunk = size
+                chunk_s = self._run([(each, size)], self._end_s).seconds
+        return latency_s, chunk_s
+
+    def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
+        """Read ranges with a share of the time and bytes left, dropping them from the page cache first."""
+        until_s, left = self._left(share)
+        parts: list[tuple[ReadRange, int]] = []
+        seconds, done, length = 0.0, 0, 2 * readers
+        while done < len(ranges) and left > 0 and (not parts or self._clock() < until_s):
+            batch: list[tuple[ReadRange, int]] = []
+            for each in ranges[done : done + length]:
+                if left > 0 and self._is_dropped(each):
+                    batch.append((each, min(each.size, left)))
+                    left -= each.size
+            timed = self._run(batch, until_s, readers)
+            parts += timed.parts
+            seconds += timed.seconds
+            done, length = done + length, min(2 * length, _LARGEST_BATCH * readers)
+        if ranges and not parts and self.is_cold:
+            self.is_cold = False
+            return self.read_cold(ranges, share, readers)
+        return _Timed(parts, seconds)
+
+    def read_warm(self, timed: _Timed, share: float) -> _Timed:
+        """Read what was just read again, from the page cache."""
+        until_s, left = self._left(share)
+        parts: list[tuple[ReadRange, int]] = []
+        seconds = 0.0
+        for _ in range(_WARM_PASSES):
+            batch = []
+            for each, size in timed.parts:
+                if 0 < size <= left:
+                    batch.append((each, size))
+                    left -= size
+            again = self._run(batch, until_s)
+            parts += again.parts
+            seconds += again.seconds
+            if not batch or self._clock() >= until_s:
+                break
+        return _Timed(parts, seconds)
+
+    def _left(self, share: float) -> tuple[float, int]:
+        """Return when a share of the time left will be over, and a share of the bytes left."""
+        now_s = self._clock()
+        until_s = now_s + max(0.0, self._end_s - now_s) * share
+        return until_s, int((self._most_bytes - self.bytes_read) * share)
+
+    def _run(self, batch: list[tuple[ReadRange, int]], until_s: float, readers: int = 1) -> _Timed:
+        """Time the reading of a batch; after `until_s` nothing but its first range is begun."""
+        waiting = deque(batch)
+        parts: list[tuple[ReadRange, int]] = []
+
+        def work(_: int = 0) -> None:
+            while waiting and (not parts or self._clock() < until_s):
+                try:
+                    each, size = waiting.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                parts.append((each, self._read(each, size, until_s)))
+
+        if readers == 1:
+            begin_s = self._clock()
+            work()
+            seconds = self._clock() - begin_s
+        else:
+            with ThreadPoolExecutor(readers) as threads:
+                begin_s = self._clock()
+                list(threads.map(work, range(readers)))
+                seconds = self._clock() - begin_s
+        self.bytes_read += sum(size for _, size in parts)
+        return _Timed(parts, seconds)
+
+    def _read(self, each: ReadRange, size: int, until_s: float) -> int:
+        """Read a range as a loader does; return how many bytes were read before the time was over."""
+        done = 0
+        try:
+            descriptor = self._opened(each)
+            try:
+                while done < size:
+                    got = len(os.pread(descriptor, min(self._chunk, size - done), each.offset + done))
+                    done += got
+                    if not got or self._clock() >= until_s:
+                        break
+            finally:
+                if each.is_whole:
+                    os.close(descriptor)
+        except OSError as error:
+            self.failures.append(f"{each.path}: {error.strerror}")
+        return done
+
+    def _is_dropped(self, each: ReadRange) -> bool:
+        """Drop a range from the page cache; return True if it is gone, or need not be."""
+        try:
+            descriptor = self._opened(each)
+        except OSError as error:
+            self.failures.append(f"{each.path}: {error.strerror}")
+            return False
+        try:
+            if not self.is_cold:
+                return True
+            drop(descriptor, each.offset, each.offset + each.size)
+            share = resident_share(descriptor, each.offset, each.offset + each.size)
+            return share is None or share <= _MOST_RESIDENT
+        finally:
+            if each.is_whole:
+                os.close(descriptor)
+
+    def _opened(self, each: ReadRange) -> int:
+        """Return a descriptor of a file: a new one if it is read whole, else one that stays open."""
+        key = (each.path, each.in_order)
+        if key in self._descriptors:
+            return self._descriptors[key]
+        descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
+        if not each.in_order and sys.platform != "win32" and can_drop():
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        if not each.is_whole:
+            self._descriptors[key] = descriptor
+        return descriptor

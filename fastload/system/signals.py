@@ -1,4 +1,4 @@
-"""The signals that end a process: Ctrl-C, SIGTERM and SIGHUP, while something must not be left half-done."""
+"""Ctrl-C, SIGTERM and SIGHUP while something must not be left half-done, and the signals of workers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from types import FrameType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP leave the block as Ctrl-C does: it ends its processes and removes its files.
+    """Make SIGTERM and SIGHUP unwind the block, as Ctrl-C does, so that it ends its processes and files.
 
-    The process dies of the signal right behind the block, as it would have. A signal that the program handles
-    itself, or ignores, is left alone, and so are all in a thread, which cannot handle any.
+    The process then dies of the signal. Signals that the program handles itself, or ignores, are left alone;
+    outside the main thread, which alone can handle signals, nothing changes.
     """
     caught: list[int] = []
 
     def unwind(number: int, frame: FrameType | None) -> None:
-        if not caught:  # the next ones change nothing: what the first began is bounded
+        if not caught:  # the first has begun the unwinding, which is bounded
             caught.append(number)
             raise SystemExit(128 + number)
 
@@ -46,7 +46,7 @@ def unwinding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting() -> Iterator[None]:
-    """Lets the signals that Python handles wait for the end of the block, which must be a short one."""
+    """Defer the signals that Python handles until the end of the block, which must be short."""
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Any] = {}
     for number in (signal.SIGINT, *_handled()):
@@ -64,7 +64,7 @@ def waiting() -> Iterator[None]:
 
 
 def kill_daemons() -> None:
-    """Kills the daemonic processes that are left, such as DataLoader workers: a stopped one would stay."""
+    """Kill the remaining daemonic processes, such as DataLoader workers: a stopped one would survive."""
     if "multiprocessing" in sys.modules:
         for child in sys.modules["multiprocessing"].active_children():
             if child.daemon:
@@ -72,21 +72,21 @@ def kill_daemons() -> None:
 
 
 def of_a_worker() -> None:
-    """Sets what a worker does: Ctrl-C reaches all, and the main process decides what it means."""
+    """Set the signals of a worker: it ignores Ctrl-C, which the main process handles for all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in _ENDING:  # a forked worker would run the handlers of the main process
+    for number in _TERMINATING:  # a forked worker has inherited the main process's handlers
         signal.signal(number, signal.SIG_DFL)
 
 
 def of_a_pools_worker() -> None:
-    """Sets what a worker of an executor does, which by itself outlives a main process that is killed."""
+    """Set the signals of an executor's worker, and end it when the main process dies."""
     of_a_worker()
-    if sys.platform == "linux":  # ends also one that is stopped, if it was forked
+    if sys.platform == "linux":  # also ends a stopped worker, if it was forked
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_end_with_main, daemon=True).start()
+    threading.Thread(target=_exit_with_main, daemon=True).start()
 
 
-def _end_with_main() -> None:
+def _exit_with_main() -> None:
     main = sys.modules["multiprocessing"].parent_process()
     if main is not None:
         main.join()
@@ -95,7 +95,7 @@ def _end_with_main() -> None:
 
 @contextlib.contextmanager
 def killing(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """Kills an executor's workers where the block is left early: it would wait for one that is stopped."""
+    """Kill an executor's workers if the block raises: its shutdown would wait for a stopped one."""
     try:
         yield
     except BaseException:
@@ -107,5 +107,5 @@ def killing(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 
 def _handled() -> list[int]:
-    """SIGTERM and SIGHUP where this thread can handle them."""
-    return _ENDING if threading.current_thread() is threading.main_thread() else []
+    """Return SIGTERM and SIGHUP in the main thread, which alone can handle signals."""
+    return _TERMINATING if threading.current_thread() is threading.main_thread() else []

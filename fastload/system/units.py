@@ -1,10 +1,10 @@
-"""Figures as people read them."""
+"""Sizes, durations, ratios and counts as text for people."""
 
 from __future__ import annotations
 
 
 def size(size_bytes: float) -> str:
-    """A size as people read it, in powers of ten: `44.0 MB`."""
+    """Format a size in powers of ten: `44.0 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
         if abs(size_bytes) < 999.95:
             return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -13,19 +13,19 @@ def size(size_bytes: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """A duration in the unit that suits it: `1.2 s`, `45 s`, `307 ms`, `30 µs`."""
+    """Format a duration in a suitable unit: `1.2 s`, `45 s`, `307 ms`, `30 µs`."""
     if seconds >= 0.9995:
         return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:,.0f} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 or seconds == 0 else f"{1e6 * seconds:.0f} µs"
 
 
 def times(ratio: float) -> str:
-    """How many times as much something is: `0.31 times`, `3.1 times`, `1,200 times`."""
+    """Format a ratio: `0.31 times`, `3.1 times`, `1,200 times`."""
     if ratio < 0.95:
         return f"{ratio:.2g} times"
     return f"{ratio:.1f} times" if ratio < 99.95 else f"{ratio:,.0f} times"
 
 
 def count(number: int, noun: str, nouns: str | None = None) -> str:
-    """So many of something: `1 sample`, `1,200 batches`."""
+    """Format a number of things: `1 sample`, `1,200 batches`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

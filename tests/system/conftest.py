@@ -1,4 +1,4 @@
-"""Files as the kernel lays them out."""
+"""Copies of `/proc/self` and of cgroups."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 
 class Tree:
-    """Files as the kernel lays them out: a `/proc/self` and the control groups that it names."""
+    """A `/proc/self` and the cgroups that it names, laid out as by the kernel."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""How many CPUs may be used: of all limits that the kernel tells, the tightest."""
+"""Usable CPUs are the tightest of the limits of affinity and cgroups."""
 
 import os
 import subprocess
@@ -74,7 +74,7 @@ class TestUsableCpus:
         assert usable_cpus(v2.proc) == without
 
     @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity (Linux)")
-    def test_affinity_of_one_cpu_is_obeyed(self):
+    def test_affinity_of_one_cpu_is_respected(self):
         code = (
             "import os; from fastload.system.cpus import usable_cpus\n"
             "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(usable_cpus())"
@@ -105,5 +105,5 @@ class TestLocalRanks:
             ({"SLURM_STEP_TASKS_PER_NODE": "4(x0)"}, 1),
         ],
     )
-    def test_launcher_says_and_one_is_the_least(self, environ, ranks):
+    def test_launcher_sets_the_number_and_one_is_the_least(self, environ, ranks):
         assert local_ranks(environ) == ranks

@@ -1,4 +1,4 @@
-"""Figures in messages: three digits or so, thousands set apart, never `1e+03`."""
+"""Figures in messages have about three digits, separated thousands and no exponent."""
 
 import pytest
 
@@ -23,5 +23,5 @@ from fastload.system.units import milliseconds, size, times
         (times(1234), "1,234 times"),
     ],
 )
-def test_figures_are_written_as_people_write_them(text, expected):
+def test_figures_are_formatted_for_people(text, expected):
     assert text == expected

@@ -1,13 +1,12 @@
-"""Filling a store in the background, by a process of its own: one for each store, whoever started it.
+"""Filling a store in the background, by one process per store, whoever has started it.
 
-A thread could be in the middle of anything when the loader forks its workers, and would take its turns with
-the training's own Python. So it is a fresh interpreter, started only when the first batch is asked for, at
-low priority. It reads what is missing in the order in which it lies on the disk, and rests for as long as
-it has worked, because what the workers want now comes first. What they read is kept by themselves; together
-they read everything once.
+A thread could be in the middle of anything when the loader forks its workers, and would compete with the
+training for the GIL. So a fresh interpreter is started about a second after the first batch is asked for, at
+low priority. It reads what is missing in the order of the disk, and rests as long as it works, because what
+the workers want now comes first. Workers store what they read themselves; together they read everything once.
 
-It holds the store's filler lock. If it dies, whoever notices starts another; if the process that started it
-ends in whatever way, it ends within a step.
+The process holds the store's filler lock. If it dies, another user of the store starts a new one; if the
+process that started it ends, in whatever way, it ends within a step.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
-from fastload.datasets.cache.folder import StoreFolder, is_locked_alone
-from fastload.datasets.cache.opening import Opening, adopt
-from fastload.datasets.cache.store import Store
+from fastload.datasets.cache.cached_samples import CachedSamples
+from fastload.datasets.cache.folder import StoreFolder, lock_exclusively
+from fastload.datasets.cache.opening import Opening, open_inherited
 
 _NICENESS = 10
 
-# How long whoever fills is left alone before it is looked whether it still lives.
+# The time between two checks that somebody fills the store.
 _PATIENCE_S = 2.0
 
-# A start takes 0.3 s of a core: what is over sooner does without.
+# Starting the process takes 0.3 s of a core: short uses of a dataset do without.
 _FIRST_S = 1.0
 
 _PROGRAM = (
@@ -42,49 +40,27 @@ _PROGRAM = (
 )
 
 
-class Fillable(Protocol):
-    """What can be filled step by step. It is pickled to the process that does it."""
-
-    @property
-    def opening(self) -> Opening:
-        """Of the store."""
-
-    @property
-    def store(self) -> Store:
-        """What is filled."""
-
-    def steps(self) -> Iterator[None]:
-        """Does what there is to do, some milliseconds of it at a time."""
-
-
 class Filler:
-    """Sees to it that a store is being filled.
+    """Has a store filled; `trouble` says why no longer, "" while all is well."""
 
-    Args:
-        subject: What is to be filled.
-
-    Attributes:
-        trouble: Why it is no longer seen to; empty while all is well.
-    """
-
-    def __init__(self, subject: Fillable) -> None:
-        self._subject = subject
-        self._next_look_s: float | None = None
+    def __init__(self, samples: CachedSamples) -> None:
+        self._samples = samples
+        self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._end: Any = None
         self.trouble = ""
 
-    def see_to_it(self) -> None:
-        """Starts the process that fills, unless there is one or nothing to do; to be called often."""
+    def ensure_running(self) -> None:
+        """Start the process unless there is one, or nothing to do; called for every batch."""
         now = time.monotonic()
-        if self._next_look_s is None:
-            self._next_look_s = now + _FIRST_S
-        if now < self._next_look_s:
+        if self._next_check_s is None:
+            self._next_check_s = now + _FIRST_S
+        if now < self._next_check_s:
             return
-        self._next_look_s = now + _PATIENCE_S
+        self._next_check_s = now + _PATIENCE_S
         if self._owner != os.getpid():
-            # Forked: the process is the parent's, which Popen would wait for.
+            # After a fork, the process is the parent's, for which Popen would wait.
             self._owner, self._end = os.getpid(), None
             if self._process is not None:
                 self._process.returncode = 0
@@ -93,48 +69,44 @@ class Filler:
             if self._process.returncode > 0:
                 self.trouble = f"the process that fills it ended with code {self._process.returncode}"
             self._process = None
-            # Whatever it left out, it could not read.
-            self._next_look_s = float("inf") if self.trouble or not self._is_wanted() else now
+            # If the process has ended without trouble, what it has left out cannot be read.
+            self._next_check_s = float("inf") if self.trouble or not self._is_wanted() else now
         if self._process is None and self._is_wanted():
             self._start()
 
     def stop(self) -> None:
-        """Ends the process, if this one has started it."""
+        """End the process, if this one has started it."""
         if self._end is not None:
             self._end()
 
     def _is_wanted(self) -> bool:
-        store = self._subject.store
+        store = self._samples.store
         return not self.trouble and store.is_open and not store.is_filled
 
     def _start(self) -> None:
-        opening, store = self._subject.opening, self._subject.store
+        opening, store = self._samples.opening, self._samples.store
         if store.count and store.ready == store.count:
             store.note_filled()
             return
         if not sys.executable:
-            self.trouble = "this Python has no program that could be started to fill it"
+            self.trouble = "this Python has no executable with which it could be filled"
             return
         try:
-            lock = StoreFolder(opening.folder).open(opening.key, "filler")
+            lock_file = StoreFolder(opening.folder).open(opening.key, "filler")
         except OSError:
-            return  # the folder is gone: workers still keep what they read
+            return  # the folder is gone: workers still store what they read
         try:
-            if not is_locked_alone(lock):
+            if not lock_exclusively(lock_file):
                 return
             with tempfile.TemporaryFile() as job:
-                pickle.dump(self._subject, job)
+                # As a state, because unpickling the samples would open the store as another user.
+                pickle.dump((type(self._samples), self._samples.__getstate__()), job)
                 job.flush()
                 job.seek(0)
-                numbers = (job.fileno(), store.descriptor, lock)
+                numbers = (job.fileno(), store.descriptor, lock_file)
+                arguments = [json.dumps(sys.path), *map(str, (*numbers, os.getpid()))]
                 self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-c",
-                        _PROGRAM,
-                        json.dumps(sys.path),
-                        *map(str, (*numbers, os.getpid())),
-                    ],
+                    [sys.executable, "-c", _PROGRAM, *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=numbers,
@@ -143,7 +115,7 @@ class Filler:
             self.trouble = f"no process could be started to fill it ({error})"
             return
         finally:
-            os.close(lock)
+            os.close(lock_file)
         self._end = weakref.finalize(self, _end, self._process, os.getpid())
 
 
@@ -156,25 +128,22 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     process.wait()
 
 
-def run(job: int, descriptor: int, lock: int, parent: int) -> None:
-    """What the process does: fills what is pickled in a file.
-
-    Args:
-        job: The descriptor of that file.
-        descriptor: The store's.
-        lock: That of the filler lock, which ends with this process.
-        parent: The process that started it.
-    """
-    os.set_inheritable(lock, False)
+def run(job: int, descriptor: int, lock_file: int, parent: int) -> None:
+    """Fill a store as the process does, given descriptors of the pickled samples, the store and its lock."""
+    os.set_inheritable(lock_file, False)
     os.nice(_NICENESS)
     _use_one_thread()
-    with os.fdopen(job, "rb") as file, adopt(descriptor):
-        subject: Fillable = pickle.load(file)
-    steps = subject.steps()
+    with os.fdopen(job, "rb") as file:
+        kind, state = pickle.load(file)
+    opening: Opening = state["opening"]
+    store = open_inherited(opening, descriptor)
+    samples: CachedSamples = kind.__new__(kind)
+    samples.__setstate__(state)
+    steps = samples.steps()
     while os.getppid() == parent:
         began = time.monotonic()
-        if next(steps, subject) is subject:
-            subject.store.note_filled()
+        if next(steps, None) is None:
+            store.note_filled()
             return
         time.sleep(time.monotonic() - began)
 

@@ -1,16 +1,18 @@
-"""The folder in which one user's processes find their stores, and tell who uses which.
+"""The folder in which the processes of one user find their stores, and record who uses which.
 
-    /dev/shm/fastload-1000/         0700, made by fastload
-      gate                          locked by whoever changes anything here, for microseconds
+    /dev/shm/fastload-1000/         mode 0700, made by fastload
+      gate                          locked, for microseconds, by whoever changes anything here
       <key>.users                   locked, shared, by every process that uses the store
-      <key>.data                    the store itself, where it is a file (`tmpfs`)
-      <key>.memory                  where it has no name: which processes hold it, by which descriptor (`ram`)
-      <key>.filler                  locked by the process that fills it
+      <key>.data                    the store, if it is a file (`tmpfs`)
+      <key>.memory                  the processes and descriptors that hold the store, if it is memory (`ram`)
+      <key>.filler                  locked by the process that fills the store
 
-The kernel drops a lock with the process, however that ends. So whoever can lock a store's users alone knows
-that nobody is left, and removes it: the last user when it leaves, or, after a SIGKILL, the next one to
-come. Only files of these names are ever removed, in a folder that is this user's own and no link; the
-folder goes with the last.
+The kernel drops a lock when its process ends, however that happens. So if a process can lock a store's users
+exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, after a SIGKILL, by
+the next one to come. Only files with these names are ever removed, in a folder that is this user's own and no
+link; the folder is removed with the last store.
+
+The locks are flock(2)'s, because filelock has no shared locks.
 """
 
 from __future__ import annotations
@@ -27,24 +29,19 @@ from collections.abc import Iterator
 from fastload.errors import OptionError
 
 DEFAULT_PARENT = "/dev/shm"
-"""In which folder stores lie, or are made known, unless another is named."""
 
 _GATE = "gate"
 _NAME = re.compile(r"([0-9a-f]{32})\.(users|data|memory|filler)")
-# Windows, which has no caches but imports this, has neither flag.
+# Windows, which has no caches but imports this module, has neither flag.
 OPENED_SAFELY = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS = OPENED_SAFELY | os.O_CREAT
 
 
 def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool = True) -> str:
-    """The path of this user's folder in another one, /dev/shm by default; it need not exist yet.
+    """Return the path of this user's folder in another one, /dev/shm by default; it need not exist yet.
 
-    Args:
-        parent: The other one.
-        holds_data: Whether stores lie there; else any place that all processes know will do.
-
-    Raises:
-        OptionError: The other one is no folder that can be written to.
+    Without `holds_data` any writable folder that all processes know will do. Raises OptionError unless the
+    parent is a writable folder.
     """
     place = DEFAULT_PARENT if parent is None else os.path.abspath(os.path.expanduser(os.fspath(parent)))
     if parent is None and not holds_data and not os.access(place, os.W_OK | os.X_OK):
@@ -58,23 +55,18 @@ def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool 
 
 
 class StoreFolder:
-    """A user's folder of stores.
-
-    Args:
-        path: Of the folder; made when the first store is.
-    """
+    """A user's folder of stores, made with the first store."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     @contextlib.contextmanager
     def gate(self) -> Iterator[None]:
-        """Keeps all other processes from changing anything here meanwhile.
+        """Keep all other processes from changing the folder.
 
-        Raises:
-            OptionError: The folder is a link, another user's, or open to others.
+        Raises OptionError if the folder is a link, another user's, or open to others.
         """
-        gate = self._entered()
+        gate = self._open_gate()
         try:
             yield
             self._remove_if_empty()
@@ -83,47 +75,44 @@ class StoreFolder:
             os.close(gate)
 
     def file(self, key: str, suffix: str) -> str:
-        """The path of a store's file."""
+        """Return the path of a store's file."""
         return os.path.join(self.path, f"{key}.{suffix}")
 
     def open(self, key: str, suffix: str) -> int:
-        """Opens a store's file, made where it is missing; the caller closes the descriptor."""
+        """Open a store's file, made if it is missing; the caller closes the descriptor."""
         return os.open(self.file(key, suffix), _FLAGS, 0o600)
 
     def is_used(self, key: str) -> bool:
-        """Whether any process uses a store."""
+        """Return True if any process uses a store."""
         try:
             users = os.open(self.file(key, "users"), OPENED_SAFELY)
         except OSError:
             return False
         try:
-            # Behind the gate, where alone others lock it for themselves.
+            # Behind the gate, because that is where others lock it exclusively.
             with self.gate():
-                return not is_locked_alone(users)
+                return not lock_exclusively(users)
         finally:
             os.close(users)
 
     def sweep(self) -> None:
-        """Removes the stores that nobody uses; behind the gate."""
-        keys = {found[1] for name in os.listdir(self.path) if (found := _NAME.fullmatch(name))}
-        for key in keys:
+        """Remove the stores that nobody uses; behind the gate."""
+        for key in {found[1] for name in os.listdir(self.path) if (found := _NAME.fullmatch(name))}:
             self.remove_if_unused(key)
 
-    def remove_if_unused(self, key: str) -> bool:
-        """Removes a store if nobody uses it, and says whether that was so; behind the gate."""
+    def remove_if_unused(self, key: str) -> None:
+        """Remove a store if nobody uses it; behind the gate."""
         users = self.open(key, "users")
         try:
-            if not is_locked_alone(users):
-                return False
-            for suffix in ("data", "memory", "filler", "users"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self.file(key, suffix))
-            return True
+            if lock_exclusively(users):
+                for suffix in ("data", "memory", "filler", "users"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(self.file(key, suffix))
         finally:
             os.close(users)
 
-    def _entered(self) -> int:
-        """The gate's descriptor, locked."""
+    def _open_gate(self) -> int:
+        """Return the descriptor of the locked gate."""
         while True:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
@@ -131,7 +120,7 @@ class StoreFolder:
             try:
                 gate = os.open(os.path.join(self.path, _GATE), _FLAGS, 0o600)
             except FileNotFoundError:
-                continue  # the folder was just removed by the last one to leave
+                continue  # the last process to leave has just removed the folder
             lock(gate, "LOCK_EX")
             if os.fstat(gate).st_nlink:
                 return gate
@@ -151,24 +140,23 @@ class StoreFolder:
     def _remove_if_empty(self) -> None:
         if os.listdir(self.path) == [_GATE]:
             os.unlink(os.path.join(self.path, _GATE))
-            # Whoever comes now makes a new gate: the folder is then not empty, and stays.
+            # A process that comes now makes a new gate: then the folder is not empty, and stays.
             with contextlib.suppress(OSError):
                 os.rmdir(self.path)
 
 
-def lock(descriptor: int, *how: str) -> None:
-    """Locks a file, or lets go of it, by the names of flock(2)'s constants.
+def lock(descriptor: int, *flags: str) -> None:
+    """Lock or unlock a file, by the names of flock(2)'s flags.
 
-    Raises:
-        BlockingIOError: LOCK_NB was among them, and another one has locked it.
+    Raises BlockingIOError with LOCK_NB if another process has locked it.
     """
-    import fcntl  # which Windows lacks
+    import fcntl  # does not exist on Windows
 
-    fcntl.flock(descriptor, functools.reduce(operator.or_, (getattr(fcntl, name) for name in how)))
+    fcntl.flock(descriptor, functools.reduce(operator.or_, (getattr(fcntl, flag) for flag in flags)))
 
 
-def is_locked_alone(descriptor: int) -> bool:
-    """Locks a file for this descriptor alone, if nobody else has; says whether that was so."""
+def lock_exclusively(descriptor: int) -> bool:
+    """Lock a file exclusively unless somebody else has locked it; return True if it is locked now."""
     try:
         lock(descriptor, "LOCK_EX", "LOCK_NB")
     except BlockingIOError:

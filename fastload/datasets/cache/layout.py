@@ -1,4 +1,4 @@
-"""How a store lies in memory: its header, its index, and where the rest begins."""
+"""The memory layout of a store: header, index, fixed columns, area."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from typing import Any
 import numpy as np
 
 HEADER_BYTES = 4096
-NUMBERS = (
-    "count",
-    "fixed_bytes",
-    "capacity",
-    "front",
-    "back",
-    "backed_front",
-    "backed_back",
-    "closed",
-    "margin",
-)
-COUNT, FIXED, CAPACITY, FRONT, BACK, BACKED_FRONT, BACKED_BACK, CLOSED, MARGIN = range(len(NUMBERS))
-KEY = slice(8 * len(NUMBERS), 8 * len(NUMBERS) + 16)
+
+# The header's numbers, int64; the key follows them.
+COUNT, FIXED, CAPACITY, FRONT, BACK, BACKED_FRONT, BACKED_BACK, CLOSED, MARGIN = range(9)
+NUMBERS_BYTES = 8 * 9
+KEY = slice(NUMBERS_BYTES, NUMBERS_BYTES + 16)
+
 ENTRY = np.dtype(
     [
         ("state", "u1"), ("orientation", "u1"), ("", "u2"), ("crc", "<u4"), ("offset", "<u8"),
@@ -36,30 +29,25 @@ UNPACK = struct.Struct("<BBHIQQII").unpack_from
 PACK = struct.Struct("<BHIQQII").pack_into  # all but the state
 LARGEST_PART_BYTES = (1 << 32) - 1
 
+# States of a record.
 EMPTY, CLAIMED, READY, BAD = range(4)
 
-# What a store was closed for.
+# Why a store takes no more records.
 OPEN, FULL, NO_SPACE, NO_MEMORY, FILLED = range(5)
 REASONS = {
     OPEN: "",
-    FULL: "it is as large as it may become",
-    NO_SPACE: "there is no more space where it lies",
+    FULL: "the cache has reached its size limit",
+    NO_SPACE: "its file system has no more space",
     NO_MEMORY: "more would leave less memory free than the margin",
     FILLED: "",
 }
 
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python names it from 3.13 on
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python has its name since 3.13
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How large a store is.
-
-    Attributes:
-        count: The number of the dataset's records.
-        fixed_bytes: What each has in columns of one size.
-        capacity_bytes: Of the area.
-    """
+    """The number of records, the bytes that each has in fixed columns, and the bytes of the area."""
 
     count: int
     fixed_bytes: int
@@ -67,32 +55,22 @@ class Layout:
 
     @property
     def area_offset(self) -> int:
-        """Where the area begins."""
+        """Offset of the area, a multiple of the page size."""
         before = HEADER_BYTES + self.count * (ENTRY.itemsize + self.fixed_bytes)
         return -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @property
     def size_bytes(self) -> int:
-        """Of all."""
+        """Size of the store."""
         return self.area_offset + self.capacity_bytes
 
 
 def prepare(descriptor: int, layout: Layout, margin_bytes: int, key: bytes) -> None:
-    """Makes an empty store of an empty file.
-
-    Args:
-        descriptor: The file.
-        layout: Of the store.
-        margin_bytes: What must stay free of the memory.
-        key: 16 bytes that stand for what is kept in it.
-
-    Raises:
-        OSError: There is no room for its index.
-    """
+    """Make an empty store in an empty file; raise OSError if there is no room for its index."""
     os.ftruncate(descriptor, layout.size_bytes)
     if layout.count:
         os.posix_fallocate(descriptor, 0, layout.area_offset)
-    header = np.zeros(len(NUMBERS), np.int64)
+    header = np.zeros(MARGIN + 1, np.int64)
     header[[COUNT, FIXED, CAPACITY, MARGIN]] = (
         layout.count, layout.fixed_bytes, layout.capacity_bytes, margin_bytes
     )  # fmt: skip
@@ -100,13 +78,9 @@ def prepare(descriptor: int, layout: Layout, margin_bytes: int, key: bytes) -> N
 
 
 def layout_of(descriptor: int) -> Layout:
-    """How large the store in a file is, as its header says.
-
-    Raises:
-        OSError: That is not how large the file is, or its other numbers cannot be.
-    """
-    header = os.pread(descriptor, 8 * len(NUMBERS), 0)
-    if len(header) == 8 * len(NUMBERS):
+    """Return the layout in a store's header; raise OSError if the header is damaged."""
+    header = os.pread(descriptor, NUMBERS_BYTES, 0)
+    if len(header) == NUMBERS_BYTES:
         numbers = np.frombuffer(header, np.int64).tolist()
         layout = Layout(numbers[COUNT], numbers[FIXED], numbers[CAPACITY])
         is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and numbers[CLOSED] in REASONS
@@ -117,7 +91,7 @@ def layout_of(descriptor: int) -> Layout:
 
 
 def mapped(descriptor: int, size: int) -> mmap.mmap:
-    """Maps a store, which takes address space alone."""
+    """Map a store, without reserving memory for it."""
     options: dict[str, Any] = {"flags": mmap.MAP_SHARED | (_MAP_NORESERVE if sys.platform == "linux" else 0)}
     if sys.version_info >= (3, 13):
         options["trackfd"] = False

@@ -1,8 +1,8 @@
-"""Opening a store: the one that a process of this user already has, or a new one.
+"""Opening a store: the one that another process of this user has, or a new one.
 
-`ram` is anonymous memory (memfd): a process finds it through /proc/<pid>/fd of one that holds it, and the
-kernel frees it with the last of them, however that ends. `tmpfs` is a file, which goes with the last user
-that leaves in order, or at the next start of any.
+`ram` is anonymous memory (memfd): a process finds it through /proc/<pid>/fd of a process that holds it, and
+the kernel frees it with the last of them, however that ends. `tmpfs` is a file, removed by the last user to
+leave in order, or at the next start of any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import errno
 import multiprocessing
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,83 +18,79 @@ from typing import Literal
 
 from fastload.datasets.cache.folder import OPENED_SAFELY, StoreFolder, lock
 from fastload.datasets.cache.layout import Layout, prepare
-from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.store import Store
 
 StoreKind = Literal["ram", "tmpfs"]
 
 _MEMORY_NAME = "fastload-cache"
 
-# Of this process: two datasets of one folder share a store.
+# The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
-# What tells the others that this process uses a store; a forked child's own copies are closed.
+
+# The shared locks by which this process counts as a user, by store; a forked child closes its copies.
 _uses: dict[int, int] = {}
 
 
 def can_share_memory() -> bool:
-    """Whether this system has memory without a name that another process can find."""
+    """Return True if this system has anonymous memory that another process can find."""
     return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
 
 
-def can_keep() -> bool:
-    """Whether this system can set memory aside for a file before it is written to."""
+def can_allocate() -> bool:
+    """Return True if this system can allocate memory for a file before it is written to."""
     return hasattr(os, "posix_fallocate")
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """All that it takes to open a store, in this process or in one that it is pickled to.
+    """Everything needed to open a store, in this process or in one that this is pickled to.
 
     Attributes:
         kind: `ram` or `tmpfs`.
         folder: See `fastload.datasets.cache.folder`.
-        key: 32 hexadecimal digits that stand for the dataset's content and for the form in which it is kept.
-        layout: Of a new store; one that exists has its own.
-        limits: What must stay free of the memory.
+        key: 32 hexadecimal digits that identify the dataset's content and the form in which it is stored.
+        layout: The layout of a new store; an existing one has its own.
+        limits: The memory that must stay free.
     """
 
     kind: StoreKind
     folder: str
     key: str
     layout: Layout
-    limits: Limits = field(default_factory=Limits)
+    limits: CacheLimits = field(default_factory=CacheLimits)
+
+    def reopening_path(self, descriptor: int) -> str:
+        """Return the path by which the store is opened once more."""
+        if self.kind == "ram":
+            return f"/proc/self/fd/{descriptor}"
+        return StoreFolder(self.folder).file(self.key, "data")
 
 
 def open_store(opening: Opening, is_guest: bool = False) -> Store:
-    """Opens a store, or makes it where no process uses it.
+    """Open a store, or make it if no process uses it.
 
-    Args:
-        opening: Which, and where.
-        is_guest: Whether a process that a user of the store has started does not count as a further one.
-
-    Raises:
-        OSError: There is no room for a new one, or the one that is there is damaged.
-        OptionError: The folder is not this user's own.
+    `is_guest` keeps a process started by a user of the store (a worker) from counting as another user. Raises
+    OSError if there is no room for a new store or the existing one is damaged, OptionError if the folder is
+    not this user's own.
     """
-    kind, folder, key, layout, limits = (
-        opening.kind, opening.folder, opening.key, opening.layout, opening.limits
-    )  # fmt: skip
+    folder, key = opening.folder, opening.key
     store = _opened.get((folder, key))
     if store is not None:
-        return store
-    if _adopted.descriptor >= 0:
-        again = _again(opening, _adopted.descriptor)
-        store = Store(_adopted.descriptor, again, _tmpfs(opening), limits, bytes.fromhex(key))
-        _opened[folder, key] = store
         return store
     place = StoreFolder(folder)
     with place.gate():
         place.sweep()
         users = place.open(key, "users")
-        # Nobody waits here: only behind the gate is it locked alone, and for no longer.
+        # Never waits: it is locked exclusively only behind the gate.
         lock(users, "LOCK_SH")
         try:
-            descriptor = _existing(place, kind, key)
+            descriptor = _existing(place, opening)
             is_new = descriptor is None
             if descriptor is None:
-                descriptor = _made(place, kind, key, layout, limits)
+                descriptor = _made(place, opening)
             is_user = is_new or not is_guest or multiprocessing.parent_process() is None
-            if kind == "ram" and is_user:
+            if opening.kind == "ram" and is_user:
                 _register(place, key, descriptor, is_new)
         except BaseException:
             os.close(users)
@@ -104,78 +99,63 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         if not is_user:
             os.close(users)
     try:
-        again = _again(opening, descriptor)
-        store = Store(descriptor, again, _tmpfs(opening), limits, bytes.fromhex(key))
-        if (store.count, store.layout.fixed_bytes) != (layout.count, layout.fixed_bytes):
-            raise OSError(errno.EBADMSG, "it is another dataset's")
+        store = _store(opening, descriptor)
     except OSError:
         os.close(descriptor)
         if is_user:
             os.close(users)
         raise
-    _opened[folder, key] = store
     if is_user:
         _uses[id(store)] = users
         weakref.finalize(store, _leave, folder, key, id(store), os.getpid())
     return store
 
 
-@contextlib.contextmanager
-def adopt(descriptor: int) -> Iterator[None]:
-    """Has the one store that is opened meanwhile be one whose descriptor this process was started with."""
-    _adopted.descriptor = descriptor
-    try:
-        yield
-    finally:
-        _adopted.descriptor = -1
+def open_inherited(opening: Opening, descriptor: int) -> Store:
+    """Open a store whose descriptor this process has inherited; it does not count as a user."""
+    return _store(opening, descriptor)
 
 
-class _Adopted(threading.local):
-    descriptor = -1
+def _store(opening: Opening, descriptor: int) -> Store:
+    folder = opening.folder if opening.kind == "tmpfs" else None
+    path, key = opening.reopening_path(descriptor), bytes.fromhex(opening.key)
+    store = Store(descriptor, path, folder, opening.limits, key)
+    expected = opening.layout
+    if (store.count, store.layout.fixed_bytes) != (expected.count, expected.fixed_bytes):
+        raise OSError(errno.EBADMSG, "it is another dataset's")
+    _opened[opening.folder, opening.key] = store
+    return store
 
 
-_adopted = _Adopted()
-
-
-def _again(opening: Opening, descriptor: int) -> str:
-    """By which path a process opens a store of its own once more."""
-    if opening.kind == "ram":
-        return f"/proc/self/fd/{descriptor}"
-    return StoreFolder(opening.folder).file(opening.key, "data")
-
-
-def _tmpfs(opening: Opening) -> str | None:
-    return opening.folder if opening.kind == "tmpfs" else None
-
-
-def _existing(place: StoreFolder, kind: StoreKind, key: str) -> int | None:
-    """A descriptor of a store that some process uses."""
-    if kind == "tmpfs":
+def _existing(place: StoreFolder, opening: Opening) -> int | None:
+    """Return a descriptor of a store that some process uses."""
+    if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
-            return os.open(place.file(key, "data"), OPENED_SAFELY)
+            return os.open(place.file(opening.key, "data"), OPENED_SAFELY)
         return None
-    for process, number, inode in _registered(place, key):
-        if (descriptor := _opened_of(process, number, inode)) is not None:
+    for process, number, inode in _holders(place, opening.key):
+        if (descriptor := _open_memory_of(process, number, inode)) is not None:
             return descriptor
     return None
 
 
-def _made(place: StoreFolder, kind: StoreKind, key: str, layout: Layout, limits: Limits) -> int:
-    if kind == "ram":
+def _made(place: StoreFolder, opening: Opening) -> int:
+    """Return a descriptor of a new, empty store."""
+    if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
         flags = OPENED_SAFELY | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(place.file(key, "data"), flags, 0o600)
+        descriptor = os.open(place.file(opening.key, "data"), flags, 0o600)
     try:
-        prepare(descriptor, layout, limits.margin(), bytes.fromhex(key))
+        prepare(descriptor, opening.layout, opening.limits.margin(), bytes.fromhex(opening.key))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _registered(place: StoreFolder, key: str) -> Iterator[tuple[int, int, int]]:
-    """Who holds the memory of a key: process, descriptor and the memory's inode."""
+def _holders(place: StoreFolder, key: str) -> Iterator[tuple[int, int, int]]:
+    """Yield process, descriptor and inode for each process that holds the memory of a store."""
     with contextlib.suppress(FileNotFoundError), open(place.file(key, "memory")) as file:
         for line in file:
             process, number, inode = map(int, line.split())
@@ -183,27 +163,25 @@ def _registered(place: StoreFolder, key: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _register(place: StoreFolder, key: str, descriptor: int, is_new: bool) -> None:
-    """Adds this process to those that hold the memory, and drops those that no longer do."""
-    inode = os.fstat(descriptor).st_ino
-    held = []
-    if not is_new:
-        for process, number, its_inode in _registered(place, key):
-            if (other := _opened_of(process, number, its_inode)) is not None:
-                os.close(other)
-                held.append((process, number, its_inode))
-    lines = [
-        f"{process} {number} {its}\n" for process, number, its in [*held, (os.getpid(), descriptor, inode)]
-    ]
+    """Add this process to those that hold the memory, and drop those that no longer do."""
+    holders = []
+    for holder in () if is_new else _holders(place, key):
+        if (other := _open_memory_of(*holder)) is not None:
+            os.close(other)
+            holders.append(holder)
+    holders.append((os.getpid(), descriptor, os.fstat(descriptor).st_ino))
     file = place.open(key, "memory")
     try:
         os.ftruncate(file, 0)
-        os.write(file, "".join(lines).encode())
+        os.write(
+            file, "".join(f"{process} {number} {inode}\n" for process, number, inode in holders).encode()
+        )
     finally:
         os.close(file)
 
 
-def _opened_of(process: int, number: int, inode: int) -> int | None:
-    """Opens the memory by another process's descriptor, if that process and its memory are still there."""
+def _open_memory_of(process: int, number: int, inode: int) -> int | None:
+    """Open the memory by another process's descriptor, if the process and its memory still exist."""
     path = f"/proc/{process}/fd/{number}"
     try:
         if not os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}"):
@@ -218,12 +196,12 @@ def _opened_of(process: int, number: int, inode: int) -> int | None:
 
 
 def _leave(folder: str, key: str, number: int, process: int) -> None:
-    """Tells the others that this process has gone; removes what nobody uses any more."""
+    """Stop counting as a user of a store, and remove it if nobody else uses it."""
     if os.getpid() != process:
         return
     users = _uses.pop(number)
     place = StoreFolder(folder)
-    # Whatever became of the folder meanwhile is no reason to fail at the end of a training.
+    # A folder that has been changed or removed is no reason to fail at the end of a training.
     with contextlib.suppress(OSError, ValueError), place.gate():
         os.close(users)
         place.remove_if_unused(key)

@@ -1,4 +1,4 @@
-"""What was asked for: `cache=None`, a kind by its name, or a `Cache` that says more."""
+"""The `cache` argument of datasets and loaders."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ _KINDS = ("auto", *get_args(Kind))
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where the bytes of a dataset should live.
+    """Where to keep the samples of a dataset.
 
     Args:
-        kind: `auto` measures, and decides; `ram` is memory that the node's processes share; `tmpfs` files
-            in a folder that lies in memory; `page` has the kernel's page cache read the dataset once;
-            `device` is the memory of the device that the model is on.
-        folder: Where stores lie (`tmpfs`), or are made known to other processes (`ram`), in a subfolder that
-            fastload makes; None: /dev/shm.
-        form: `encoded`, as stored, or `decoded`, as pixels; None: whichever pays.
+        kind: `auto` measures and decides; `ram` is memory shared by all processes of the node; `tmpfs` is
+            files in a folder that lies in memory; `device` is the memory of the model's device.
+        folder: The folder for `tmpfs`; for `ram`, where other processes find the cache. fastload makes a
+            subfolder in it. None: /dev/shm.
+        form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
 
     Raises:
-        OptionError: One of them has another value.
+        OptionError: An argument has another value.
 
     Example:
         >>> fastload.FolderDataset("photos/", cache=fastload.Cache("tmpfs", folder="/mnt/ram"))  # doctest:
@@ -37,6 +36,11 @@ class Cache:
     form: Form | None = None
 
     def __post_init__(self) -> None:
+        if self.kind == "page":
+            raise OptionError(
+                'cache="page" does not exist: use cache="ram", or cache=None, which leaves the files to the '
+                "kernel's page cache"
+            )
         if self.kind not in _KINDS:
             raise OptionError(
                 f"cache must be None, {', '.join(_KINDS)}, or a fastload.Cache, got {self.kind!r}"
@@ -47,18 +51,12 @@ class Cache:
             raise OptionError("a cache on the device has no folder: leave it out")
 
 
-def cache_of(asked: str | Cache | CacheChoice) -> Cache:
-    """What was asked for as a `Cache`.
-
-    Raises:
-        OptionError: It is no kind of cache.
-    """
-    if isinstance(asked, Cache):
-        return asked
-    if isinstance(asked, CacheChoice):
-        if asked.kind is None:
-            raise OptionError("a choice of no cache opens none: pass None")
-        return Cache(asked.kind, form=asked.form)
-    if not isinstance(asked, str):
-        raise OptionError(f"cache must be None, {', '.join(_KINDS)}, or a fastload.Cache, got {asked!r}")
-    return Cache(asked)
+def cache_of(option: str | Cache | CacheChoice) -> Cache:
+    """Return a cache option as a `Cache`; raise OptionError unless it is one."""
+    if isinstance(option, Cache):
+        return option
+    if isinstance(option, CacheChoice):
+        if option.kind is None:
+            raise OptionError("this choice is to have no cache: pass None")
+        return Cache(option.kind, form=option.form)
+    return Cache(option)

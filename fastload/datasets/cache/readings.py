@@ -1,4 +1,4 @@
-"""What `choose_cache` asks for, measured: the disk, the memory, and what preparing samples takes."""
+"""Measurements for `choose_cache`: the disk, the memory, and the preparing of samples."""
 
 from __future__ import annotations
 
@@ -12,102 +12,87 @@ import numpy as np
 from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import CacheReadings, Form
 from fastload.datasets.cache.folder import DEFAULT_PARENT
-from fastload.datasets.cache.limits import Limits, tmpfs_room
-from fastload.datasets.cache.opening import can_keep, can_share_memory
+from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache.opening import can_allocate, can_share_memory
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
-from fastload.system.read_speed import Reading, Speed, measure_reading
+from fastload.system.read_speed import measure_reading
 
-# A dataset is opened in the blink that this leaves it; a loader that knows more hands it over.
+# Opening a dataset may take about a second.
 _MOST_S = 1.0
 _MOST_BYTES = 128 << 20
 
-# Beyond any cache of a core: 10 ms.
+# Larger than the caches of a core: copying takes 10 ms.
 _COPIED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What somebody has measured already, such as a loader; None is measured here, or not known.
+    """Rates that a loader has measured already; None is measured here, or stays unknown.
 
     Attributes:
-        reading: The disk's speeds, for this dataset's files.
         prepare_samples_per_s: P: from encoded bytes in memory to a batch, by all workers.
-        prepare_decoded_samples_per_s: The same from pixels in memory.
-        step_samples_per_s: G: what the model learns from.
-        device_room_bytes: Memory of the device that a dataset may take; None where none is to hold it.
+        step_samples_per_s: G: what the model trains on.
+        device_room_bytes: Memory of the device that a dataset may take; None: no dataset on the device.
     """
 
-    reading: Reading | None = None
     prepare_samples_per_s: float | None = None
-    prepare_decoded_samples_per_s: float | None = None
     step_samples_per_s: float | None = None
     device_room_bytes: int | None = None
 
 
 def gather(
-    extent: Extent, cache: Cache, measured: Measured, prepare: Callable[[Form], float | None], limits: Limits
+    extent: Extent,
+    cache: Cache,
+    measured: Measured,
+    prepare: Callable[[Form], float | None],
+    limits: CacheLimits,
 ) -> CacheReadings:
-    """Gathers readings, measuring what is not known yet: about a second.
+    """Return readings for `choose_cache`, measuring what is not known yet, in about a second.
 
-    Args:
-        extent: Of the dataset.
-        cache: What was asked for.
-        measured: What is known.
-        prepare: Measures how many samples this machine prepares in a second, of what is stored or of pixels.
-        limits: What must stay free of the memory.
+    `prepare` measures how many samples this machine prepares in a second, from encoded bytes or from pixels.
     """
     samples = max(1, extent.samples)
-    is_in_memory = disk_of(extent.paths[0]).kind == "memory" if extent.paths else False
-    # Before anything is decoded: what that reads would lie in the page cache.
-    reading = measured.reading or _measured(extent)
-    disk = reading.cold_random if os.cpu_count() == 1 else _faster(reading.cold_random, reading.cold_parallel)
-    rate = measured.prepare_samples_per_s or prepare("encoded") or float("inf")
-    pixels = measured.prepare_decoded_samples_per_s
-    if pixels is None and measured.step_samples_per_s is not None and extent.can_be_decoded:
+    # First of all, because preparing samples leaves them in the page cache.
+    disk_bytes_per_s = _disk_bytes_per_s(extent)
+    pixels = None
+    if measured.step_samples_per_s is not None and extent.can_be_decoded:
         pixels = prepare("decoded")
     room = limits.room()
     folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
-    in_tmpfs = tmpfs_room(folder) if can_keep() else 0
     return CacheReadings(
         samples=samples,
         sample_bytes=extent.size_bytes("encoded") / samples,
         decoded_bytes=extent.size_bytes("decoded") / samples,
-        disk_samples_per_s=disk.bytes_per_s / max(1.0, extent.stored_bytes / samples),
+        disk_samples_per_s=disk_bytes_per_s / max(1.0, extent.stored_bytes / samples),
         memory_bytes_per_s=_memory_bytes_per_s(),
-        prepare_samples_per_s=rate,
+        prepare_samples_per_s=measured.prepare_samples_per_s or prepare("encoded") or float("inf"),
         prepare_decoded_samples_per_s=pixels,
         step_samples_per_s=measured.step_samples_per_s,
         room_bytes=room if can_share_memory() and cache.folder is None else 0,
-        tmpfs_room_bytes=min(room, in_tmpfs),
-        page_room_bytes=room,
-        is_in_memory=is_in_memory,
+        tmpfs_room_bytes=min(room, tmpfs_room(folder)) if can_allocate() else 0,
+        is_in_memory=bool(extent.paths) and disk_of(extent.paths[0]).kind == "memory",
         device_room_bytes=measured.device_room_bytes,
     )
 
 
-def _measured(extent: Extent) -> Reading:
-    """The disk's speeds: of whole files, or of stretches of shards as long as a sample is."""
-    is_files = len(extent.paths) >= extent.samples
-    mean = max(1, extent.stored_bytes // max(1, extent.samples))
+def _disk_bytes_per_s(extent: Extent) -> float:
+    """Measure reading whole files, or parts of shards as large as a sample; 0 if nothing can be read."""
+    are_files = len(extent.paths) >= extent.samples
+    record_bytes = None if are_files else max(1, extent.stored_bytes // max(1, extent.samples))
     try:
-        return measure_reading(
-            extent.paths, None if is_files else mean, most_s=_MOST_S, most_bytes=_MOST_BYTES
-        )
+        reading = measure_reading(extent.paths, record_bytes, most_s=_MOST_S, most_bytes=_MOST_BYTES)
     except OptionError:
-        nothing = Speed(0.0, 0.0)
-        return Reading(mean, nothing, nothing, nothing, nothing, 0.0, False, "", 0.0, 0)
+        return 0.0
+    parallel = 0.0 if os.cpu_count() == 1 else reading.cold_parallel.bytes_per_s
+    return max(reading.cold_random.bytes_per_s, parallel)
 
 
 def _memory_bytes_per_s() -> float:
-    """How fast one process copies memory: of the disk's own page cache, only the disk could tell."""
+    """Measure how fast one process copies memory."""
     source = np.ones(_COPIED_BYTES, np.uint8)
     target = np.zeros(_COPIED_BYTES, np.uint8)
     began = time.perf_counter()
     target[:] = source
     return _COPIED_BYTES / (time.perf_counter() - began)
-
-
-def _faster(one: Speed, other: Speed) -> Speed:
-    return max(one, other, key=lambda speed: speed.bytes_per_s)

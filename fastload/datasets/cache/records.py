@@ -1,7 +1,7 @@
-"""The records of a packed dataset, from a store where they lie in one, else from their shards.
+"""The records of a packed dataset, read through a store.
 
-A record is kept whole: its image, as stored or as pixels, and all its other columns. So one that is kept
-costs the disk nothing, not even to be checked.
+A record is stored completely: its image, as packed or as pixels, and all other columns. So a stored record
+needs no access to the disk, not even for its checksum.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.datasets.cache.cached_samples import CachedSamples
 from fastload.datasets.cache.choose import Form
-from fastload.datasets.cache.opening import Opening, open_store
-from fastload.datasets.cache.store import Bytes, Store
-from fastload.datasets.cache.tally import Tally
-from fastload.errors import DamageError, DecodeError
+from fastload.datasets.cache.opening import Opening
+from fastload.datasets.cache.store import Bytes
+from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import read_header, states_its_size
 from fastload.shards.records import Record, RecordReader, value_reader
@@ -32,14 +31,10 @@ _SHAPE = struct.Struct("<3I")
 
 
 class RecordLayout:
-    """Where a record's columns lie in a store.
+    """The places of a record's columns in a store.
 
-    Columns of one size, and the lengths of the others, lie in the fixed part; the others, the image left
-    out, in the tail.
-
-    Args:
-        columns: Of the dataset's records.
-        image: The image's column.
+    Columns of fixed size, and the lengths of the others, lie in the fixed part; the others, except the image,
+    in the tail.
     """
 
     def __init__(self, columns: tuple[Column, ...], image: str) -> None:
@@ -57,17 +52,13 @@ class RecordLayout:
 
 
 class KeptRecord:
-    """A record that lies in a store: what `fastload.shards.records.Record` is for one in a shard.
+    """A record in a store, with the interface of `fastload.shards.records.Record`."""
 
-    Attributes:
-        index: Its number in the dataset.
-    """
+    __slots__ = ("_records", "index")
 
-    __slots__ = ("_kept", "index")
-
-    def __init__(self, index: int, kept: KeptRecords) -> None:
+    def __init__(self, index: int, records: KeptRecords) -> None:
         self.index = index
-        self._kept = kept
+        self._records = records
 
     @property
     def key(self) -> str:
@@ -77,74 +68,54 @@ class KeptRecord:
     @property
     def orientation(self) -> int:
         """The EXIF orientation of its pixels."""
-        return self._kept.store.orientation(self.index)
+        return self._records.store.orientation(self.index)
 
     @property
     def is_decoded(self) -> bool:
-        """Whether its image is pixels, RGB."""
-        return self._kept.form == "decoded"
+        """True if its image is stored as RGB pixels."""
+        return self._records.form == "decoded"
 
     def stored(self, column: str) -> Bytes:
-        """The bytes of one column, read-only."""
-        kept = self._kept
-        if column == kept.image:
-            return kept.store.data(self.index)
-        fixed = kept.store.fixed(self.index)
-        if column in kept.layout.columns:
-            return fixed[kept.layout.places[column]]
-        lengths = fixed[kept.layout.lengths].view(_LENGTH).tolist()
-        place = kept.layout.ragged.index(column)
+        """Return the bytes of one column, read-only."""
+        records = self._records
+        if column == records.image:
+            return records.store.data(self.index)
+        fixed = records.store.fixed(self.index)
+        if column in records.layout.columns:
+            return fixed[records.layout.places[column]]
+        lengths = fixed[records.layout.lengths].view(_LENGTH).tolist()
+        place = records.layout.ragged.index(column)
         begin = sum(lengths[:place])
-        return kept.store.tail(self.index)[begin : begin + lengths[place]]
+        return records.store.tail(self.index)[begin : begin + lengths[place]]
 
     def image_shape(self, name: str = "image") -> tuple[int, int, int]:
-        """(height, width, channels) of an image field as it is kept; zeros where it cannot be read."""
+        """Return (height, width, channels) of a stored image; zeros if it is unreadable."""
         stored: Any = self.stored(f"{name}/shape")
         height, width, channels = _SHAPE.unpack(stored)
         return height, width, channels
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a field that is not the image: a number, an array, a str, or bytes."""
-        return self._kept.values[name](self.stored(name))
+        """Return the value of a field other than the image: a number, an array, a str, or bytes."""
+        return self._records.values[name](self.stored(name))
 
 
-class KeptRecords:
-    """A packed dataset's records through a store.
-
-    What is not there is read from the shards, and kept if there is room.
-
-    Args:
-        reader: Of the shards.
-        encoding: Of the images there.
-        form: What is kept of an image.
-        opening: The store.
-
-    Attributes:
-        store: The store.
-        tally: How many records were found there.
-    """
+class KeptRecords(CachedSamples):
+    """A packed dataset's records through a store; `encoding` is that of the images in the shards."""
 
     def __init__(self, reader: RecordReader, encoding: Encoding, form: Form, opening: Opening) -> None:
         self._reader = reader
         self._encoding = encoding
-        self.form = form
-        self.opening = opening
-        self._open(is_guest=False)
+        super().__init__(form, opening)
 
     def _open(self, is_guest: bool) -> None:
+        super()._open(is_guest)
         manifest = self._reader.manifest
         self.image = manifest.image.name
         self.layout = RecordLayout(manifest.columns, self.image)
         self.values = {field.name: value_reader(field) for field in manifest.fields}
-        self.store: Store = open_store(self.opening, is_guest)
-        self.tally = Tally()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("_reader", "_encoding", "form", "opening")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open(is_guest=True)
 
     @property
     def folder(self) -> Path:
@@ -153,83 +124,64 @@ class KeptRecords:
 
     @property
     def holds_pixels(self) -> bool:
-        """Whether images are pixels, here or there."""
+        """True if images are stored as pixels."""
         return self.form == "decoded"
 
     def check(self, indices: NDArray[np.int64]) -> None:
-        """Checks records as the reader would, and keeps those that are not kept yet.
+        """Check records as the reader does, and store those that are not stored yet.
 
-        Raises:
-            DamageError: One differs from what its checksum says, or its shard is missing or damaged.
+        Raises DamageError if one differs from its checksum, or if its shard is missing or damaged.
         """
-        is_kept = self.store.found(indices, self._reader.verify == "always")
-        missing = indices[~is_kept]
-        self.tally.add(len(indices) - len(missing), len(missing))
+        is_found = self.store.found(indices, self._reader.verify == "always")
+        missing = indices[~is_found]
+        self.counter.add(len(indices) - len(missing), len(missing))
         if not len(missing):
             return
         self._reader.check(missing)
         if self.store.is_open:
             for index in missing.tolist():
-                # One that cannot be decoded is an error where its pixels are wanted.
+                # An image that cannot be decoded is an error only where its pixels are needed.
                 with contextlib.suppress(DecodeError):
-                    self._keep(index)
-
-    def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those records of some that are not kept."""
-        return indices[~self.store.found(indices)]
+                    self._store_sample(index)
 
     def read_checked(self, index: int) -> Record | KeptRecord:
-        """The record at an index that lies in range and was given to `check` before.
-
-        Raises:
-            DamageError: Its shard is missing or damaged.
-        """
+        """Return a record that was given to `check` before; raise DamageError if its shard is damaged."""
         return KeptRecord(index, self) if self.store.has(index) else self._reader.read(index)
 
     def taken(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Some records' rows of a fixed column: see `RecordReader`."""
-        is_kept = self.store.found(indices)
-        if not is_kept.any():
+        """Return some records' rows of a fixed column; see `RecordReader`."""
+        is_found = self.store.found(indices)
+        if not is_found.any():
             return self._reader.taken(name, indices)
         column = self.layout.columns[name]
-        fixed = self.store.fixed(indices[is_kept])[:, self.layout.places[name]]
-        kept = np.ascontiguousarray(fixed).view(column.numpy_dtype).reshape(-1, *column.shape)
-        if is_kept.all():
-            return kept
+        fixed = self.store.fixed(indices[is_found])[:, self.layout.places[name]]
+        stored = np.ascontiguousarray(fixed).view(column.numpy_dtype).reshape(-1, *column.shape)
+        if is_found.all():
+            return stored
         values = np.empty((len(indices), *column.shape), column.numpy_dtype)
-        values[is_kept] = kept
-        values[~is_kept] = self._reader.taken(name, indices[~is_kept])
+        values[is_found] = stored
+        values[~is_found] = self._reader.taken(name, indices[~is_found])
         return values
 
     def stacked(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """The images of some records, where they have one size: see `RecordReader`."""
-        is_kept = self.store.found(indices)
-        if is_kept.all():
+        """Return the images of records of one size as rows of an array; see `RecordReader`."""
+        is_found = self.store.found(indices)
+        if is_found.all():
             return self.store.stacked(indices)
         if self.holds_pixels:
             return None  # the shards have none
-        elsewhere = self._reader.stacked(name, indices[~is_kept])
-        if not is_kept.any() or elsewhere is None:
-            return elsewhere
-        here = self.store.stacked(indices[is_kept])
-        if here is None or here[0].shape[1] != elsewhere[0].shape[1]:
+        from_shards = self._reader.stacked(name, indices[~is_found])
+        if not is_found.any() or from_shards is None:
+            return from_shards
+        stored = self.store.stacked(indices[is_found])
+        if stored is None or stored[0].shape[1] != from_shards[0].shape[1]:
             return None
-        images = np.empty((len(indices), here[0].shape[1]), np.uint8)
-        images[is_kept] = here[0][here[1]]
-        images[~is_kept] = elsewhere[0][elsewhere[1]]
+        images = np.empty((len(indices), stored[0].shape[1]), np.uint8)
+        images[is_found] = stored[0][stored[1]]
+        images[~is_found] = from_shards[0][from_shards[1]]
         return images, np.arange(len(indices))
 
-    def steps(self) -> Iterator[None]:
-        """Keeps what is missing, one record after the other."""
-        for index in self.store.missing().tolist():
-            if not self.store.is_open:
-                return
-            # Whoever asks for such a record is told.
-            with contextlib.suppress(DamageError, DecodeError):
-                self._keep(index)
-            yield
-
-    def _keep(self, index: int) -> None:
+    def _store_sample(self, index: int) -> None:
         record = self._reader.read(index)
         image = record.stored(self.image)
         shape = record.image_shape(self.image)
@@ -238,7 +190,7 @@ class KeptRecords:
         if self.form == "decoded":
             pixels = self._encoding.decode(image, shape)
             if pixels.shape[:2] != shape[:2]:
-                return  # damaged: the shards' own path says how
+                return  # damaged: reading it from the shards raises the error
             if not isinstance(self._encoding, Raw | Yuv420):
                 orientation = stated_orientation(bytes(image))
             image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
@@ -253,9 +205,5 @@ class KeptRecords:
 
 
 def stated_orientation(data: bytes) -> int:
-    """The EXIF orientation that a file states; 1 where it states none.
-
-    Raises:
-        DecodeError: The file is truncated.
-    """
+    """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
     return read_header(data).orientation if states_its_size(data) else 1

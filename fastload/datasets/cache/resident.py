@@ -3,23 +3,23 @@
     resident = Resident.load(dataset, "cuda")
     images, labels = resident.batch(indices, seed)
 
-Each image of a batch says, for every row and column that it will have, which row and column of which stored
-image that is. So crops, padding and flips, however many, are one gather, and what they draw is what the
-dataset itself would draw for that seed and index: the same pixels, on another device.
+The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are
+the same; see `views` for how crops and flips are done.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from fastload.datasets.cache.limits import Limits
-from fastload.datasets.cache.views import Ints, View
+from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache.views import GatheredView, Ints
 from fastload.errors import OptionError
+from fastload.system.buffers import recycled_tensor
 from fastload.system.units import size as size_text
 from fastload.transforms.compose import flattened
 from fastload.transforms.converting import (
@@ -39,7 +39,7 @@ from fastload.transforms.padding import Pad
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
 
-# Of a device's memory, left to the model whatever is kept: a tenth of all, at least 2 GiB.
+# Memory of the device that stays free for the model: a tenth of all, at least 2 GiB.
 _LEAST_MARGIN_BYTES = 2 << 30
 _MARGIN_SHARE = 0.1
 
@@ -47,33 +47,39 @@ _LOADED_AT_ONCE = 512
 _AXES = {RandomVerticalFlip: 0, RandomHorizontalFlip: 1}
 
 
-class Loadable(Protocol):
-    """A dataset as `Resident` needs it; fastload's two are such."""
+class LoadableDataset(Protocol):
+    """A dataset that can be loaded onto a device."""
 
     transform: Any
     memory_format: torch.memory_format
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Return the number of samples."""
 
     def fetch_into(self, indices: Sequence[int], out: Any) -> Any:
-        """Makes a batch; see `fastload.datasets`."""
+        """Make a batch; see `fastload.datasets`."""
+
+
+class HostMemory:
+    """Reused memory of the host for batches that are made outside a loader."""
+
+    finishes_on_device = False
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialised tensor."""
+        return recycled_tensor(shape, dtype)
 
 
 def device_room(device: str | torch.device) -> int:
-    """The memory of a device that a dataset may take, in bytes: what is free, less a margin."""
+    """Return the memory of a device that a dataset may take, in bytes."""
     if torch.device(device).type != "cuda":
-        return Limits().room()
+        return CacheLimits().room()
     free, total = torch.cuda.mem_get_info(device)
     return max(0, free - max(_LEAST_MARGIN_BYTES, int(total * _MARGIN_SHARE)))
 
 
 def require_resident(transform: Any) -> list[Transform]:
-    """The steps of a transform, if all can be done on a device.
-
-    Raises:
-        OptionError: One cannot; names it.
-    """
+    """Return the steps of a transform; raise OptionError if one cannot be done on a device."""
     steps: list[Transform] = []
     for step in flattened([] if transform is None else [transform]):
         is_noise = isinstance(step, RandomErasing) and step.value == "random"
@@ -89,104 +95,68 @@ def require_resident(transform: Any) -> list[Transform]:
 
 
 class Resident:
-    """A dataset's pixels on a device.
+    """A dataset's pixels (samples, height, width, 3), uint8, and its targets (samples, …) on one device.
 
-    Args:
-        pixels: (samples, height, width, 3), uint8.
-        targets: (samples, …), on the same device.
-        dataset: Whose transform is done, as it is when a batch is asked for.
-
-    Attributes:
-        pixels: See above.
-        targets: See above.
+    The dataset's transform is applied as it is when a batch is made.
     """
 
-    def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: Loadable) -> None:
+    def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: LoadableDataset) -> None:
         self.pixels = pixels
         self.targets = targets
         self._dataset = dataset
 
     @classmethod
     def load(
-        cls,
-        dataset: Loadable,
-        device: str | torch.device,
-        progress: Callable[[int], None] | None = None,
-        room_bytes: int | None = None,
+        cls, dataset: LoadableDataset, device: str | torch.device, room_bytes: int | None = None
     ) -> Resident:
-        """Decodes a whole dataset onto a device.
+        """Decode a whole dataset onto a device.
 
-        Args:
-            dataset: Its images have one size, its targets are labels.
-            device: Where it is to lie.
-            progress: Told how many samples are there.
-            room_bytes: What it may take; None: `device_room`.
-
-        Raises:
-            OptionError: It does not fit, its images have several sizes, or its transform cannot be done
-                there.
+        Raises OptionError if it does not fit into `room_bytes` (None: `device_room`), if its images or labels
+        differ in shape, or if its transform cannot be done there.
         """
         require_resident(dataset.transform)
-        plain = copy.copy(dataset)
-        plain.transform = None
         room = device_room(device) if room_bytes is None else room_bytes
-        pixels = targets = None
-        for first in range(0, len(dataset), _LOADED_AT_ONCE):
-            indices = range(first, min(first + _LOADED_AT_ONCE, len(dataset)))
-            batch = plain.fetch_into(indices, _Memory())
-            if batch is NotImplemented or not isinstance(batch[1], torch.Tensor):
-                raise OptionError(
-                    'cache="device" must have images of one size, and labels beside them: use cache="ram"'
-                )
-            images = batch[0].permute(0, 2, 3, 1)
-            if pixels is None or targets is None:
+        pixels = targets = torch.empty(0)
+        done = 0
+        for images, labels in _batches(dataset):
+            if not done:
                 size = len(dataset) * images[0].numel()
                 if size > room:
                     raise OptionError(
                         f'cache="device": the {size_text(size)} of pixels must fit into the '
                         f'{size_text(room)} that {device} has to spare: use cache="ram"'
                     )
-                pixels = torch.empty((len(dataset), *images.shape[1:]), dtype=torch.uint8, device=device)
-                targets = torch.empty(
-                    (len(dataset), *batch[1].shape[1:]), dtype=batch[1].dtype, device=device
-                )
+                pixels = images.new_empty((len(dataset), *images.shape[1:]), device=device)
+                targets = labels.new_empty((len(dataset), *labels.shape[1:]), device=device)
             if images.shape[1:] != pixels.shape[1:]:
                 raise OptionError(
                     f'cache="device" must have images of one size, got {tuple(pixels.shape[1:3])} and '
                     f'{tuple(images.shape[1:3])}: use cache="ram"'
                 )
-            if (batch[1].dtype, batch[1].shape[1:]) != (targets.dtype, targets.shape[1:]):
+            if (labels.dtype, labels.shape[1:]) != (targets.dtype, targets.shape[1:]):
                 raise OptionError(
                     f'cache="device" must have labels of one dtype and shape, got {targets.dtype} and '
-                    f'{batch[1].dtype}: make target_transform give one, or use cache="ram"'
+                    f'{labels.dtype}: make target_transform give one, or use cache="ram"'
                 )
-            pixels[first : indices.stop] = images.to(device)
-            targets[first : indices.stop] = batch[1].to(device)
-            if progress is not None:
-                progress(indices.stop)
-        if pixels is None or targets is None:
+            pixels[done : done + len(images)] = images.to(device)
+            targets[done : done + len(images)] = labels.to(device)
+            done += len(images)
+        if not done:
             raise OptionError('cache="device" must have samples, got none: use cache=None')
         return cls(pixels, targets, dataset)
 
     def batch(self, indices: Sequence[int] | Ints, seed: int | None = None) -> list[torch.Tensor]:
-        """Makes a batch.
+        """Make a batch on the device: [images (batch, channels, height, width), targets].
 
-        Args:
-            indices: Of the samples; negative ones count from the end.
-            seed: Of the epoch; None: transforms draw from torch's global generator.
-
-        Returns:
-            [images, targets] on the device, images (batch, channels, height, width).
-
-        Raises:
-            OptionError: The transform cannot be done there.
+        Without a seed of the epoch, transforms draw from torch's global generator. Negative indices count
+        from the end. Raises OptionError if the transform cannot be done there.
         """
         steps = require_resident(self._dataset.transform)
         positions = np.asarray(indices, np.int64)
         positions = np.where(positions < 0, positions + len(self.pixels), positions)
         with epoch_seed(seed):
             draws = draws_for(positions)
-        view = View(self.pixels, positions)
+        view = GatheredView(self.pixels, positions)
         tail = _tail_of(steps)
         for place, step in enumerate(steps[: len(steps) - len(tail)]):
             parameters = step.draw(draws.at(place), view.sizes)
@@ -199,23 +169,37 @@ class Resident:
         return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
 
 
-def _crop(view: View, step: Any, parameters: Parameters) -> None:
+def _batches(dataset: LoadableDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield images (batch, height, width, 3) and labels of a dataset without its transform."""
+    plain = copy.copy(dataset)
+    plain.transform = None
+    for first in range(0, len(dataset), _LOADED_AT_ONCE):
+        indices = range(first, min(first + _LOADED_AT_ONCE, len(dataset)))
+        batch = plain.fetch_into(indices, HostMemory())
+        if batch is NotImplemented or not isinstance(batch[1], torch.Tensor):
+            raise OptionError(
+                'cache="device" must have images of one size, and labels beside them: use cache="ram"'
+            )
+        yield batch[0].permute(0, 2, 3, 1), batch[1]
+
+
+def _crop(view: GatheredView, step: Any, parameters: Parameters) -> None:
     fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
     view.window(parameters.astype(np.int64), fill, mode)
 
 
-def _pad(view: View, step: Any, parameters: Parameters) -> None:
+def _pad(view: GatheredView, step: Any, parameters: Parameters) -> None:
     left, top, right, bottom = step.sides
     height, width = view.sizes[0].tolist()
     box = np.array([[-top, -left, height + top + bottom, width + left + right]])
     view.window(np.repeat(box, len(parameters), axis=0), step.fill, step.padding_mode)
 
 
-def _flip(view: View, step: Any, parameters: Parameters) -> None:
+def _flip(view: GatheredView, step: Any, parameters: Parameters) -> None:
     view.flip(_AXES[type(step)], parameters[:, 0] > 0)
 
 
-def _erase(view: View, step: Any, parameters: Parameters) -> None:
+def _erase(view: GatheredView, step: Any, parameters: Parameters) -> None:
     images = view.images()
     values = step.value if isinstance(step.value, (tuple, list)) else [step.value]
     if len(values) not in (1, images.shape[3]):
@@ -235,24 +219,24 @@ def _erase(view: View, step: Any, parameters: Parameters) -> None:
     view.replace(torch.where(is_erased, colour.to(images.dtype), images))
 
 
-def _rescale(view: View, step: Any, parameters: Parameters) -> None:
+def _rescale(view: GatheredView, step: Any, parameters: Parameters) -> None:
     images = view.images().permute(0, 3, 1, 2)
     view.replace(Rescale.of([step], images.dtype).on(images).permute(0, 2, 3, 1))
 
 
-def _keep(view: View, step: Any, parameters: Parameters) -> None:
-    """Nothing: what changes an image's kind leaves its pixels."""
+def _keep(view: GatheredView, step: Any, parameters: Parameters) -> None:
+    """Do nothing: a change of the image's type leaves its pixels."""
 
 
 def _tail_of(steps: list[Transform]) -> list[Transform]:
-    """ToTensor, ToDtype and Normalize at the end, which are one step."""
+    """Return the ToTensor, ToDtype and Normalize at the end, which are done as one step."""
     first = len(steps)
     while first and isinstance(steps[first - 1], (ToDtype, Normalize, Conversion)):
         first -= 1
     return steps[first:]
 
 
-_STEPS: dict[type, Callable[[View, Any, Parameters], None]] = {
+_STEPS: dict[type, Callable[[GatheredView, Any, Parameters], None]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
     Pad: _pad,
@@ -268,10 +252,3 @@ _STEPS: dict[type, Callable[[View, Any, Parameters], None]] = {
     ToImage: _keep,
     ToPureTensor: _keep,
 }
-
-
-class _Memory:
-    finishes_on_device = False
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(tuple(shape), dtype=dtype, device="cpu")

@@ -1,14 +1,14 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
-    header    4 KiB: whose it is, sizes, how much of the area is taken, why it was closed
-    index     32 bytes a record: state, CRC-32C, where its parts lie
-    fixed     the record's columns of one size, one record behind the other
-    area      images from the front, one behind the other; what else a record has from the back
+    header    4 KiB: whose store it is, sizes, how much of the area is taken, why it is closed
+    index     32 bytes a record: state, CRC-32C, offsets of its parts
+    fixed     the record's columns of fixed size, record by record
+    area      images from the front, one after the other; other columns from the back
 
-Images of one size lie in the area like rows of an array, so whole batches are gathered from it. A record is
-claimed under a lock, written, and then marked as ready; a writer killed in between leaves a record that is
-never handed out. Memory is taken in steps, each asked of the kernel before anything is written to it:
-writing to a mapping of a full tmpfs would kill the process (SIGBUS).
+Images of one size form the rows of an array, so whole batches are gathered from it. A record is claimed under
+a lock, written, and then marked as ready: a writer killed in between leaves a record that is never handed
+out. Memory is taken in steps, each allocated by the kernel before anything is written to it: writing to a
+mapping of a full tmpfs would kill the process (SIGBUS).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fastload.datasets.cache.layout import (
     MARGIN,
     NO_MEMORY,
     NO_SPACE,
-    NUMBERS,
+    NUMBERS_BYTES,
     OPEN,
     PACK,
     READY,
@@ -52,39 +52,32 @@ from fastload.datasets.cache.layout import (
     layout_of,
     mapped,
 )
-from fastload.datasets.cache.limits import Limits, tmpfs_room
+from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
 from fastload.shards.checksum import binding, mask
 
 Bytes = NDArray[np.uint8]
 
-# The parts of an index entry that a check looks at.
+# The parts of an index entry that a check needs.
 _CHECKED = ("crc", "offset", "size", "tail_offset", "tail_size")
 
-# Memory is taken in such steps: 16 MiB are made in 4 ms, and the readings of memory that come first take 0.2.
-_STEP_BYTES = 16 << 20
+# The steps in which memory is taken: 16 MiB are allocated in 4 ms, after readings of free memory of 0.2 ms.
+_FRONT_STEP_BYTES = 16 << 20
+_BACK_STEP_BYTES = 1 << 20
 
 
 class Store:
-    """A store as one process sees it.
+    """A store, mapped by this process.
 
-    Args:
-        descriptor: The file, prepared; the store closes it.
-        place: By which path the file can be opened once more.
-        folder: The folder of a tmpfs, whose free space counts; None for memory without a name.
-        limits: What must stay free of the memory.
-        key: 16 bytes that stand for what is kept in it.
-
-    Raises:
-        OSError: Its header is damaged, or it is that of another store.
-
-    Attributes:
-        count: The number of the dataset's records.
-        capacity_bytes: What records can take.
+    `path` opens the file once more, for locking; `folder` is that of a tmpfs, None for `ram`; `key` is 16
+    bytes that identify the dataset. Raises OSError if the header is damaged or another dataset's. The store
+    closes the descriptor.
     """
 
-    def __init__(self, descriptor: int, place: str, folder: str | None, limits: Limits, key: bytes) -> None:
+    def __init__(
+        self, descriptor: int, path: str, folder: str | None, limits: CacheLimits, key: bytes
+    ) -> None:
         self.descriptor = descriptor
-        self._place = place
+        self._path = path
         self._folder = folder
         self._limits = limits
         self.layout = layout_of(descriptor)
@@ -96,7 +89,7 @@ class Store:
             raise OSError(errno.EBADMSG, "it is another dataset's")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = binding(key)
-        self._header = everything[: 8 * len(NUMBERS)].view(np.int64)
+        self._header = everything[:NUMBERS_BYTES].view(np.int64)
         begin = HEADER_BYTES + self.count * ENTRY.itemsize
         self._index = everything[HEADER_BYTES:begin].view(ENTRY)
         self._states = self._index["state"]
@@ -113,51 +106,45 @@ class Store:
         _stores.add(self)
         weakref.finalize(self, os.close, descriptor).atexit = False
 
-    def found(self, positions: NDArray[np.int64], is_checked_always: bool = False) -> NDArray[np.bool_]:
-        """Which records can be had from here; what has not been read by this process yet is checked first.
-
-        Args:
-            positions: Of the records.
-            is_checked_always: Whether what has been read before is checked as well.
-        """
+    def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
+        """Return which records can be read from here; checks those that this process reads first."""
         is_ready: NDArray[np.bool_] = self._states[positions] == READY
         seen = self._seen[positions]
-        wanted = is_ready if is_checked_always else is_ready & (seen == 0)
+        wanted = is_ready if always_check else is_ready & (seen == 0)
         if wanted.any():
             places = np.flatnonzero(wanted)
-            is_ready[places] = self._are_whole(positions[places])
+            is_ready[places] = self._are_intact(positions[places])
         return is_ready
 
     def has(self, index: int) -> bool:
-        """Whether one record can be had from here: see `found`."""
+        """Return True if one record can be read from here; see `found`."""
         if self._states[index] != READY:
             return False
-        return bool(self._seen[index] == 1 or self._are_whole(np.array([index]))[0])
+        return bool(self._seen[index] == 1 or self._are_intact(np.array([index]))[0])
 
     def data(self, index: int) -> Bytes:
-        """The image of a record that was found, read-only."""
+        """Return the image of a record that was found, read-only."""
         _, _, _, _, offset, _, size, _ = UNPACK(self._memory, HEADER_BYTES + 32 * index)
         return self._area[offset : offset + size]
 
     def tail(self, index: int) -> Bytes:
-        """What a record that was found has in columns of any size, read-only."""
+        """Return the variable columns of a record that was found, read-only."""
         entry = UNPACK(self._memory, HEADER_BYTES + 32 * index)
         return self._area[entry[5] : entry[5] + entry[7]]
 
     def orientation(self, index: int) -> int:
-        """The EXIF orientation of a record that was found, where its pixels are kept."""
+        """Return the EXIF orientation of a record that was found, if its pixels are stored."""
         return int(self._index["orientation"][index])
 
     def fixed(self, positions: NDArray[np.int64] | int) -> Bytes:
-        """The columns of one size of records that were found: (positions, fixed_bytes)."""
+        """Return the fixed columns of records that were found: (positions, fixed_bytes)."""
         rows: Bytes = self._fixed[positions]
         return rows
 
     def stacked(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """The images of records that were found, where they lie like rows of an array.
+        """Return the images of records that were found as rows of an array, and which row is whose.
 
-        Returns:
-            (any number, size), read-only, and which row is whose; None where sizes differ.
+        The array is (any number, size), read-only; None if the images differ in size.
         """
         entries = self._index[positions]
         size = int(entries["size"][0])
@@ -171,77 +158,69 @@ class Store:
     def put(
         self, index: int, data: bytes | Bytes, fixed: bytes = b"", tail: bytes = b"", orientation: int = 1
     ) -> bool:
-        """Keeps a record, if nobody has and there is room; says whether it was kept.
-
-        Args:
-            index: Of the record.
-            data: Its image: bytes, or a flat array.
-            fixed: Its columns of one size, end to end.
-            tail: What else it has.
-            orientation: The EXIF orientation of pixels.
-        """
+        """Store a record; return False if somebody has, or if there is no room."""
         if self._states[index] != EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
         if max(size, tail_size) > LARGEST_PART_BYTES:
             return False
         with self._locked() as is_locked:
-            places = self._claim(index, size, tail_size) if is_locked else None
-        if places is None:
+            offsets = self._claim(index, size, tail_size) if is_locked else None
+        if offsets is None:
             return False
-        offset, tail_offset = places
+        offset, tail_offset = offsets
         self._writable[offset : offset + size] = np.frombuffer(data, np.uint8)
         self._writable[tail_offset : tail_offset + tail_size] = np.frombuffer(tail, np.uint8)
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
         crc = extend(extend(extend(mask(self._bound, index), data), fixed), tail)
         entry = HEADER_BYTES + 32 * index
         PACK(self._memory, entry + 1, orientation, 0, crc, offset, tail_offset, size, tail_size)
-        # Last, because it says that the rest is there. Where a processor lets others see it sooner, the
-        # checksum tells.
+        # Last, because it makes the rest visible. Where a processor lets others see it sooner, their check of
+        # the checksum fails.
         self._states[index] = READY
         return True
 
     def note_filled(self) -> None:
-        """Notes that all has been read once: whatever is missing could not be read, or is being written."""
+        """Record that everything has been read once: what is missing is unreadable, or being written."""
         if not self._header[CLOSED]:
             self._header[CLOSED] = FILLED
 
     @property
     def is_open(self) -> bool:
-        """Whether records are still being kept."""
+        """True while records are being stored."""
         return bool(self._header[CLOSED] in (OPEN, FILLED))
 
     @property
     def is_filled(self) -> bool:
-        """Whether there is nothing more to be read ahead."""
+        """True once there is nothing more to read ahead."""
         return bool(self._header[CLOSED])
 
     @property
     def why_closed(self) -> str:
-        """Why no more records are kept; empty while they are."""
+        """Why no more records are stored; "" while they are."""
         return REASONS.get(int(self._header[CLOSED]), "it is damaged")
 
     @property
     def ready(self) -> int:
-        """How many records are kept."""
+        """The number of records stored."""
         return int(np.count_nonzero(self._states == READY))
 
     @property
     def used_bytes(self) -> int:
-        """What the records take."""
+        """The bytes that the records take."""
         return int(self._header[FRONT] + self._header[BACK])
 
     def missing(self) -> NDArray[np.int64]:
-        """The records that nobody has begun to keep."""
+        """Return the records that nobody has begun to store."""
         return np.flatnonzero(self._states == EMPTY)
 
-    def _are_whole(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Checks records that are ready; what is not whole is never used again, by no process."""
+    def _are_intact(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Check records that are ready; a damaged one is never used again, by any process."""
         area, end, width = self._area, len(self._area), self.layout.fixed_bytes
-        # Taken out for all of them at once: of a small record's check that is the longer part.
+        # Copied for all records at once: for small records that takes longer than the checksum.
         fixed = self._fixed[positions].tobytes()
         columns = (self._index[name][positions].tolist() for name in _CHECKED)
-        is_whole = np.zeros(len(positions), np.bool_)
+        is_intact = np.zeros(len(positions), np.bool_)
         for place, (index, crc, offset, size, tail, tail_size) in enumerate(
             zip(positions.tolist(), *columns, strict=True)
         ):
@@ -250,79 +229,63 @@ class Store:
                 found = extend(found, fixed[place * width : (place + 1) * width])
                 if tail_size:
                     found = extend(found, area[tail : tail + tail_size])
-                is_whole[place] = found == crc
-        self._seen[positions[is_whole]] = 1
-        self._states[positions[~is_whole]] = BAD
-        return is_whole
+                is_intact[place] = found == crc
+        self._seen[positions[is_intact]] = 1
+        self._states[positions[~is_intact]] = BAD
+        return is_intact
 
     def _forget_checks(self) -> None:
-        # What this process has checked: a byte a record, and no memory for those that it never reads.
+        # The records that this process has checked: a byte each, which takes no memory until it is written.
         self._seen = np.zeros(self.count, np.uint8)
 
-    def _close_for(self, reason: int) -> None:
-        self._header[CLOSED] = reason
-
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
-        """Takes room for a record; under the lock."""
+        """Take room for a record, under the lock; return the offsets of image and tail."""
         header = self._header
         if self._states[index] != EMPTY or not self.is_open:
             return None
         front, back = int(header[FRONT]) + size, int(header[BACK]) + tail_size
         if front + back > self.capacity_bytes:
-            self._close_for(FULL)
+            header[CLOSED] = FULL
             return None
-        if not (self._back_front(front) and self._back_back(back)):
+        if not (
+            self._allocate(front, BACKED_FRONT, _FRONT_STEP_BYTES)
+            and self._allocate(back, BACKED_BACK, _BACK_STEP_BYTES)
+        ):
             return None
         header[FRONT], header[BACK] = front, back
         self._states[index] = CLAIMED
         return front - size, self.capacity_bytes - back
 
-    def _back_front(self, needed: int) -> bool:
-        """Sees to memory behind the area's first bytes."""
-        backed = int(self._header[BACKED_FRONT])
+    def _allocate(self, needed: int, part: int, step_bytes: int) -> bool:
+        """Allocate memory for the first (BACKED_FRONT) or last (BACKED_BACK) bytes of the area."""
+        header = self._header
+        backed = int(header[part])
         if needed <= backed:
             return True
-        step = min(max(_STEP_BYTES, needed - backed), self.capacity_bytes - backed)
-        if not self._take(backed, step):
-            return False
-        self._header[BACKED_FRONT] = backed + step
-        return True
-
-    def _back_back(self, needed: int) -> bool:
-        """Sees to memory behind the area's last bytes."""
-        backed = int(self._header[BACKED_BACK])
-        if needed <= backed:
-            return True
-        step = min(max(_STEP_BYTES >> 4, needed - backed), self.capacity_bytes - backed)
-        if not self._take(self.capacity_bytes - backed - step, step):
-            return False
-        self._header[BACKED_BACK] = backed + step
-        return True
-
-    def _take(self, offset: int, size: int) -> bool:
-        """Asks the kernel for memory; closes the store where there is none to spare."""
-        available = self._limits.available()
-        if available is not None and available - size < self._header[MARGIN]:
-            self._close_for(NO_MEMORY)
+        size = min(max(step_bytes, needed - backed), self.capacity_bytes - backed)
+        offset = backed if part == BACKED_FRONT else self.capacity_bytes - backed - size
+        if self._limits.available() - size < header[MARGIN]:
+            header[CLOSED] = NO_MEMORY
             return False
         if self._folder is not None and tmpfs_room(self._folder) < size:
-            self._close_for(NO_SPACE)
+            header[CLOSED] = NO_SPACE
             return False
         try:
             os.posix_fallocate(self.descriptor, self.layout.area_offset + offset, size)
         except OSError:
-            self._close_for(NO_SPACE)
+            header[CLOSED] = NO_SPACE
             return False
+        header[part] = backed + size
         return True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[bool]:
-        """Keeps all other writers away; False where the lock is not to be had."""
+        """Keep all other writers away; yield False if the file cannot be opened for locking."""
         with self._lock:
             if self._lock_file < 0:
-                # An opening of this process's own: locks belong to openings, which forked children share.
+                # Locks belong to openings, which forked children share: each process needs its own.
                 try:
-                    self._lock_file = os.open(self._place, os.O_RDWR | os.O_CLOEXEC)
+                    self._lock_file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
                 except OSError:
                     yield False
                     return
@@ -334,7 +297,7 @@ class Store:
                 lock(self._lock_file, "LOCK_UN")
 
     def _after_fork(self) -> None:
-        """In a forked child: it has checked nothing, and lacks the thread that may have held the lock."""
+        """Reset a forked child: it has checked nothing, and lacks the thread that may have held the lock."""
         self._forget_checks()
         self._lock = threading.Lock()
         if self._lock_file >= 0:

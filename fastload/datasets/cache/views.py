@@ -1,4 +1,4 @@
-"""What images on a device show: which row and column of which stored image, for each of their own."""
+"""Images on a device as views of stored ones: crops, padding and flips as one gather."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from fastload.transforms.transform import to_colour
 Ints = NDArray[np.int64]
 
 
-class View:
-    """Images of which each row and column is one of some stored image; -1 is padding.
+class GatheredView:
+    """Images whose every row and column is one of a stored image, or padding (-1).
 
-    Args:
-        source: (any number, height, width, channels).
-        chosen: Which of them.
+    `source` is (any number, height, width, channels); `chosen` are the numbers of the images.
     """
 
     def __init__(self, source: torch.Tensor, chosen: Ints) -> None:
@@ -36,13 +34,13 @@ class View:
         return np.tile(np.array([axis.shape[1] for axis in self._axes]), (len(self._chosen), 1))
 
     def flip(self, axis: int, which: NDArray[np.bool_]) -> None:
-        """Flips some images."""
+        """Flip some images."""
         rows = self._axes[axis].copy()
         rows[which] = rows[which, ::-1]
         self._axes[axis] = rows
 
     def window(self, boxes: Ints, fill: Any, mode: str) -> None:
-        """Takes a window (top, left, height, width) out of each, which may leave the image."""
+        """Crop a window (top, left, height, width) of each image; it may reach beyond the image."""
         colour = np.array(to_colour(fill, self._source.shape[3])[: self._source.shape[3]])
         if self._fill is not None and mode == "constant" and not np.array_equal(self._fill, colour):
             self.replace(self.images())
@@ -56,7 +54,7 @@ class View:
             self._fill = colour
 
     def images(self) -> torch.Tensor:
-        """What it shows: (images, height, width, channels)."""
+        """Return the images: (images, height, width, channels)."""
         device = self._source.device
         rows, columns = (torch.from_numpy(np.ascontiguousarray(axis)).to(device) for axis in self._axes)
         chosen = torch.from_numpy(self._chosen).to(device)
@@ -70,12 +68,12 @@ class View:
         return images
 
     def replace(self, images: torch.Tensor) -> None:
-        """Shows other images from now on."""
+        """Replace the images by others."""
         self._reset(images, np.arange(len(images)))
 
 
 def source_places(wanted: Ints, side: int, mode: str) -> Ints:
-    """Which of a side's pixels stands at a place that may lie outside; -1 for none."""
+    """Return which of a side's pixels stands at a place that may lie outside; -1 for padding."""
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
     if mode == "edge":

@@ -6,14 +6,14 @@ import os
 import pytest
 
 from fastload import Cache
-from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.limits import CacheLimits
 from tests.datasets.cache.programs import plenty
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 
 
 @pytest.fixture
 def limits():
-    return Limits(margin_bytes=0, available=plenty)
+    return CacheLimits(margin_bytes=0, available=plenty)
 
 
 @pytest.fixture

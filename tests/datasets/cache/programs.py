@@ -22,7 +22,7 @@ _PROGRAM = """
 import json, os, sys, time
 from fastload.datasets.cache.attaching import Extent, attach
 from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
-from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
 from fastload.sources.folder import list_folder
@@ -32,7 +32,7 @@ path, kind, place, form = sys.argv[1:]
 source = list_folder(path)[""]
 count, size = len(source), source.size_bytes()
 extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BYTES, ())
-limits = Limits(0, plenty)
+limits = CacheLimits(0, plenty)
 keep = lambda form, opening: KeptFiles(source.files, form, opening)
 cache = attach(Cache(kind, place, form), extent, keep, None, limits)
 kept = cache.kept

@@ -20,7 +20,6 @@ def readings(**changed):
         "prepare_samples_per_s": 7_000.0,
         "room_bytes": 64 * GB,
         "tmpfs_room_bytes": 16 * GB,
-        "page_room_bytes": 64 * GB,
     }
     return CacheReadings(**{**usual, **changed})
 
@@ -55,22 +54,14 @@ def test_half_of_a_set_is_kept_where_half_fits():
 
 
 def test_no_room_no_cache():
-    choice = choose_cache(
-        readings(disk_samples_per_s=500.0, room_bytes=0, tmpfs_room_bytes=0, page_room_bytes=0)
-    )
+    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0, tmpfs_room_bytes=0))
     assert choice.kind is None
-    assert "of 5.5 GB the memory left takes 0%" in choice.reason
+    assert "0% of 5.5 GB fit into the memory left" in choice.reason
 
 
 def test_a_tmpfs_stands_in_where_memory_cannot_be_shared():
     choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0))
     assert choice.kind == "tmpfs"
-
-
-def test_the_page_cache_stands_in_where_there_is_neither():
-    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0, tmpfs_room_bytes=0))
-    assert choice.kind == "page"
-    assert "fit into what is free 11.6 times" in choice.reason
 
 
 def test_what_lies_in_memory_is_left_there():
@@ -174,7 +165,6 @@ def test_the_hit_ratio_needed_is_that_of_the_design():
         step_samples_per_s=st.none() | st.floats(1, 1e6),
         room_bytes=st.integers(0, 100 * GB),
         tmpfs_room_bytes=st.integers(0, 100 * GB),
-        page_room_bytes=st.integers(0, 100 * GB),
         device_room_bytes=st.none() | st.integers(0, 100 * GB),
     )
 )

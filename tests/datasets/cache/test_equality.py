@@ -224,7 +224,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("wrong", ["disk", 3, fastload])
     def test_an_unknown_cache_is_refused(self, photos, wrong):
-        with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, page, device"):
+        with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, device"):
             FolderDataset(photos, cache=wrong)
 
     def test_a_folder_that_is_not_there_is_refused(self, photos, tmp_path):

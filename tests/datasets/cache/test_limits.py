@@ -9,7 +9,7 @@ import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.options import Cache
 from tests.datasets.cache.programs import ROOT, plenty
@@ -43,10 +43,10 @@ class TestRoom:
         dataset = FolderDataset(folder)
         half = dataset.source.size_bytes() // 2
         index = Layout(40, 8, 0).size_bytes
-        report = dataset.use_cache(Cache("ram", place), limits=Limits(0, Memory(half + index, 1 << 33)))
+        report = dataset.use_cache(Cache("ram", place), limits=CacheLimits(0, Memory(half + index, 1 << 33)))
         assert report.share == pytest.approx(0.5, abs=0.01)
         read_all(dataset)
-        assert "as large as it may become" in dataset.cached.stopped
+        assert "reached its size limit" in dataset.cached.stopped
         kept = dataset.cached.ready
         assert kept == pytest.approx(0.5, abs=0.05)
         for _ in range(2):
@@ -64,7 +64,7 @@ class TestRoom:
         plain = PackedDataset(tmp_path / "photos.fl")
         index = Layout(40, 52, 0).size_bytes
         pixels = 20 * 24 * 32 * 3
-        dataset.use_cache(Cache("ram", place), limits=Limits(0, Memory(pixels + index, 1 << 33)))
+        dataset.use_cache(Cache("ram", place), limits=CacheLimits(0, Memory(pixels + index, 1 << 33)))
         for _ in range(2):
             for (image, label), (other, expected) in zip(
                 dataset.__getitems__(range(40)), plain.__getitems__(range(40)), strict=True
@@ -74,37 +74,40 @@ class TestRoom:
         assert 0.3 < dataset.cached.ready < 0.6
 
     def test_no_room_is_no_cache_and_is_said(self, folder, place):
-        report = FolderDataset(folder).use_cache(Cache("ram", place), limits=Limits(1 << 30, Memory(1 << 30)))
+        report = FolderDataset(folder).use_cache(
+            Cache("ram", place), limits=CacheLimits(1 << 30, Memory(1 << 30))
+        )
         assert report.kind is None
-        assert report.reason == "no cache: of the memory, 1.1 GB must stay free, and no more is"
+        assert report.reason == "no cache: 1.1 GB of the memory must stay free, and no more is"
 
     def test_memory_that_others_take_meanwhile_stops_it(self, folder, place):
         dataset = FolderDataset(folder)
-        dataset.use_cache(Cache("ram", place), limits=Limits(100 * MIB, Memory(300 * MIB, 100 * MIB)))
+        dataset.use_cache(Cache("ram", place), limits=CacheLimits(100 * MIB, Memory(300 * MIB, 100 * MIB)))
         read_all(dataset)
         assert dataset.cached.ready == 0
         assert "less memory free than the margin" in dataset.cached.stopped
 
     def test_the_margin_is_a_tenth_and_at_least_a_gibibyte(self):
-        assert Limits().margin() >= 1 << 30
-        assert Limits(available=Memory(1 << 29)).room() == 0
+        assert CacheLimits().margin() >= 1 << 30
+        assert CacheLimits(available=Memory(1 << 29)).room() == 0
 
     def test_it_is_what_the_first_one_made_it(self, place):
-        opening = Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), Limits(7, plenty))
+        opening = Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), CacheLimits(7, plenty))
         store = open_store(opening)
         assert int(store._header[8]) == 7
 
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.limits import Limits
+from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.layout import Layout
 from tests.datasets.cache.programs import plenty
 import fastload.datasets.cache.store as module
 if sys.argv[2] == "unforeseen":
-    module.tmpfs_room = lambda folder: 1 << 40  # somebody else is quicker
-opening = Opening("tmpfs", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), Limits(0, plenty))
+    module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
+limits = CacheLimits(0, plenty)
+opening = Opening("tmpfs", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), limits)
 store = open_store(opening)
 kept = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
 assert all(store.has(index) for index in range(kept))
@@ -148,7 +151,7 @@ class TestTampering:
 
     def test_a_damaged_index_leads_nowhere(self, place):
         store = open_store(
-            Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), Limits(0, plenty))
+            Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), CacheLimits(0, plenty))
         )
         assert store.put(0, b"x" * 1000)
         store._index["offset"][0] = 1 << 60

@@ -1,4 +1,4 @@
-"""Folders are replaced whole, old or new at every moment, and nothing is left over."""
+"""Folders are replaced completely, old or new at every moment, and nothing is left over."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fastload.errors import DestinationError
-from fastload.system import folders as storage
+from fastload.system import folders
 
 
 def make_folder(path, word):
@@ -26,7 +26,7 @@ def words(path):
 def can_exchange(folder):
     one, two = make_folder(folder / "one", "1"), make_folder(folder / "two", "2")
     try:
-        return storage._exchange(str(one), str(two))
+        return folders._exchange(str(one), str(two))
     finally:
         shutil.rmtree(one)
         shutil.rmtree(two)
@@ -36,28 +36,28 @@ class TestReplaceFolder:
     def test_new_folder_takes_the_place_and_the_old_one_is_gone(self, tmp_path):
         new, target = make_folder(tmp_path / "new", "new"), make_folder(tmp_path / "target", "old")
         (target / "only-old").write_text("old")
-        storage.replace_folder(new, target)
+        folders.replace_folder(new, target)
         assert words(target) == {"new"}
         assert sorted(os.listdir(target)) == ["deeper", "first"]
         assert os.listdir(tmp_path) == ["target"]
 
     def test_missing_target_is_made(self, tmp_path):
         new = make_folder(tmp_path / "new", "new")
-        storage.replace_folder(str(new), str(tmp_path / "target"))
+        folders.replace_folder(str(new), str(tmp_path / "target"))
         assert words(tmp_path / "target") == {"new"}
         assert os.listdir(tmp_path) == ["target"]
 
     def test_relative_paths_are_taken(self, tmp_path, monkeypatch):
         make_folder(tmp_path / "new", "new"), make_folder(tmp_path / "target", "old")
         monkeypatch.chdir(tmp_path)
-        storage.replace_folder("new", "target")
+        folders.replace_folder("new", "target")
         assert words(tmp_path / "target") == {"new"}
 
     def test_target_that_is_a_link_stays_one(self, tmp_path):
         real = make_folder(tmp_path / "big-disk" / "real", "old")
         target = tmp_path / "target"
         target.symlink_to(real)
-        storage.replace_folder(make_folder(tmp_path / "new", "new"), target)
+        folders.replace_folder(make_folder(tmp_path / "new", "new"), target)
         assert target.is_symlink()
         assert words(real) == {"new"}
         assert os.listdir(tmp_path / "big-disk") == ["real"]
@@ -66,7 +66,7 @@ class TestReplaceFolder:
         new, target = make_folder(tmp_path / "new", "new"), tmp_path / "target"
         target.write_text("precious")
         with pytest.raises(DestinationError, match="target: must be a folder"):
-            storage.replace_folder(new, target)
+            folders.replace_folder(new, target)
         assert target.read_text() == "precious"
         assert words(new) == {"new"}
 
@@ -74,7 +74,7 @@ class TestReplaceFolder:
         target = make_folder(tmp_path / "target", "old")
         (tmp_path / "link").symlink_to(target)
         with pytest.raises(DestinationError, match="itself"):
-            storage.replace_folder(tmp_path / "link", target)
+            folders.replace_folder(tmp_path / "link", target)
         assert words(target) == {"old"}
 
     @pytest.mark.parametrize("new", ["missing", "file", "target/deeper"])
@@ -82,7 +82,7 @@ class TestReplaceFolder:
         target = make_folder(tmp_path / "target", "old")
         (tmp_path / "file").write_text("a file")
         with pytest.raises(OSError, match=new):
-            storage.replace_folder(tmp_path / new, target)
+            folders.replace_folder(tmp_path / new, target)
         assert words(target) == {"old"}
         assert sorted(os.listdir(tmp_path)) == ["file", "target"]
 
@@ -91,35 +91,35 @@ class TestReplaceFolder:
         if not can_exchange(tmp_path):
             pytest.skip(f"the filesystem of {tmp_path} does not exchange folders")
         target = make_folder(tmp_path / "target", "0")
-        failures, looks, done = [], 0, threading.Event()
+        failures, readings, done = [], 0, threading.Event()
 
-        def look():
-            nonlocal looks
+        def read():
+            nonlocal readings
             while not done.is_set():
-                looks += 1
+                readings += 1
                 try:
                     os.stat(target / "first")
                 except OSError as error:
                     failures.append(error)
 
-        reader = threading.Thread(target=look)
+        reader = threading.Thread(target=read)
         reader.start()
         try:
             for number in range(300):
-                storage.replace_folder(make_folder(tmp_path / "new", str(number)), target)
+                folders.replace_folder(make_folder(tmp_path / "new", str(number)), target)
         finally:
             done.set()
             reader.join()
-        assert looks > 300
+        assert readings > 300
         assert not failures
 
 
 class TestTwoRenames:
-    """What stands in where a filesystem does not exchange folders."""
+    """The replacement where a filesystem does not exchange folders."""
 
-    def test_new_folder_takes_the_place_and_the_old_one_is_kept_aside(self, tmp_path):
+    def test_new_folder_takes_the_place_and_the_old_one_lies_aside(self, tmp_path):
         new, target = make_folder(tmp_path / "new", "new"), make_folder(tmp_path / "target", "old")
-        aside = storage._rename_twice(str(new), str(target))
+        aside = folders._rename_twice(str(new), str(target))
         assert words(target) == {"new"}
         assert words(tmp_path / aside / "target") == {"old"}
         assert not new.exists()
@@ -127,13 +127,13 @@ class TestTwoRenames:
     def test_folder_of_an_earlier_crash_is_left_alone(self, tmp_path):
         left = make_folder(tmp_path / ".target.old", "left")
         make_folder(tmp_path / "new", "new"), make_folder(tmp_path / "target", "old")
-        storage._rename_twice(str(tmp_path / "new"), str(tmp_path / "target"))
+        folders._rename_twice(str(tmp_path / "new"), str(tmp_path / "target"))
         assert words(left) == {"left"}
 
     def test_failed_second_rename_puts_the_old_folder_back(self, tmp_path):
         target = make_folder(tmp_path / "target", "old")
         with pytest.raises(FileNotFoundError):
-            storage._rename_twice(str(tmp_path / "missing"), str(target))
+            folders._rename_twice(str(tmp_path / "missing"), str(target))
         assert words(target) == {"old"}
         assert os.listdir(tmp_path) == ["target"]
 
@@ -143,37 +143,37 @@ class TestExchange:
     def test_missing_folder_is_an_error_and_not_a_refusal(self, tmp_path):
         one = make_folder(tmp_path / "one", "1")
         with pytest.raises(FileNotFoundError):
-            storage._exchange(str(one), str(tmp_path / "missing"))
+            folders._exchange(str(one), str(tmp_path / "missing"))
 
 
 class TestFreeBytes:
-    def test_is_what_the_filesystem_says(self, tmp_path):
-        told = os.statvfs(tmp_path)
-        free = told.f_bavail * told.f_frsize
+    def test_is_the_free_space_of_the_filesystem(self, tmp_path):
+        status = os.statvfs(tmp_path)
+        free = status.f_bavail * status.f_frsize
         # Other programs write meanwhile: within a GiB.
-        assert abs(storage.free_bytes(tmp_path) - free) < 2**30
+        assert abs(folders.free_bytes(tmp_path) - free) < 2**30
 
-    def test_path_that_does_not_exist_yet_is_told_by_the_folder_above(self, tmp_path):
-        assert storage.free_bytes(tmp_path / "not" / "yet") > 0
-        assert storage.free_bytes("not-yet.fl") > 0
+    def test_path_that_does_not_exist_yet_has_the_space_of_the_folder_above(self, tmp_path):
+        assert folders.free_bytes(tmp_path / "not" / "yet") > 0
+        assert folders.free_bytes("not-yet.fl") > 0
 
 
 class TestFsyncFolder:
     def test_folder_is_written(self, tmp_path):
-        storage.fsync_folder(tmp_path)
-        storage.fsync_folder(str(tmp_path))
+        folders.fsync_folder(tmp_path)
+        folders.fsync_folder(str(tmp_path))
 
     def test_missing_folder_is_an_error(self, tmp_path):
         with pytest.raises(FileNotFoundError):
-            storage.fsync_folder(tmp_path / "missing")
+            folders.fsync_folder(tmp_path / "missing")
 
     def test_file_is_an_error(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(NotADirectoryError):
-            storage.fsync_folder(tmp_path / "file")
+            folders.fsync_folder(tmp_path / "file")
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files by /proc")
     def test_no_file_stays_open(self, tmp_path):
         before = len(os.listdir("/proc/self/fd"))
-        storage.fsync_folder(tmp_path)
+        folders.fsync_folder(tmp_path)
         assert len(os.listdir("/proc/self/fd")) == before

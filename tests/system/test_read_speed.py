@@ -1,4 +1,4 @@
-"""Reading is measured cold and warm, of files that are really there, and never beyond its bounds."""
+"""Reading real files is measured cold and warm, within bounds of time and bytes."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ import pytest
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.page_cache import drop, resident_share
-from fastload.system.read_ranges import choose
+from fastload.system.read_ranges import choose_ranges
 from fastload.system.read_speed import measure_reading
 from tests.slow_disk import slow_disk
 
 MIB = 1 << 20
-needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops pages and tells of them")
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="mincore is Linux's")
 
 
 def write(path, size):
@@ -56,7 +56,7 @@ class TestPages:
             drop(file.fileno(), 0, 8 * MIB)
             assert resident_share(file.fileno(), 0, 8 * MIB) == 0.0
 
-    def test_stretch_is_dropped_and_what_lies_far_from_it_is_kept(self, disk):
+    def test_part_of_a_file_is_dropped_and_distant_pages_stay(self, disk):
         with write(disk / "a", 16 * MIB).open("rb") as file:
             file.read()
             drop(file.fileno(), 5 * MIB + 5, 5 * MIB + 70_000)
@@ -64,7 +64,7 @@ class TestPages:
             assert resident_share(file.fileno(), 0, 2 * MIB) == 1.0
             assert resident_share(file.fileno(), 12 * MIB, 16 * MIB) == 1.0
 
-    def test_pages_in_memory_alone_stay(self):
+    def test_pages_without_a_disk_stay(self):
         with tempfile.TemporaryFile(dir="/dev/shm") as file:
             file.write(b"x" * MIB)
             file.flush()
@@ -72,15 +72,15 @@ class TestPages:
             assert resident_share(file.fileno(), 0, MIB) == 1.0
 
 
-class TestChoice:
+class TestRanges:
     def test_same_seed_chooses_the_same_and_another_seed_does_not(self, tmp_path):
         paths = [write(tmp_path / f"{n}", 10 + n) for n in range(50)]
-        assert choose(paths, None, 3) == choose(paths, None, 3)
-        assert choose(paths, None, 3).random != choose(paths, None, 4).random
+        assert choose_ranges(paths, None, 3) == choose_ranges(paths, None, 3)
+        assert choose_ranges(paths, None, 3).random != choose_ranges(paths, None, 4).random
 
     def test_small_files_are_read_whole_each_once(self, tmp_path):
         paths = [write(tmp_path / f"{n:02}", 10 + n) for n in range(50)]
-        chosen = choose(paths, None, 0)
+        chosen = choose_ranges(paths, None, 0)
         assert sorted((s.path, s.offset, s.size) for s in chosen.random) == [
             (str(path), 0, 10 + n) for n, path in enumerate(paths)
         ]
@@ -92,21 +92,21 @@ class TestChoice:
         path = tmp_path / "shard"
         with path.open("wb") as file:
             file.truncate(200 * MIB)
-        stretches = sorted(choose([path], 100_000, 0).random, key=lambda s: s.offset)
-        assert len(stretches) == 100
-        assert all(s.size == 100_000 and not s.is_whole for s in stretches)
-        assert len({s.offset // (2 * MIB) for s in stretches}) == 100
-        assert stretches[-1].offset + 100_000 <= 200 * MIB
+        ranges = sorted(choose_ranges([path], 100_000, 0).random, key=lambda s: s.offset)
+        assert len(ranges) == 100
+        assert all(s.size == 100_000 and not s.is_whole for s in ranges)
+        assert len({s.offset // (2 * MIB) for s in ranges}) == 100
+        assert ranges[-1].offset + 100_000 <= 200 * MIB
 
-    def test_file_of_few_windows_still_gives_records(self, tmp_path):
-        stretches = choose([write(tmp_path / "a", 350_000)], 100_000, 0).random
-        assert sorted(s.offset for s in stretches) == [0, 100_000, 200_000]
+    def test_small_shard_still_gives_records(self, tmp_path):
+        ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000, 0).random
+        assert sorted(s.offset for s in ranges) == [0, 100_000, 200_000]
 
-    def test_what_cannot_be_read_is_left_out_and_said(self, tmp_path):
+    def test_what_cannot_be_read_is_left_out_with_a_reason(self, tmp_path):
         write(tmp_path / "empty", 0)
         os.mkfifo(tmp_path / "fifo")  # Opening it would wait for ever.
         names = ["missing", "empty", "fifo", "."]
-        chosen = choose([tmp_path / name for name in names], None, 0)
+        chosen = choose_ranges([tmp_path / name for name in names], None, 0)
         assert chosen.random == chosen.in_order == []
         assert sorted(chosen.unread) == [
             f"{tmp_path}/empty: is empty",
@@ -135,7 +135,7 @@ class TestMeasureReading:
         with pytest.raises(OptionError, match="at least one file that can be read: no path was given"):
             measure_reading([])
 
-    def test_unreadable_files_alone_are_an_error_that_says_why(self, tmp_path):
+    def test_only_unreadable_files_are_an_error_with_a_reason(self, tmp_path):
         with pytest.raises(OptionError, match="missing: No such file"):
             measure_reading([tmp_path / "missing"])
 
@@ -144,12 +144,10 @@ class TestMeasureReading:
         with pytest.raises(OptionError, match=f"{next(iter(options))} must be"):
             measure_reading([write(tmp_path / "a", 10)], **options)
 
-    def test_unreadable_file_among_others_is_said(self, disk):
+    def test_unreadable_file_among_others_is_noted(self, disk):
         reading = measure_reading([write(disk / "a", 5000), disk / "missing"])
         assert reading.cold_random.bytes_per_s > 0
-        assert (
-            f"Left out: 1 of 2 files looked at; the first is {disk / 'missing'}: No such file" in reading.note
-        )
+        assert f"1 of the files could not be read; the first is {disk / 'missing'}: No such" in reading.note
 
     @needs_linux
     def test_files_on_a_disk_are_read_cold(self, disk):
@@ -158,7 +156,7 @@ class TestMeasureReading:
         assert reading.note == ""
 
     @needs_linux
-    def test_files_in_memory_are_said_not_to_be_cold(self):
+    def test_files_in_memory_are_noted_as_not_cold(self):
         with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
             file.write(b"x" * MIB)
             file.flush()
@@ -175,7 +173,7 @@ class TestMeasureReading:
         assert measure_reading(paths).is_cold
         reading = measure_reading(paths[:1])
         assert not reading.is_cold
-        assert "stayed in the page cache" in reading.note
+        assert "could not be dropped from the page cache" in reading.note
         assert reading.cold_random.bytes_per_s > 0
 
     @pytest.mark.parametrize("most_bytes", [64 << 10, MIB, 3 * MIB + 1])
@@ -192,7 +190,6 @@ class TestMeasureReading:
         ticks = count()
         reading = measure_reading(paths, most_s=100.0, clock=lambda: float(next(ticks)))
         assert next(ticks) < 150
-        assert reading.seconds < 150
         for speed in speeds(reading):
             assert speed.bytes_per_s > 0
 
@@ -212,7 +209,7 @@ class TestMeasureReading:
 
 @needs_linux
 class TestSlowDisk:
-    """Against a disk whose speed is known: what is read cannot come faster than it gives."""
+    """A disk of known speed cannot be measured as faster than it is."""
 
     def test_cold_is_slow_warm_is_fast_and_readers_overlap_their_latencies(self, tmp_path):
         for number in range(160):
@@ -227,7 +224,7 @@ class TestSlowDisk:
         assert is_faster(reading.warm_random, reading.cold_random)
         assert reading.latency_s >= 0.01
 
-    def test_terribly_slow_disk_still_tells_its_speed(self, tmp_path):
+    def test_very_slow_disk_is_measured_in_time(self, tmp_path):
         (tmp_path / "shard").write_bytes(os.urandom(2 * MIB))
         with slow_disk(tmp_path, bytes_per_s=1e5, latency_s=0.0) as mount:
             reading = measure_reading([mount / "shard"], 100_000, most_s=1.0)
