@@ -1,19 +1,19 @@
 """What does a record cost from a warm cache, beside the page cache and the disk?
 
-Method. A folder of made photos of 120 KB, read in random order by one process, undecoded, as many times as
-there are turns. The sides take turns:
+Method. A folder of generated photos of 120 KB is read in random order by one process, without decoding. The
+sides take turns:
 
 - *page cache*: `FileList.read`, as a FolderDataset without a cache; all files lie in the page cache.
 - *fastload, ram* and *tmpfs*: the same files by `KeptFiles.read`, from a store that holds them all, and whose
-  checksums have been looked at before.
-- *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). What then comes from the
-  host's or the device's own cache cannot be told apart; a disk that is shared gives what it gives.
+  checksums have been checked before.
+- *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). What then comes from a
+  cache of the host or the device counts as the disk.
 
-The second table is a hit without the copying of its bytes: whether the record is there, and where, asked for
-one record at a time; and for a batch of 256 at once, as packed datasets do.
+The second table is a hit without copying its bytes: finding one record at a time, or a batch of 256 at once,
+as packed datasets do.
 
-How to read it. `time` is the median, as a multiple of the page cache's: below 1 is faster. A cache pays
-where the disk's line is many times the others, and only if that is more than a sample's decoding.
+How to read it. `time` is the median, as a multiple of the page cache's: below 1 is faster. A cache pays if
+the disk's line is many times the others, and more than the decoding of a sample.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Writes the files, keeps them in both kinds of store, and reads them in turns."""
+    """Write the files, store them in both kinds of store, and read them in turns."""
     progress(f"writing {options.records} photos")
     photos = folder / "photos"
     photos.mkdir()
@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 
 
 def _kept(files: FileList, kind: str, count: int, size: int) -> KeptFiles:
-    """A store that holds all files, each checked."""
+    """Return a store that holds all files, each checked."""
     layout = Layout(count, FIXED_BYTES, size)
     key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
     kept = KeptFiles(
@@ -121,7 +121,7 @@ def _read(row: str, read: Callable[[int], object], order: np.ndarray) -> dict[Ke
 
 
 def _read_cold(files: FileList, order: np.ndarray) -> dict[Key, Reading]:
-    """Drops the pages first, and has them back afterwards."""
+    """Drop the pages first, and read them back."""
     for number in range(len(files)):
         handle = os.open(files.path(number), os.O_RDONLY)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,16 +1,16 @@
-"""A disk as slow as a test wants it: a folder mounted again, through FUSE, with a bandwidth and a latency.
+"""A slow disk for tests: a folder mounted again through FUSE, with a given bandwidth and latency.
 
     with slow_disk(folder, bytes_per_s=4e6, latency_s=0.02) as mount:
         (mount / "first.jpg").read_bytes()  # takes 20 ms, and its size / 4 MB/s
 
-What is slow are the reads that reach the disk. The kernel's page cache works as on any disk and is kept when
-a file is closed, so the second read of a file is fast, and posix_fadvise(DONTNEED) makes it slow again. All
-reads share the bandwidth, one after the other; their latencies overlap, as those of a file server do. Names
-and sizes are told at once. The kernel asks for at most 128 KiB at a time, and reads ahead as much: the first
-read of a file without POSIX_FADV_RANDOM fetches up to 128 KiB, even if the reader wants a single byte, and
-further stretches follow in the background. Nothing can be written.
+Only reads that reach the disk are slow. The kernel's page cache works as on any disk and survives the closing
+of a file, so the second read of a file is fast, and posix_fadvise(DONTNEED) makes it slow again. Reads share
+the bandwidth one after the other; their latencies overlap, as those of a file server do. Names and sizes cost
+nothing. The kernel asks for at most 128 KiB at a time, and reads ahead as much: the first read of a file
+without POSIX_FADV_RANDOM fetches up to 128 KiB, even for a single byte, and more follows in the background.
+The mount is read-only.
 
-The server is a process of its own, which ends with the test, however that ends.
+The server is a process that ends with the test, however that ends.
 """
 
 import contextlib
@@ -37,28 +37,24 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @contextlib.contextmanager
 def slow_disk(folder: str | os.PathLike[str], bytes_per_s: float, latency_s: float) -> Iterator[Path]:
-    """Mounts a folder as a slow disk; gives the mount; unmounts it at the end.
+    """Mount a folder as a slow disk, and unmount it at the end; skip the test if FUSE cannot be used.
 
-    Skips the test where FUSE cannot be used.
-
-    Args:
-        folder: The folder whose files it shows. Files may be added and changed there, not removed.
-        bytes_per_s: How many bytes come in a second, over all reads.
-        latency_s: How long every read takes besides.
+    `bytes_per_s` is shared by all reads, `latency_s` is added to each. Files may be added to the folder and
+    changed, not removed.
     """
     fusermount = require_tool("fusermount3")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("needs to open /dev/fuse")
     mount = tempfile.mkdtemp(prefix="fastload-slow-disk-")
     command = [sys.executable, __file__, os.path.abspath(folder), mount, str(bytes_per_s), str(latency_s)]
-    with tempfile.TemporaryFile("w+") as said:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    with tempfile.TemporaryFile("w+") as output:
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             end_s = time.monotonic() + _START_S
             while not os.path.ismount(mount):
                 if server.poll() is not None or time.monotonic() > end_s:
-                    said.seek(0)
-                    skip(f"FUSE does not mount here: {said.read().strip()[-300:]}")
+                    output.seek(0)
+                    skip(f"FUSE does not mount here: {output.read().strip()[-300:]}")
                 time.sleep(0.01)
             yield Path(mount)
         finally:
@@ -74,7 +70,7 @@ def _serve(folder: str, mount: str, bytes_per_s: float, latency_s: float) -> Non
     import mfusepy
 
     class SlowFolder(mfusepy.Operations):
-        """Shows a folder's files, and has every read wait."""
+        """The files of a folder, each read with a delay."""
 
         use_ns = True
 
@@ -83,7 +79,7 @@ def _serve(folder: str, mount: str, bytes_per_s: float, latency_s: float) -> Non
             self._free_at_s = 0.0
 
         def init_with_config(self, connection, config):
-            connection.max_read = _REQUEST_BYTES  # libfuse 3 wants it told here as well as when mounting.
+            connection.max_read = _REQUEST_BYTES  # libfuse 3 needs it here as well as when mounting
 
         def getattr(self, path, fh=None):
             found = os.lstat(folder + path)
@@ -114,7 +110,7 @@ def _serve(folder: str, mount: str, bytes_per_s: float, latency_s: float) -> Non
             time.sleep(max(0.0, ready_at_s - time.monotonic()))
             return data
 
-    # The server is not to outlive a test run that is killed.
+    # The server must not outlive a test run that is killed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     mfusepy.FUSE(
         SlowFolder(),
