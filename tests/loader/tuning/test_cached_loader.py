@@ -44,7 +44,7 @@ def epochs(loader, count=2):
     return [torch.cat([images for images, _ in loader]) for _ in range(count)]
 
 
-@pytest.mark.parametrize("cache", ["ram", "page", "auto", fastload.Cache("ram", form="decoded")], ids=str)
+@pytest.mark.parametrize("cache", ["ram", "auto", fastload.Cache("ram", form="decoded")], ids=str)
 @pytest.mark.parametrize("workers", [0, 2, None])
 def test_batches_are_those_without_a_cache(folder, cache, workers):
     said = {} if workers is None else {"num_workers": workers}
