@@ -16,7 +16,7 @@ from fastload.datasets.cache.attaching import Attached, CacheReport, Extent, att
 from fastload.datasets.cache.choose import CacheChoice, Form, choose_cache
 from fastload.datasets.cache.files import KeptFiles
 from fastload.datasets.cache.limits import CacheLimits
-from fastload.datasets.cache.opening import Opening, can_share_memory
+from fastload.datasets.cache.opening import Opening, can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
 from fastload.datasets.cache.records import KeptRecords
@@ -125,7 +125,7 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         attached = self._attached
         try:
             if form == "decoded":
-                if self.reducing_gap is not None or not can_share_memory():
+                if self.reducing_gap is not None or not can_cache():
                     return None
                 self._attached = attach(Cache("ram", form=form), extent, self._keep, limits=limits)
                 if self._kept is None:

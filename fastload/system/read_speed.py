@@ -29,9 +29,6 @@ _ONE_READ = 1 / 8
 
 _FEWEST_BYTES = 64 << 10
 
-# A range that was dropped may keep so much in the page cache: a page that another process has mapped.
-_MOST_RESIDENT = 1 / 16
-
 # Pages being written to the disk are dropped again after a pause.
 _TRIES = 5
 _PAUSE_S = 0.02
@@ -312,7 +309,7 @@ class _Reader:
                 return True
             drop(descriptor, each.offset, each.offset + each.size)
             share = resident_share(descriptor, each.offset, each.offset + each.size)
-            return share is None or share <= _MOST_RESIDENT
+            return not share  # None: not known
         finally:
             if each.is_whole:
                 os.close(descriptor)

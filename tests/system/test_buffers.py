@@ -173,6 +173,21 @@ def test_forked_child_does_not_change_what_its_parent_holds():
     assert (array == 3).all()
 
 
+def test_eight_blocks_are_kept_for_reuse():
+    arrays = [fresh() for _ in range(12)]
+    places = {address(array) for array in arrays}
+    blocks = [weakref.ref(array.base) for array in arrays]
+    del arrays
+    assert sum(block() is not None for block in blocks) == 8
+    again = [fresh() for _ in range(8)]
+    assert len({address(array) for array in again} & places) == 8
+
+
+def test_arrays_below_64_kib_are_plain_memory():
+    assert recycled(((1 << 16) - 1,)).base is None
+    assert recycled((1 << 16,)).base is not None
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (1 << 16,), (1 << 16, 3), (5, 7, 11)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
 def test_shape_and_dtype_are_those_asked_for(shape, dtype):

@@ -98,6 +98,14 @@ class TestRanges:
         assert len({s.offset // (2 * MIB) for s in ranges}) == 100
         assert ranges[-1].offset + 100_000 <= 200 * MIB
 
+    def test_files_above_16_mib_are_shards_of_128_kib_records(self, tmp_path):
+        for name, size in (("photo", 15 * MIB), ("shard", 17 * MIB)):
+            with (tmp_path / name).open("wb") as file:
+                file.truncate(size)
+        ranges = choose_ranges([tmp_path / "photo", tmp_path / "shard"], None, 0).random
+        assert {each.size for each in ranges if each.is_whole} == {15 * MIB}
+        assert {each.size for each in ranges if not each.is_whole} == {128 << 10}
+
     def test_small_shard_still_gives_records(self, tmp_path):
         ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000, 0).random
         assert sorted(s.offset for s in ranges) == [0, 100_000, 200_000]

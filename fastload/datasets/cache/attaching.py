@@ -13,7 +13,7 @@ from fastload.datasets.cache.filling import Filler
 from fastload.datasets.cache.folder import DEFAULT_PARENT, StoreFolder, store_folder
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
-from fastload.datasets.cache.opening import Opening, StoreKind, can_allocate, can_share_memory
+from fastload.datasets.cache.opening import Opening, can_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.system.units import size as size_text
@@ -144,51 +144,7 @@ def attach(
     form: Form = choice.form or "encoded"
     if form == "decoded" and not extent.can_be_decoded:
         form = "encoded"  # which are pixels already
-    return _open(choice.kind, replace(choice, form=form), form, cache, extent, keep, limits or CacheLimits())
-
-
-def in_use(cache: Cache, extent: Extent) -> CacheChoice | None:
-    """Return what other processes of this user have chosen for the dataset, if they use a cache of it now.
-
-    Ranks that measured for themselves could choose differently, and would measure a disk that others use.
-    """
-    kinds: tuple[Kind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
-    forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
-    for kind in kinds:
-        if not can_allocate() or (
-            cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT)
-        ):
-            continue
-        place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
-        for form in forms:
-            if place.is_used(_key(kind, form, extent.identity)):
-                return CacheChoice(kind, form, 1.0, "another process of yours has chosen it for this dataset")
-    return None
-
-
-def _explicit_choice(cache: Cache) -> CacheChoice:
-    """Return the user's choice; raise OptionError if it is not possible on this system."""
-    if cache.kind == "ram" and not can_share_memory():
-        raise OptionError(
-            'cache="ram" needs Linux\'s memfd and /proc: use fastload.Cache("tmpfs", folder=...), or no cache'
-        )
-    if cache.kind == "tmpfs" and not can_allocate():
-        raise OptionError('cache="tmpfs" needs posix_fallocate, which this system lacks: use no cache')
-    if cache.kind == "device":
-        reason = "asked for: a DataLoader with device= holds the pixels there"
-        return CacheChoice("device", "decoded", 1.0, reason)
-    return CacheChoice("ram" if cache.kind == "ram" else "tmpfs", cache.form or "encoded", 1.0, "asked for")
-
-
-def _open(
-    kind: StoreKind,
-    choice: CacheChoice,
-    form: Form,
-    cache: Cache,
-    extent: Extent,
-    keep: Callable[[Form, Opening], KeptRecords | KeptFiles],
-    limits: CacheLimits,
-) -> Attached:
+    kind, limits = choice.kind, limits or CacheLimits()
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
     parent = os.path.dirname(folder)
     room, bound = limits.room(), f"{size_text(limits.margin())} of the memory must stay free"
@@ -204,7 +160,34 @@ def _open(
     except OSError as error:
         return Attached(no_cache(f"it could not be opened ({error.strerror})"), None)
     share = min(1.0, kept.store.capacity_bytes / max(1, needed))
-    return Attached(replace(choice, share=share), kept)
+    return Attached(replace(choice, form=form, share=share), kept)
+
+
+def in_use(cache: Cache, extent: Extent) -> CacheChoice | None:
+    """Return what other processes of this user have chosen for the dataset, if they use a cache of it now.
+
+    Ranks that measured for themselves could choose differently, and would measure a disk that others use.
+    """
+    kinds: tuple[Kind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
+    forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
+    for kind in kinds if can_cache() else ():
+        if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):
+            continue
+        place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
+        for form in forms:
+            if place.is_used(_key(kind, form, extent.identity)):
+                return CacheChoice(kind, form, 1.0, "another process of yours has chosen it for this dataset")
+    return None
+
+
+def _explicit_choice(cache: Cache) -> CacheChoice:
+    """Return the user's choice; raise OptionError if it is not possible on this system."""
+    if cache.kind == "device":
+        reason = "asked for: a DataLoader with device= holds the pixels there"
+        return CacheChoice("device", "decoded", 1.0, reason)
+    if not can_cache():
+        raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
+    return CacheChoice("ram" if cache.kind == "ram" else "tmpfs", cache.form or "encoded", 1.0, "asked for")
 
 
 def _key(kind: str, form: Form, identity: str) -> str:

@@ -41,7 +41,7 @@ class CacheReadings:
         prepare_samples_per_s: P, by all workers.
         prepare_decoded_samples_per_s: P'; None if unknown, or if pixels cannot be cached.
         step_samples_per_s: G; None if unknown.
-        room_bytes: Shared memory that may be taken; 0 on systems without it.
+        room_bytes: Shared memory that may be taken; 0 if a folder is asked for, or without Linux.
         tmpfs_room_bytes: What may be taken of a tmpfs.
         is_in_memory: True if the dataset already lies in a tmpfs.
         device_room_bytes: Memory of the device that may be taken; None if the device cannot hold the dataset.

@@ -14,8 +14,33 @@ import numpy as np
 
 HEADER_BYTES = 4096
 
-# The header's numbers, int64; the key follows them.
-COUNT, FIXED, CAPACITY, FRONT, BACK, BACKED_FRONT, BACKED_BACK, CLOSED, MARGIN = range(9)
+
+class Head:
+    """The places of the header's numbers (int64); the key follows them."""
+
+    COUNT, FIXED, CAPACITY, FRONT, BACK, BACKED_FRONT, BACKED_BACK, CLOSED, MARGIN = range(9)
+
+
+class State:
+    """The states of a record."""
+
+    EMPTY, CLAIMED, READY, BAD = range(4)
+
+
+class Closed:
+    """Why a store takes no more records; while OPEN or FILLED it does."""
+
+    OPEN, FULL, NO_SPACE, NO_MEMORY, FILLED = range(5)
+
+
+REASONS = {
+    Closed.OPEN: "",
+    Closed.FULL: "the cache has reached its size limit",
+    Closed.NO_SPACE: "its file system has no more space",
+    Closed.NO_MEMORY: "more would leave less memory free than the margin",
+    Closed.FILLED: "",
+}
+
 NUMBERS_BYTES = 8 * 9
 KEY = slice(NUMBERS_BYTES, NUMBERS_BYTES + 16)
 
@@ -28,19 +53,6 @@ ENTRY = np.dtype(
 UNPACK = struct.Struct("<BBHIQQII").unpack_from
 PACK = struct.Struct("<BHIQQII").pack_into  # all but the state
 LARGEST_PART_BYTES = (1 << 32) - 1
-
-# States of a record.
-EMPTY, CLAIMED, READY, BAD = range(4)
-
-# Why a store takes no more records.
-OPEN, FULL, NO_SPACE, NO_MEMORY, FILLED = range(5)
-REASONS = {
-    OPEN: "",
-    FULL: "the cache has reached its size limit",
-    NO_SPACE: "its file system has no more space",
-    NO_MEMORY: "more would leave less memory free than the margin",
-    FILLED: "",
-}
 
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python has its name since 3.13
 
@@ -70,8 +82,8 @@ def prepare(descriptor: int, layout: Layout, margin_bytes: int, key: bytes) -> N
     os.ftruncate(descriptor, layout.size_bytes)
     if layout.count:
         os.posix_fallocate(descriptor, 0, layout.area_offset)
-    header = np.zeros(MARGIN + 1, np.int64)
-    header[[COUNT, FIXED, CAPACITY, MARGIN]] = (
+    header = np.zeros(NUMBERS_BYTES // 8, np.int64)
+    header[[Head.COUNT, Head.FIXED, Head.CAPACITY, Head.MARGIN]] = (
         layout.count, layout.fixed_bytes, layout.capacity_bytes, margin_bytes
     )  # fmt: skip
     os.pwrite(descriptor, header.tobytes() + key, 0)
@@ -82,9 +94,9 @@ def layout_of(descriptor: int) -> Layout:
     header = os.pread(descriptor, NUMBERS_BYTES, 0)
     if len(header) == NUMBERS_BYTES:
         numbers = np.frombuffer(header, np.int64).tolist()
-        layout = Layout(numbers[COUNT], numbers[FIXED], numbers[CAPACITY])
-        is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and numbers[CLOSED] in REASONS
-        is_sound = is_sound and numbers[FRONT] + numbers[BACK] <= layout.capacity_bytes
+        layout = Layout(numbers[Head.COUNT], numbers[Head.FIXED], numbers[Head.CAPACITY])
+        is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and numbers[Head.CLOSED] in REASONS
+        is_sound = is_sound and numbers[Head.FRONT] + numbers[Head.BACK] <= layout.capacity_bytes
         if is_sound and layout.size_bytes == os.fstat(descriptor).st_size:
             return layout
     raise OSError(errno.EBADMSG, "its header is damaged")

@@ -32,11 +32,16 @@ class CacheLimits:
         """Return the memory that must stay free, in bytes."""
         if self.margin_bytes is not None:
             return self.margin_bytes
-        return max(_LEAST_MARGIN_BYTES, int(memory_limit_bytes() * _MARGIN_SHARE))
+        return margin_of(memory_limit_bytes())
 
     def room(self) -> int:
         """Return the memory that a cache may take now, in bytes."""
         return max(0, self.available() - self.margin())
+
+
+def margin_of(total_bytes: int) -> int:
+    """Return how much of all memory must stay free, in bytes."""
+    return max(_LEAST_MARGIN_BYTES, int(total_bytes * _MARGIN_SHARE))
 
 
 def tmpfs_room(folder: str) -> int:

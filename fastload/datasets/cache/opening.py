@@ -32,14 +32,9 @@ _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValue
 _uses: dict[int, int] = {}
 
 
-def can_share_memory() -> bool:
-    """Return True if this system has anonymous memory that another process can find."""
-    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
-
-
-def can_allocate() -> bool:
-    """Return True if this system can allocate memory for a file before it is written to."""
-    return hasattr(os, "posix_fallocate")
+def can_cache() -> bool:
+    """Return True if this system has what stores need: memfd, posix_fallocate and /proc (Linux)."""
+    return hasattr(os, "memfd_create") and hasattr(os, "posix_fallocate") and os.path.isdir("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True)

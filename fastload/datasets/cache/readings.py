@@ -13,7 +13,7 @@ from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import CacheReadings, Form
 from fastload.datasets.cache.folder import DEFAULT_PARENT
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
-from fastload.datasets.cache.opening import can_allocate, can_share_memory
+from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
@@ -59,7 +59,7 @@ def gather(
     pixels = None
     if measured.step_samples_per_s is not None and extent.can_be_decoded:
         pixels = prepare("decoded")
-    room = limits.room()
+    room = limits.room() if can_cache() else 0
     folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
     return CacheReadings(
         samples=samples,
@@ -70,8 +70,8 @@ def gather(
         prepare_samples_per_s=measured.prepare_samples_per_s or prepare("encoded") or float("inf"),
         prepare_decoded_samples_per_s=pixels,
         step_samples_per_s=measured.step_samples_per_s,
-        room_bytes=room if can_share_memory() and cache.folder is None else 0,
-        tmpfs_room_bytes=min(room, tmpfs_room(folder)) if can_allocate() else 0,
+        room_bytes=room if cache.folder is None else 0,
+        tmpfs_room_bytes=min(room, tmpfs_room(folder)),
         is_in_memory=bool(extent.paths) and disk_of(extent.paths[0]).kind == "memory",
         device_room_bytes=measured.device_room_bytes,
     )

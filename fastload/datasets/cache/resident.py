@@ -75,7 +75,12 @@ def device_room(device: str | torch.device) -> int:
     if torch.device(device).type != "cuda":
         return CacheLimits().room()
     free, total = torch.cuda.mem_get_info(device)
-    return max(0, free - max(_LEAST_MARGIN_BYTES, int(total * _MARGIN_SHARE)))
+    return room_of(free, total)
+
+
+def room_of(free_bytes: int, total_bytes: int) -> int:
+    """Return how much of a device's memory a dataset may take, in bytes."""
+    return max(0, free_bytes - max(_LEAST_MARGIN_BYTES, int(total_bytes * _MARGIN_SHARE)))
 
 
 def require_resident(transform: Any) -> list[Transform]:

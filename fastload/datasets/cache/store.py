@@ -26,32 +26,20 @@ from numpy.typing import NDArray
 
 from fastload.datasets.cache.folder import lock
 from fastload.datasets.cache.layout import (
-    BACK,
-    BACKED_BACK,
-    BACKED_FRONT,
-    BAD,
-    CLAIMED,
-    CLOSED,
-    EMPTY,
     ENTRY,
-    FILLED,
-    FRONT,
-    FULL,
     HEADER_BYTES,
     KEY,
     LARGEST_PART_BYTES,
-    MARGIN,
-    NO_MEMORY,
-    NO_SPACE,
     NUMBERS_BYTES,
-    OPEN,
     PACK,
-    READY,
     REASONS,
     UNPACK,
+    Closed,
+    Head,
+    State,
     layout_of,
     mapped,
-)
+)  # fmt: skip
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
 from fastload.shards.checksum import binding, mask
 
@@ -108,7 +96,7 @@ class Store:
 
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
         """Return which records can be read from here; checks those that this process reads first."""
-        is_ready: NDArray[np.bool_] = self._states[positions] == READY
+        is_ready: NDArray[np.bool_] = self._states[positions] == State.READY
         seen = self._seen[positions]
         wanted = is_ready if always_check else is_ready & (seen == 0)
         if wanted.any():
@@ -118,7 +106,7 @@ class Store:
 
     def has(self, index: int) -> bool:
         """Return True if one record can be read from here; see `found`."""
-        if self._states[index] != READY:
+        if self._states[index] != State.READY:
             return False
         return bool(self._seen[index] == 1 or self._are_intact(np.array([index]))[0])
 
@@ -152,14 +140,14 @@ class Store:
         if not size or (entries["size"] != size).any() or (offsets % size).any():
             return None
         # Not beyond what was taken: there may be no memory behind it.
-        taken = int(self._header[FRONT]) // size * size
+        taken = int(self._header[Head.FRONT]) // size * size
         return self._area[:taken].reshape(-1, size), offsets // size
 
     def put(
         self, index: int, data: bytes | Bytes, fixed: bytes = b"", tail: bytes = b"", orientation: int = 1
     ) -> bool:
         """Store a record; return False if somebody has, or if there is no room."""
-        if self._states[index] != EMPTY or not self.is_open:
+        if self._states[index] != State.EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
         if max(size, tail_size) > LARGEST_PART_BYTES:
@@ -177,42 +165,42 @@ class Store:
         PACK(self._memory, entry + 1, orientation, 0, crc, offset, tail_offset, size, tail_size)
         # Last, because it makes the rest visible. Where a processor lets others see it sooner, their check of
         # the checksum fails.
-        self._states[index] = READY
+        self._states[index] = State.READY
         return True
 
     def note_filled(self) -> None:
         """Record that everything has been read once: what is missing is unreadable, or being written."""
-        if not self._header[CLOSED]:
-            self._header[CLOSED] = FILLED
+        if not self._header[Head.CLOSED]:
+            self._header[Head.CLOSED] = Closed.FILLED
 
     @property
     def is_open(self) -> bool:
         """True while records are being stored."""
-        return bool(self._header[CLOSED] in (OPEN, FILLED))
+        return bool(self._header[Head.CLOSED] in (Closed.OPEN, Closed.FILLED))
 
     @property
     def is_filled(self) -> bool:
         """True once there is nothing more to read ahead."""
-        return bool(self._header[CLOSED])
+        return bool(self._header[Head.CLOSED])
 
     @property
     def why_closed(self) -> str:
         """Why no more records are stored; "" while they are."""
-        return REASONS.get(int(self._header[CLOSED]), "it is damaged")
+        return REASONS.get(int(self._header[Head.CLOSED]), "it is damaged")
 
     @property
     def ready(self) -> int:
         """The number of records stored."""
-        return int(np.count_nonzero(self._states == READY))
+        return int(np.count_nonzero(self._states == State.READY))
 
     @property
     def used_bytes(self) -> int:
         """The bytes that the records take."""
-        return int(self._header[FRONT] + self._header[BACK])
+        return int(self._header[Head.FRONT] + self._header[Head.BACK])
 
     def missing(self) -> NDArray[np.int64]:
         """Return the records that nobody has begun to store."""
-        return np.flatnonzero(self._states == EMPTY)
+        return np.flatnonzero(self._states == State.EMPTY)
 
     def _are_intact(self, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Check records that are ready; a damaged one is never used again, by any process."""
@@ -231,7 +219,7 @@ class Store:
                     found = extend(found, area[tail : tail + tail_size])
                 is_intact[place] = found == crc
         self._seen[positions[is_intact]] = 1
-        self._states[positions[~is_intact]] = BAD
+        self._states[positions[~is_intact]] = State.BAD
         return is_intact
 
     def _forget_checks(self) -> None:
@@ -241,19 +229,19 @@ class Store:
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
         """Take room for a record, under the lock; return the offsets of image and tail."""
         header = self._header
-        if self._states[index] != EMPTY or not self.is_open:
+        if self._states[index] != State.EMPTY or not self.is_open:
             return None
-        front, back = int(header[FRONT]) + size, int(header[BACK]) + tail_size
+        front, back = int(header[Head.FRONT]) + size, int(header[Head.BACK]) + tail_size
         if front + back > self.capacity_bytes:
-            header[CLOSED] = FULL
+            header[Head.CLOSED] = Closed.FULL
             return None
         if not (
-            self._allocate(front, BACKED_FRONT, _FRONT_STEP_BYTES)
-            and self._allocate(back, BACKED_BACK, _BACK_STEP_BYTES)
+            self._allocate(front, Head.BACKED_FRONT, _FRONT_STEP_BYTES)
+            and self._allocate(back, Head.BACKED_BACK, _BACK_STEP_BYTES)
         ):
             return None
-        header[FRONT], header[BACK] = front, back
-        self._states[index] = CLAIMED
+        header[Head.FRONT], header[Head.BACK] = front, back
+        self._states[index] = State.CLAIMED
         return front - size, self.capacity_bytes - back
 
     def _allocate(self, needed: int, part: int, step_bytes: int) -> bool:
@@ -263,17 +251,17 @@ class Store:
         if needed <= backed:
             return True
         size = min(max(step_bytes, needed - backed), self.capacity_bytes - backed)
-        offset = backed if part == BACKED_FRONT else self.capacity_bytes - backed - size
-        if self._limits.available() - size < header[MARGIN]:
-            header[CLOSED] = NO_MEMORY
+        offset = backed if part == Head.BACKED_FRONT else self.capacity_bytes - backed - size
+        if self._limits.available() - size < header[Head.MARGIN]:
+            header[Head.CLOSED] = Closed.NO_MEMORY
             return False
         if self._folder is not None and tmpfs_room(self._folder) < size:
-            header[CLOSED] = NO_SPACE
+            header[Head.CLOSED] = Closed.NO_SPACE
             return False
         try:
             os.posix_fallocate(self.descriptor, self.layout.area_offset + offset, size)
         except OSError:
-            header[CLOSED] = NO_SPACE
+            header[Head.CLOSED] = Closed.NO_SPACE
             return False
         header[part] = backed + size
         return True

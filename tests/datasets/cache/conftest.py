@@ -1,4 +1,4 @@
-"""Datasets to be cached, and a place for their stores that no other test knows."""
+"""Datasets to cache, and a folder for their stores that no other test uses."""
 
 import gc
 import os
@@ -18,16 +18,16 @@ def limits():
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder for stores; nothing may be left in it."""
+    """A folder for stores, which must be empty at the end."""
     folder = tmp_path / "stores"
     folder.mkdir()
     yield folder
     if os.listdir(folder):
-        gc.collect()  # a dataset leaves its cache when it is gone
+        gc.collect()  # a dataset leaves its cache when it is collected
     assert os.listdir(folder) == []
 
 
 @pytest.fixture
 def cache(place):
-    """Gives `cache(kind, form)`: one whose stores lie in this test's place."""
+    """Return a function `cache(kind, form)` whose stores lie in this test's folder."""
     return lambda kind="ram", form=None: Cache(kind, place, form)

@@ -1,4 +1,4 @@
-"""Programs of their own that use a cache, and do what a test tells them until they end or are killed."""
+"""Programs that use a cache and follow a test's commands until they end or are killed."""
 
 import contextlib
 import json
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def plenty() -> int:
-    """More memory than any test takes: they must pass on a machine that is short of it."""
+    """Return more memory than any test takes, so that tests pass on a machine that is short of it."""
     return 1 << 33
 
 
 ROOT = Path(__file__).parents[3]
 
-# Without a dataset, and so without torch, which takes seconds to import.
+# Without a dataset, because importing torch takes seconds.
 _PROGRAM = """
 import json, os, sys, time
 from fastload.datasets.cache.attaching import Extent, attach
@@ -46,9 +46,9 @@ def is_filled():
 
 def answer():
     report = cache.report()
-    told = {"inode": os.fstat(kept.store.descriptor).st_ino, "ready": kept.store.ready, "filler": filler()}
-    told |= {"hits": report.hits, "misses": report.misses, "stopped": report.stopped}
-    print(json.dumps(told), flush=True)
+    values = {"inode": os.fstat(kept.store.descriptor).st_ino, "ready": kept.store.ready, "filler": filler()}
+    values |= {"hits": report.hits, "misses": report.misses, "stopped": report.stopped}
+    print(json.dumps(values), flush=True)
 
 answer()
 for line in sys.stdin:
@@ -71,14 +71,7 @@ for line in sys.stdin:
 
 
 class Program:
-    """A program that has opened a folder's cache.
-
-    Args:
-        path: Of the folder.
-        place: Where stores lie.
-        kind: Of the cache.
-        form: What is kept.
-    """
+    """A program that has opened a folder's cache, whose stores lie in `place`."""
 
     def __init__(self, path: Path, place: Path, kind: str = "ram", form: str = "encoded") -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
@@ -93,19 +86,19 @@ class Program:
         self.opened = self.answer()
 
     def answer(self) -> dict[str, int]:
-        """What it tells of its cache."""
+        """Return the state of its cache."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
     def tell(self, command: str) -> dict[str, int]:
-        """Has it do something, and waits for it."""
+        """Send a command and return the answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         return self.answer()
 
     def end(self) -> None:
-        """Has it end in order."""
+        """End it in order."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -114,14 +107,14 @@ class Program:
         self.process.stdout.close()
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kill it."""
         self.process.kill()
         self.end()
 
 
 @contextlib.contextmanager
 def running(*arguments: object) -> Iterator[Program]:
-    """A program that has ended afterwards."""
+    """Run a program, and end it afterwards."""
     program = Program(*arguments)
     try:
         yield program
@@ -130,7 +123,7 @@ def running(*arguments: object) -> Iterator[Program]:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process runs; one that has only not been waited for does not."""
+    """Return True if a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -138,8 +131,8 @@ def is_alive(process: int) -> bool:
 
 
 def wait_for(condition, seconds: float = 20.0) -> None:
-    """Waits until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.02)

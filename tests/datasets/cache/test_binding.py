@@ -1,4 +1,4 @@
-"""What a store holds is handed out as what it was kept for: that dataset, that record."""
+"""A stored record is read only as the record, and for the dataset, that it was stored for."""
 
 import os
 
@@ -29,28 +29,28 @@ def two(tmp_path):
     return packed(tmp_path, "one", 0), packed(tmp_path, "two", 100)
 
 
-def test_a_store_of_another_dataset_is_not_opened(two, place, limits):
+def test_store_of_another_dataset_is_not_opened(two, place, limits):
     first, second = (PackedDataset(path, cache=Cache("tmpfs", place)) for path in two)
-    mine, other = (dataset._attached.kept.opening for dataset in (first, second))
-    assert mine.layout == other.layout
+    own, other = (dataset._attached.kept.opening for dataset in (first, second))
+    assert own.layout == other.layout
     path = os.path.join(other.folder, f"{other.key}.data")
     descriptor = os.open(path, os.O_RDWR)
     with pytest.raises(OSError, match="another dataset's"):
-        Store(descriptor, path, None, limits, bytes.fromhex(mine.key))
+        Store(descriptor, path, None, limits, bytes.fromhex(own.key))
     os.close(descriptor)
     first.close_cache()
     second.close_cache()
 
 
 @pytest.mark.parametrize("kind", ["ram", "tmpfs"])
-def test_records_that_change_places_in_a_store_are_read_from_the_disk(two, place, kind):
+def test_swapped_records_are_read_from_the_disk(two, place, kind):
     dataset = PackedDataset(two[0], cache=Cache(kind, place))
     wanted = images_of(dataset)
     store = dataset._attached.kept.store
     assert store.ready == 12
     entries, fixed = store._index[[1, 0]].copy(), store._writable_fixed[[1, 0]].copy()
     store._index[:2], store._writable_fixed[:2] = entries, fixed
-    store._seen[:] = 0  # as another process finds it
+    store._seen[:] = 0  # as in another process
     assert torch.equal(images_of(dataset), wanted)
     assert store.ready == 10
     dataset.close_cache()

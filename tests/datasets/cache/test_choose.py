@@ -1,4 +1,4 @@
-"""Which cache is chosen, for readings of every kind; no clock and no disk is looked at."""
+"""The choice of a cache follows from the readings."""
 
 import pytest
 from hypothesis import given
@@ -24,26 +24,26 @@ def readings(**changed):
     return CacheReadings(**{**usual, **changed})
 
 
-def test_a_fast_disk_needs_none_and_the_ratio_is_said():
+def test_fast_disk_needs_no_cache_and_the_reason_names_the_ratio():
     choice = choose_cache(readings(disk_samples_per_s=3_100.0, step_samples_per_s=1_000.0))
     assert choice.kind is None
     assert choice.reason == "no cache: your disk feeds 3.1 times what the model takes"
     assert choice.predicted_gain == 1
 
 
-def test_without_a_model_it_is_compared_with_decoding():
+def test_without_a_model_the_disk_is_compared_with_decoding():
     choice = choose_cache(readings())
     assert choice.reason == "no cache: your disk feeds 2.9 times what this machine decodes"
 
 
-def test_a_slow_disk_whose_set_fits_is_read_once():
+def test_slow_disk_is_cached_completely_if_the_set_fits():
     choice = choose_cache(readings(disk_samples_per_s=500.0))
     assert (choice.kind, choice.form, choice.share) == ("ram", "encoded", 1.0)
     assert choice.predicted_gain == pytest.approx(14, rel=0.01)
     assert "your disk feeds 0.071 times what this machine decodes" in choice.reason
 
 
-def test_half_of_a_set_is_kept_where_half_fits():
+def test_half_of_a_set_is_cached_if_half_fits():
     choice = choose_cache(
         readings(disk_samples_per_s=500.0, room_bytes=int(50_000 * 110e3 / 2), tmpfs_room_bytes=0)
     )
@@ -59,16 +59,16 @@ def test_no_room_no_cache():
     assert "0% of 5.5 GB fit into the memory left" in choice.reason
 
 
-def test_a_tmpfs_stands_in_where_memory_cannot_be_shared():
+def test_tmpfs_is_used_without_room_in_shared_memory():
     choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0))
     assert choice.kind == "tmpfs"
 
 
-def test_what_lies_in_memory_is_left_there():
+def test_dataset_in_memory_needs_no_cache():
     assert choose_cache(readings(disk_samples_per_s=1.0, is_in_memory=True)).kind is None
 
 
-def test_pixels_are_kept_where_decoding_holds_up_the_model():
+def test_pixels_are_cached_if_decoding_is_the_bottleneck():
     choice = choose_cache(
         readings(step_samples_per_s=12_000.0, prepare_decoded_samples_per_s=40_000.0, room_bytes=64 * GB)
     )
@@ -76,12 +76,12 @@ def test_pixels_are_kept_where_decoding_holds_up_the_model():
     assert "this machine decodes 0.58 times what the model takes" in choice.reason
 
 
-def test_pixels_are_not_kept_for_a_model_that_is_not_known():
+def test_pixels_are_not_cached_for_an_unknown_model():
     choice = choose_cache(readings(prepare_decoded_samples_per_s=40_000.0, disk_samples_per_s=500.0))
     assert choice.form == "encoded"
 
 
-def test_encoded_is_kept_where_pixels_would_not_fit():
+def test_encoded_bytes_are_cached_if_pixels_do_not_fit():
     choice = choose_cache(
         readings(
             disk_samples_per_s=500.0,
@@ -94,7 +94,7 @@ def test_encoded_is_kept_where_pixels_would_not_fit():
     assert (choice.kind, choice.form, choice.share) == ("ram", "encoded", 1.0)
 
 
-def test_a_small_set_goes_to_the_device():
+def test_small_set_goes_to_the_device():
     choice = choose_cache(
         readings(
             sample_bytes=2_400,
@@ -108,14 +108,13 @@ def test_a_small_set_goes_to_the_device():
     assert "all 153.6 MB of pixels fit there" in choice.reason
 
 
-def test_a_set_too_large_for_the_device_does_not():
+def test_set_too_large_for_the_device_does_not():
     choice = choose_cache(readings(step_samples_per_s=200_000.0, device_room_bytes=8 * GB))
     assert choice.kind != "device"
 
 
-# What users of other caches reported (YOLOv5 #4008, #309): one that swapped, and one that a disk did not
-# need.
-def test_a_cache_that_would_have_swapped_takes_what_fits():
+# Reported by users of other caches (YOLOv5 #4008, #309): one swapped, one was slower than its disk.
+def test_cache_that_would_swap_takes_what_fits():
     # 2.5 GB of JPEGs, 33 GB of pixels, 16 GB of memory: an epoch took 78 minutes instead of 20.
     choice = choose_cache(
         readings(
@@ -133,7 +132,7 @@ def test_a_cache_that_would_have_swapped_takes_what_fits():
     assert "your disk" in choice.reason or "decodes" in choice.reason
 
 
-def test_a_fast_ssd_whose_cache_cost_minutes_gets_none():
+def test_fast_ssd_gets_no_cache():
     # An epoch fell from 3 minutes to 20 seconds once the cache was off.
     choice = choose_cache(
         readings(
@@ -149,11 +148,36 @@ def test_a_fast_ssd_whose_cache_cost_minutes_gets_none():
     assert choice.reason == "no cache: your disk feeds 60.0 times what the model takes"
 
 
-def test_the_hit_ratio_needed_is_that_of_the_design():
+def test_hit_ratio_needed_lets_the_disk_keep_up():
     slow = readings(disk_samples_per_s=1_000.0, step_samples_per_s=2_000.0, memory_bytes_per_s=1e18)
     assert slow.hit_ratio_needed == pytest.approx((1 / 1_000 - 1 / 2_000) / (1 / 1_000))
     assert slow.rate("encoded", slow.hit_ratio_needed) == pytest.approx(2_000.0)
     assert readings().hit_ratio_needed == 0
+
+
+@pytest.mark.parametrize(("gain", "kind"), [(1.04, None), (1.06, None), (1.14, "ram"), (1.16, "ram")])
+def test_gain_of_at_least_a_tenth_is_needed(gain, kind):
+    choice = choose_cache(readings(disk_samples_per_s=500.0, prepare_samples_per_s=500.0 * gain))
+    assert choice.kind == kind
+
+
+@pytest.mark.parametrize(("gain", "form"), [(1.04, "encoded"), (1.06, "encoded"), (1.14, "decoded")])
+def test_pixels_must_gain_a_tenth_more_than_encoded_bytes(gain, form):
+    choice = choose_cache(
+        readings(
+            disk_samples_per_s=500.0,
+            prepare_samples_per_s=1_000.0,
+            prepare_decoded_samples_per_s=1_000.0 * gain,
+            step_samples_per_s=2_000.0,
+        )
+    )
+    assert (choice.kind, choice.form) == ("ram", form)
+
+
+@pytest.mark.parametrize(("gain", "kind"), [(1.06, None), (1.14, "device")])
+def test_device_must_gain_a_tenth(gain, kind):
+    choice = choose_cache(readings(step_samples_per_s=7_000.0 * gain, device_room_bytes=64 * GB))
+    assert choice.kind == kind
 
 
 @given(
@@ -168,23 +192,23 @@ def test_the_hit_ratio_needed_is_that_of_the_design():
         device_room_bytes=st.none() | st.integers(0, 100 * GB),
     )
 )
-def test_any_choice_fits_gains_and_says_why(given_readings):
-    choice = choose_cache(given_readings)
+def test_every_choice_fits_gains_and_has_a_reason(drawn):
+    choice = choose_cache(drawn)
     assert choice.reason
     if choice.kind is None:
         assert choice.predicted_gain == 1
         return
     assert choice.predicted_gain >= 1.1
     if choice.kind in ("ram", "tmpfs"):
-        each = given_readings.sample_bytes if choice.form == "encoded" else given_readings.decoded_bytes
-        room = {"ram": given_readings.room_bytes, "tmpfs": given_readings.tmpfs_room_bytes}[choice.kind]
-        assert choice.share * given_readings.samples * each <= room * (1 + 1e-9)
+        each = drawn.sample_bytes if choice.form == "encoded" else drawn.decoded_bytes
+        room = {"ram": drawn.room_bytes, "tmpfs": drawn.tmpfs_room_bytes}[choice.kind]
+        assert choice.share * drawn.samples * each <= room * (1 + 1e-9)
     # No encoded cache where the disk feeds enough.
     if choice.form == "encoded" and choice.kind != "device":
-        assert given_readings.disk_samples_per_s < given_readings.needed_samples_per_s
+        assert drawn.disk_samples_per_s < drawn.needed_samples_per_s
 
 
-def test_disk_that_could_not_be_measured_gets_no_cache():
+def test_unmeasured_disk_gets_no_cache():
     choice = choose_cache(readings(disk_samples_per_s=0.0))
     assert choice.kind is None
     assert "could not be measured" in choice.reason

@@ -1,4 +1,4 @@
-"""What a cache hands out is what there is without one, to the bit, whatever is kept and wherever."""
+"""Samples are equal to the bit with and without a cache, whatever its kind and form."""
 
 import itertools
 import os
@@ -25,12 +25,12 @@ INDICES = [5, 0, 23, 11, 5, 16, 7, 8]
 
 
 def check_cold_and_warm(dataset, plain_one, transform, indices):
-    """Both when it is kept and when it is had from the cache."""
+    """Check the epoch that fills the cache and one that reads from it."""
     for _ in range(2):
         expected = filled(plain_one, indices)
-        given = filled(dataset, indices)
-        assert torch.equal(given[0], expected[0])
-        assert torch.equal(given[1], expected[1])
+        batch = filled(dataset, indices)
+        assert torch.equal(batch[0], expected[0])
+        assert torch.equal(batch[1], expected[1])
     check_against_plain(dataset, transform, indices)
     assert dataset.cached.hits
 
@@ -95,7 +95,7 @@ class TestEqual:
             for _ in range(2):
                 assert torch.equal(filled(dataset, INDICES)[0], filled(plain_one, INDICES)[0])
 
-    def test_reducing_gap_set_later_leaves_kept_pixels_alone(self, photos, cache):
+    def test_reducing_gap_set_later_bypasses_cached_pixels(self, photos, cache):
         transform = T.Compose([T.Resize(20), T.CenterCrop(16)])
         dataset = FolderDataset(photos, transform, cache=cache("ram", "decoded"))
         filled(dataset, INDICES)
@@ -104,7 +104,7 @@ class TestEqual:
         assert torch.equal(filled(dataset, INDICES)[0], filled(plain_one, INDICES)[0])
 
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    def test_turned_as_exif_says(self, tmp_path, cache, form):
+    def test_exif_orientation_is_applied(self, tmp_path, cache, form):
         root = tmp_path / "turned"
         root.mkdir()
         for number in range(8):
@@ -169,8 +169,8 @@ class TestEqual:
                     assert type(target[name]) is type(expected[name])
 
 
-class TestElsewhere:
-    def test_what_is_kept_is_not_read_from_the_disk(self, tmp_path, photos, packed, cache):
+class TestSharing:
+    def test_cached_samples_are_not_read_from_the_disk(self, tmp_path, photos, packed, cache):
         for form in ("encoded", "decoded"):
             for kind, path in ((PackedDataset, packed("photos", "jpeg")), (FolderDataset, photos)):
                 dataset = kind(path, PIPELINES["train"], cache=cache("ram", form))
@@ -185,7 +185,7 @@ class TestElsewhere:
 
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     @pytest.mark.parametrize("kind", ["ram", "tmpfs"])
-    def test_torchs_own_loader_shares_it_among_workers(self, photos, cache, method, kind):
+    def test_workers_of_torch_s_loader_share_a_cache(self, photos, cache, method, kind):
         transform = T.Compose([T.CenterCrop(32)])
         dataset = FolderDataset(photos, transform, cache=cache(kind))
         options = {"batch_size": 5, "num_workers": 2, "multiprocessing_context": method}
@@ -200,14 +200,14 @@ class TestElsewhere:
         filled(dataset, list(range(24)))
         assert (dataset.cached.hits - before.hits, dataset.cached.misses) == (24, before.misses)
 
-    def test_a_pickled_dataset_finds_it_again(self, packed, cache):
+    def test_pickled_dataset_finds_the_cache_again(self, packed, cache):
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["train"], cache=cache())
         expected = filled(dataset, INDICES)
         again = pickle.loads(pickle.dumps(dataset))
         assert torch.equal(filled(again, INDICES)[0], expected[0])
         assert again.cached.misses == 0
 
-    def test_a_batch_is_the_users_to_write_to(self, packed, cache):
+    def test_writing_to_a_batch_does_not_change_the_cache(self, packed, cache):
         for form in ("encoded", "decoded"):
             dataset = PackedDataset(packed("thumbnails", "raw"), cache=cache("ram", form))
             for _ in range(2):
@@ -218,18 +218,22 @@ class TestElsewhere:
 
 
 class TestOptions:
+    def test_page_cache_is_refused_with_advice(self, photos):
+        with pytest.raises(OptionError, match='use cache="ram", or cache=None'):
+            FolderDataset(photos, cache="page")
+
     def test_pixels_and_reducing_gap_exclude_each_other(self, photos, cache):
         with pytest.raises(OptionError, match="cannot go with reducing_gap"):
             FolderDataset(photos, reducing_gap=2.0, cache=cache("ram", "decoded"))
 
     @pytest.mark.parametrize("wrong", ["disk", 3, fastload])
-    def test_an_unknown_cache_is_refused(self, photos, wrong):
+    def test_unknown_cache_is_refused(self, photos, wrong):
         with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, device"):
             FolderDataset(photos, cache=wrong)
 
-    def test_a_folder_that_is_not_there_is_refused(self, photos, tmp_path):
+    def test_missing_folder_is_refused(self, photos, tmp_path):
         with pytest.raises(OptionError, match="must exist and be writable"):
             FolderDataset(photos, cache=fastload.Cache("tmpfs", tmp_path / "nowhere"))
 
-    def test_without_a_cache_it_is_said_that_none_was_asked_for(self, photos):
+    def test_without_a_cache_the_reason_is_that_none_was_asked_for(self, photos):
         assert FolderDataset(photos).cached.reason == "no cache: none was asked for"

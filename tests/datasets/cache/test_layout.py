@@ -1,4 +1,4 @@
-"""How a store lies in memory is checked before it is used."""
+"""The header of a store is checked before it is used."""
 
 import os
 import struct
@@ -17,6 +17,6 @@ def test_store_with_a_damaged_header_is_not_used(damage, tmp_path):
     with open(tmp_path / "store", "w+b") as file:
         layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), 0, bytes(16))
         assert layout.layout_of(file.fileno()) == layout.Layout(20, 8, 4096)
-        os.pwrite(file.fileno(), struct.pack("<q", value), 8 * getattr(layout, name))
+        os.pwrite(file.fileno(), struct.pack("<q", value), 8 * getattr(layout.Head, name))
         with pytest.raises(OSError, match="header is damaged"):
             layout.layout_of(file.fileno())

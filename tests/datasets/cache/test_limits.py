@@ -1,4 +1,4 @@
-"""A cache stays within what memory there is, says so, and is checked before it is believed."""
+"""A cache stays within the memory available, reports why it stops, and detects damage."""
 
 import os
 import subprocess
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache.layout import Head, Layout
+from fastload.datasets.cache.limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.options import Cache
 from tests.datasets.cache.programs import ROOT, plenty
@@ -19,13 +19,13 @@ MIB = 1 << 20
 
 
 class Memory:
-    """Tells of a machine's memory what it is told."""
+    """Available memory with given values, the last one for ever."""
 
-    def __init__(self, *told: int) -> None:
-        self.told = list(told)
+    def __init__(self, *values: int) -> None:
+        self.values = list(values)
 
     def __call__(self) -> int:
-        return self.told.pop(0) if len(self.told) > 1 else self.told[0]
+        return self.values.pop(0) if len(self.values) > 1 else self.values[0]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def read_all(dataset):
 
 
 class TestRoom:
-    def test_half_that_fits_is_the_hit_ratio(self, folder, place):
+    def test_half_of_the_samples_is_the_hit_ratio(self, folder, place):
         dataset = FolderDataset(folder)
         half = dataset.source.size_bytes() // 2
         index = Layout(40, 8, 0).size_bytes
@@ -47,14 +47,14 @@ class TestRoom:
         assert report.share == pytest.approx(0.5, abs=0.01)
         read_all(dataset)
         assert "reached its size limit" in dataset.cached.stopped
-        kept = dataset.cached.ready
-        assert kept == pytest.approx(0.5, abs=0.05)
+        ready = dataset.cached.ready
+        assert ready == pytest.approx(0.5, abs=0.05)
         for _ in range(2):
             before = dataset.cached.hits
             read_all(dataset)
-            assert (dataset.cached.hits - before) / 40 == kept
+            assert (dataset.cached.hits - before) / 40 == ready
 
-    def test_half_of_packed_pixels_is_gathered_with_the_rest(self, tmp_path, place):
+    def test_cached_and_uncached_pixels_form_one_batch(self, tmp_path, place):
         root = class_folders(tmp_path / "equal", 1)
         photo = next(root.rglob("*.jpg"))
         for number in range(1, 40):
@@ -73,33 +73,43 @@ class TestRoom:
                 assert label == expected
         assert 0.3 < dataset.cached.ready < 0.6
 
-    def test_no_room_is_no_cache_and_is_said(self, folder, place):
+    def test_no_room_is_no_cache_with_a_reason(self, folder, place):
         report = FolderDataset(folder).use_cache(
             Cache("ram", place), limits=CacheLimits(1 << 30, Memory(1 << 30))
         )
         assert report.kind is None
         assert report.reason == "no cache: 1.1 GB of the memory must stay free, and no more is"
 
-    def test_memory_that_others_take_meanwhile_stops_it(self, folder, place):
+    def test_cache_stops_when_others_take_the_memory(self, folder, place):
         dataset = FolderDataset(folder)
         dataset.use_cache(Cache("ram", place), limits=CacheLimits(100 * MIB, Memory(300 * MIB, 100 * MIB)))
         read_all(dataset)
         assert dataset.cached.ready == 0
         assert "less memory free than the margin" in dataset.cached.stopped
 
-    def test_the_margin_is_a_tenth_and_at_least_a_gibibyte(self):
-        assert CacheLimits().margin() >= 1 << 30
+    @pytest.mark.parametrize(("total_gib", "margin_gib"), [(2, 1), (10, 1), (20, 2), (100, 10), (1000, 100)])
+    def test_margin_is_a_tenth_and_at_least_a_gibibyte(self, total_gib, margin_gib):
+        assert margin_of(total_gib << 30) == pytest.approx(margin_gib << 30)
+
+    def test_tenth_of_a_tmpfs_stays_free(self, tmp_path):
+        status = os.statvfs(tmp_path)
+        total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+        # Other programs write meanwhile: within 2 % of the file system.
+        assert tmpfs_room(str(tmp_path)) == pytest.approx(max(0, free - total / 10), abs=total / 50)
+        assert tmpfs_room(str(tmp_path / "missing")) == 0
+
+    def test_no_memory_is_no_room(self):
         assert CacheLimits(available=Memory(1 << 29)).room() == 0
 
-    def test_it_is_what_the_first_one_made_it(self, place):
+    def test_margin_is_that_of_the_process_that_made_the_store(self, place):
         opening = Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), CacheLimits(7, plenty))
         store = open_store(opening)
-        assert int(store._header[8]) == 7
+        assert int(store._header[Head.MARGIN]) == 7
 
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache.limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.layout import Layout
 from tests.datasets.cache.programs import plenty
@@ -116,7 +126,7 @@ print(kept, store.why_closed)
 
 
 @pytest.mark.parametrize("how", ["foreseen", "unforeseen"])
-def test_a_full_tmpfs_stops_it_and_kills_nobody(tmp_path, how):
+def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, how):
     (tmp_path / "small").mkdir()
     mount = f'mount -t tmpfs -o size=40m tmpfs "{tmp_path}/small" && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", _IN_A_SMALL_TMPFS]
@@ -134,7 +144,7 @@ def test_a_full_tmpfs_stops_it_and_kills_nobody(tmp_path, how):
 
 class TestTampering:
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    def test_a_flipped_byte_is_noticed_and_the_source_is_read(self, folder, tmp_path, place, form):
+    def test_flipped_byte_is_detected_and_the_source_is_read(self, folder, tmp_path, place, form):
         pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
         for kind, path in ((FolderDataset, folder), (PackedDataset, tmp_path / "photos.fl")):
             dataset, plain = kind(path, cache=Cache("ram", place, form)), kind(path)
@@ -149,7 +159,7 @@ class TestTampering:
             assert not store.has(7)
             dataset.close_cache()
 
-    def test_a_damaged_index_leads_nowhere(self, place):
+    def test_damaged_index_finds_no_record(self, place):
         store = open_store(
             Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), CacheLimits(0, plenty))
         )
@@ -157,7 +167,7 @@ class TestTampering:
         store._index["offset"][0] = 1 << 60
         assert not store.found(np.array([0])).any()
 
-    def test_labels_are_checked_with_their_image(self, folder, tmp_path, place):
+    def test_damaged_label_is_detected(self, folder, tmp_path, place):
         pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)

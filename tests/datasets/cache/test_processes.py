@@ -1,4 +1,4 @@
-"""One copy for all processes of a node; and nothing is left, however they end."""
+"""One copy for all processes of a node, and nothing is left, however they end."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 
 def many_files(root):
-    """A folder that takes a while to decode: one photo by many names."""
+    """A folder that takes a while to decode: one photo under many names."""
     root.mkdir()
     photo = root / "0000.jpg"
     photo.write_bytes(encoded(pixels(0, 400, 400)))
@@ -38,20 +38,20 @@ def many_files(root):
 
 
 def stores_in(place):
-    """The files of stores."""
+    """Return the files of stores."""
     return sorted(path.name for path in place.rglob("*") if path.is_file() and path.name != "gate")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestOneCopy:
-    def test_two_unrelated_programs_share_it(self, folder, place, kind):
+    def test_two_unrelated_programs_share_a_cache(self, folder, place, kind):
         with running(folder, place, kind) as one, running(folder, place, kind) as other:
             assert one.opened["inode"] == other.opened["inode"]
             assert one.tell(f"read 0 {COUNT}")["misses"] == COUNT
-            told = other.tell(f"read 0 {COUNT}")
-            assert (told["hits"], told["misses"]) == (COUNT, 0)
+            answer = other.tell(f"read 0 {COUNT}")
+            assert (answer["hits"], answer["misses"]) == (COUNT, 0)
 
-    def test_it_outlives_the_one_who_made_it(self, folder, place, kind):
+    def test_cache_outlives_the_process_that_made_it(self, folder, place, kind):
         with running(folder, place, kind) as one, running(folder, place, kind) as other:
             one.tell(f"read 0 {COUNT}")
             one.kill()
@@ -59,7 +59,7 @@ class TestOneCopy:
                 assert third.opened["inode"] == other.opened["inode"]
                 assert third.tell(f"read 0 {COUNT}")["misses"] == 0
 
-    def test_other_forms_and_changed_folders_have_their_own(self, folder, place, kind):
+    def test_other_forms_and_changed_folders_have_caches_of_their_own(self, folder, place, kind):
         with running(folder, place, kind) as one, running(folder, place, kind, "decoded") as other:
             assert one.opened["inode"] != other.opened["inode"]
             one.tell(f"read 0 {COUNT}")
@@ -72,7 +72,7 @@ class TestOneCopy:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestNothingIsLeft:
-    def test_after_the_last_one_has_ended(self, folder, place, kind):
+    def test_after_the_last_user_has_ended(self, folder, place, kind):
         with running(folder, place, kind) as one:
             one.tell(f"read 0 {COUNT}")
             assert stores_in(place)
@@ -87,7 +87,7 @@ class TestNothingIsLeft:
         with running(class_folders(tmp_path / "other", 3, seed=50), place, kind):
             assert not set(left) & set(stores_in(place))
 
-    def test_it_starts_afresh_after_a_kill(self, folder, place, kind):
+    def test_cache_is_empty_after_a_kill(self, folder, place, kind):
         with running(folder, place, kind) as one:
             one.tell(f"read 0 {COUNT}")
             one.kill()
@@ -95,7 +95,7 @@ class TestNothingIsLeft:
             assert again.opened["ready"] == 0
             assert again.tell(f"read 0 {COUNT}")["ready"] == COUNT
 
-    def test_of_a_closed_cache(self, folder, place, kind, cache):
+    def test_after_a_cache_is_closed(self, folder, place, kind, cache):
         before = sorted(os.listdir("/proc/self/fd"))
         dataset = FolderDataset(folder, cache=cache(kind))
         list(dataset)
@@ -103,11 +103,11 @@ class TestNothingIsLeft:
         assert sorted(os.listdir("/proc/self/fd")) == before
         assert os.listdir(place) == []
 
-    def test_what_others_put_there_is_left_alone(self, folder, place, kind):
+    def test_foreign_files_are_not_removed(self, folder, place, kind):
         with running(folder, place, kind) as one:
             own = place / f"fastload-{os.getuid()}"
-            (own / "notes.txt").write_text("mine")
-            (own / f"{'0' * 32}.data.old").write_text("mine too")
+            (own / "notes.txt").write_text("foreign")
+            (own / f"{'0' * 32}.data.old").write_text("foreign too")
             one.tell(f"read 0 {COUNT}")
         assert stores_in(place) == [f"{'0' * 32}.data.old", "notes.txt"]
         for name in os.listdir(own):
@@ -119,13 +119,13 @@ class TestNothingIsLeft:
 class TestFilling:
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_what_nobody_asked_for_is_read_in_the_background(self, folder, place, kind, form):
+    def test_missing_samples_are_read_in_the_background(self, folder, place, kind, form):
         with running(folder, place, kind, form) as one:
             assert one.tell("fill 30")["ready"] == COUNT
-            told = one.tell(f"read 0 {COUNT}")
-            assert (told["hits"], told["misses"]) == (COUNT, 0)
+            answer = one.tell(f"read 0 {COUNT}")
+            assert (answer["hits"], answer["misses"]) == (COUNT, 0)
 
-    def test_packed_records_too(self, folder, tmp_path, cache):
+    def test_missing_records_are_read_in_the_background(self, folder, tmp_path, cache):
         fastload.pack(folder, tmp_path / "photos.fl", encode="jpeg", workers=1)
         for form in ("encoded", "decoded"):
             dataset = fastload.PackedDataset(tmp_path / "photos.fl", cache=cache("ram", form))
@@ -134,7 +134,7 @@ class TestFilling:
             assert (dataset.cached.hits, dataset.cached.misses) == (COUNT, 0)
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_what_forked_workers_find_is_counted(self, folder, cache, kind):
+    def test_hits_of_forked_workers_are_counted(self, folder, cache, kind):
         dataset = FolderDataset(folder, cache=cache(kind))
         loader = fastload.DataLoader(dataset, num_workers=2, multiprocessing_context="fork")
         for _ in loader:
@@ -146,7 +146,7 @@ class TestFilling:
         after = dataset.cached
         assert (after.hits - before.hits, after.misses - before.misses) == (COUNT, 0)
 
-    def test_only_one_fills_and_another_takes_over(self, tmp_path, place):
+    def test_one_process_fills_and_another_takes_over(self, tmp_path, place):
         folder = many_files(tmp_path / "many")
         with (
             running(folder, place, "ram", "decoded") as one,
@@ -158,7 +158,7 @@ class TestFilling:
             os.kill(first, signal.SIGKILL)
             assert other.tell("fill 3")["filler"] is not None
 
-    def test_who_fills_ends_with_the_one_who_started_it(self, tmp_path, place):
+    def test_filling_process_ends_with_the_process_that_started_it(self, tmp_path, place):
         folder = many_files(tmp_path / "many")
         with running(folder, place, "ram", "decoded") as one:
             filler = one.tell("start 30")["filler"]
@@ -168,7 +168,7 @@ class TestFilling:
             filler = one.tell("start 30")["filler"]
         assert not is_alive(filler)
 
-    def test_a_file_that_cannot_be_read_stops_nothing(self, folder, place, cache):
+    def test_unreadable_file_does_not_stop_the_filling(self, folder, place, cache):
         photos = sorted(folder.rglob("*.jpg"))
         photos[3].write_bytes(photos[3].read_bytes()[:100])
         dataset = FolderDataset(folder, cache=cache("ram", "decoded"))
@@ -183,7 +183,7 @@ def _opened(place, count=8, capacity=1 << 20):
 
 
 class TestWriters:
-    def test_a_writer_killed_half_way_leaves_no_record(self, place):
+    def test_writer_killed_half_way_leaves_no_record(self, place):
         store = _opened(place)
         child = os.fork()
         if not child:
@@ -197,7 +197,7 @@ class TestWriters:
         assert store.has(4)
         assert bytes(store.data(4)) == b"y" * 100
 
-    def test_a_fork_while_a_thread_writes_can_write(self, place):
+    def test_process_forked_while_a_thread_writes_can_write(self, place):
         store = _opened(place)
         is_held, may_go = threading.Event(), threading.Event()
 
@@ -211,7 +211,7 @@ class TestWriters:
         is_held.wait()
         child = os.fork()
         if not child:
-            # A child that waits for ever is ended, and told of by its status.
+            # A child that waits for ever is killed, which its status shows.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(10)
             os._exit(0 if store.put(5, b"z" * 10) else 1)
@@ -220,13 +220,13 @@ class TestWriters:
         assert os.waitpid(child, 0)[1] == 0
         assert bytes(store.data(5)) == b"z" * 10
 
-    def test_many_writers_lose_nothing(self, place):
+    def test_concurrent_writers_lose_nothing(self, place):
         store = _opened(place, 400)
         children = []
         for number in range(4):
             if not (child := os.fork()):
-                kept = sum(store.put(index, bytes([number]) * (index + 1)) for index in range(400))
-                os._exit(0 if kept else 1)
+                stored = sum(store.put(index, bytes([number]) * (index + 1)) for index in range(400))
+                os._exit(0 if stored else 1)
             children.append(child)
         for child in children:
             os.waitpid(child, 0)
@@ -238,24 +238,24 @@ class TestWriters:
 
 
 class TestChecks:
-    def test_a_forked_process_checks_what_its_parent_has_checked(self, place):
+    def test_forked_process_checks_what_its_parent_has_checked(self, place):
         store = _opened(place)
         for index in (3, 4):
             assert store.put(index, b"y" * 100, b"", b"tail")
         assert store.found(np.array([3, 4])).all()
         store._writable[store._index["offset"][3]] ^= 1
-        assert store.has(3)  # which it has checked
+        assert store.has(3)  # checked before
         child = os.fork()
         if not child:
             os._exit(
                 int(store.has(3)) + 2 * int(store.found(np.array([4, 3, 4])).tolist() != [True, False, True])
             )
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert not store.has(3)  # nobody uses it again
+        assert not store.has(3)  # no process uses it again
         assert store.has(4)
 
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    def test_forked_workers_read_anew_what_has_been_damaged_since(self, folder, cache, form):
+    def test_forked_workers_read_damaged_records_from_the_disk(self, folder, cache, form):
         dataset = FolderDataset(folder, cache=cache("ram", form))
         expected = [image for image, _ in dataset]
         list(dataset)
@@ -263,18 +263,18 @@ class TestChecks:
         for index in (5, 6):
             store._writable[int(store._index["offset"][index]) + 50] ^= 255
         loader = fastload.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
-        assert all(torch.equal(image, ours) for image, (ours, _) in zip(expected, loader, strict=True))
+        assert all(torch.equal(image, loaded) for image, (loaded, _) in zip(expected, loader, strict=True))
 
 
 class TestFolder:
-    def test_one_open_to_others_is_refused(self, folder, place, cache):
+    def test_folder_open_to_others_is_refused(self, folder, place, cache):
         own = place / f"fastload-{os.getuid()}"
         own.mkdir(mode=0o755)
         with pytest.raises(fastload.OptionError, match="closed to others"):
             FolderDataset(folder, cache=cache())
         own.rmdir()
 
-    def test_a_link_is_refused(self, folder, place, cache, tmp_path):
+    def test_link_is_refused(self, folder, place, cache, tmp_path):
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         own = place / f"fastload-{os.getuid()}"
         own.symlink_to(tmp_path / "elsewhere")

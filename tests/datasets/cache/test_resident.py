@@ -1,4 +1,4 @@
-"""A dataset on a device gives the pixels that it gives elsewhere; here the device is the CPU."""
+"""A dataset on a device gives the same pixels as elsewhere; here the device is the CPU."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
-from fastload.datasets.cache.resident import Resident, device_room
+from fastload.datasets.cache.resident import Resident, device_room, room_of
 from tests.datasets.pipelines import MEAN, STD
 from tests.datasets.plainly import filled
 
 SEED = 7
 INDICES = [39, 0, 3, 3, 21, 17]
 
-# A multiplication and an addition may be one operation on one side, and two on the other.
+# A multiplication and an addition may be fused on one side only.
 ULPS_APART = 1e-6
 
 STEPS = [
@@ -58,8 +58,8 @@ def test_any_pipeline_gives_the_same(packed, data):
     except OptionError:
         steps = steps[:1]
     as_tensors = [T.ToImage(), T.ToTensor(), T.Identity(), T.Normalize(MEAN, STD), T.ToPureTensor()]
-    ways = [[], NUMBERS, [*NUMBERS, T.RandomErasing(value=0.5)], as_tensors]
-    numbers = data.draw(st.sampled_from(ways))
+    tails = [[], NUMBERS, [*NUMBERS, T.RandomErasing(value=0.5)], as_tensors]
+    numbers = data.draw(st.sampled_from(tails))
     check(packed("thumbnails", "raw"), T.Compose([*steps, *numbers]))
 
 
@@ -96,7 +96,7 @@ def test_the_whole_epoch_and_other_seeds(packed):
         (np.copy, "and not"),
     ],
 )
-def test_what_cannot_be_done_there_is_named(packed, transform, named):
+def test_unsupported_transform_is_named(packed, transform, named):
     with pytest.raises(OptionError, match=named):
         Resident.load(PackedDataset(packed("thumbnails", "raw"), transform), "cpu")
 
@@ -106,14 +106,21 @@ def test_images_of_several_sizes_are_refused(packed):
         Resident.load(PackedDataset(packed("photos", "raw")), "cpu")
 
 
-def test_what_does_not_fit_is_refused(packed):
+def test_set_that_does_not_fit_is_refused(packed):
     with pytest.raises(OptionError, match="B of pixels must fit"):
         Resident.load(PackedDataset(packed("thumbnails", "raw")), "cpu", room_bytes=1000)
     assert device_room("cpu") >= 0
 
 
+@pytest.mark.parametrize(("total_gib", "margin_gib"), [(8, 2), (16, 2), (40, 4), (140, 14)])
+def test_tenth_of_a_device_and_at_least_two_gibibytes_stay_free(total_gib, margin_gib):
+    free = (total_gib - 1) << 30
+    assert room_of(free, total_gib << 30) == pytest.approx(free - (margin_gib << 30))
+    assert room_of(1 << 30, total_gib << 30) == 0
+
+
 class Numbers:
-    """More pictures than are loaded at once, each with its number."""
+    """More images than are loaded at once, each with its number."""
 
     def __len__(self):
         return 520
@@ -122,7 +129,7 @@ class Numbers:
         return np.full((2, 2, 3), index % 256, np.uint8), index
 
 
-def test_labels_that_change_their_dtype_are_refused_and_never_cut(tmp_path):
+def test_labels_of_several_dtypes_are_refused_and_never_truncated(tmp_path):
     fastload.pack(Numbers(), tmp_path / "x.fl", encode="raw", workers=1)
     dataset = PackedDataset(tmp_path / "x.fl")
     assert Resident.load(dataset, "cpu").batch([519, 0])[1].tolist() == [519, 0]

@@ -1,4 +1,4 @@
-"""Auto on a disk that is slow, and on one that is not: what is chosen, and what it then reads."""
+"""cache="auto" on a slow and on a fast disk: the choice, and what is read from the disk afterwards."""
 
 import random
 import shutil
@@ -31,7 +31,7 @@ def used(dataset, **options):
     return dataset.use_cache(Cache("auto"), limits=CacheLimits(0, plenty), **options)
 
 
-def test_a_slow_disk_is_read_once(folder):
+def test_slow_disk_is_read_once(folder):
     with slow_disk(folder, bytes_per_s=3e5, latency_s=0.002) as mount:
         dataset = FolderDataset(mount)
         report = used(dataset)
@@ -45,7 +45,7 @@ def test_a_slow_disk_is_read_once(folder):
         dataset.close_cache()
 
 
-def test_what_another_process_has_chosen_is_joined(folder):
+def test_cache_of_another_process_is_joined(folder):
     with slow_disk(folder, bytes_per_s=3e5, latency_s=0.002) as mount:
         first, other = FolderDataset(mount), FolderDataset(mount)
         assert used(first).kind == "ram"
@@ -58,7 +58,7 @@ def test_what_another_process_has_chosen_is_joined(folder):
         other.close_cache()
 
 
-def test_shards_on_a_slow_disk_too(folder, tmp_path):
+def test_shards_on_a_slow_disk_are_read_once(folder, tmp_path):
     pack(folder, tmp_path / "packed" / "photos.fl", encode="keep", workers=1)
     with slow_disk(tmp_path / "packed", bytes_per_s=3e5, latency_s=0.002) as mount:
         dataset = PackedDataset(mount / "photos.fl")
@@ -71,20 +71,20 @@ def test_shards_on_a_slow_disk_too(folder, tmp_path):
         dataset.close_cache()
 
 
-def test_a_model_slower_than_the_disk_needs_none(folder):
+def test_model_slower_than_the_disk_needs_no_cache(folder):
     dataset = FolderDataset(folder)
     report = used(dataset, measured=Measured(prepare_samples_per_s=1_000.0, step_samples_per_s=2.0))
     assert report.kind is None
     assert report.reason.endswith("times what the model takes")
 
 
-def test_a_set_in_memory_needs_none(folder, tmp_path):
+def test_dataset_in_memory_needs_no_cache(folder, tmp_path):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         shutil.copytree(folder, place, dirs_exist_ok=True)
         assert "in memory already" in used(FolderDataset(place)).reason
 
 
-def test_measuring_leaves_the_generators_alone(folder):
+def test_measuring_does_not_change_random_states(folder):
     def states():
         return random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
 
