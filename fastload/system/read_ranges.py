@@ -6,7 +6,6 @@ import os
 import random
 import stat
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 # Without a known record size, files up to this size count as one record, larger ones as shards of records of
@@ -20,33 +19,17 @@ _MOST_SHARDS = 32  # each stays open while it is measured
 # Random records lie in windows of their own, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
 
-# Read in one piece out of a shard, to measure reading in order.
-_RUN_BYTES = 16 << 20
-
 # Files whose size is read even if time is short.
 _FEWEST_FILES = 16
 
 
 class ReadRange(NamedTuple):
-    """A part of a file.
-
-    A small file `is_whole`: it is opened, read and closed; others stay open. Ranges read `in_order` allow the
-    kernel to read ahead; at random places that would fetch bytes that nobody asked for.
-    """
+    """A part of a file; `is_whole` for a small file, which is opened and closed for each reading."""
 
     path: str
     offset: int
     size: int
     is_whole: bool = False
-    in_order: bool = False
-
-
-class ReadRanges(NamedTuple):
-    """Records in random order, ranges in the order of the files, and why files were left out."""
-
-    random: list[ReadRange]
-    in_order: list[ReadRange]
-    unread: list[str]
 
 
 def choose_ranges(
@@ -54,15 +37,16 @@ def choose_ranges(
     record_bytes: int | None,
     seed: int,
     is_late: Callable[[], bool] = lambda: False,
-) -> ReadRanges:
-    """Draw ranges of up to 4,096 files, the same for the same files and seed.
+) -> tuple[list[ReadRange], list[str]]:
+    """Draw up to 4,096 ranges in random order, the same for the same files and seed.
 
     Files of more than twice `record_bytes` are shards of such records. `is_late` ends the reading of sizes.
+    Returns the ranges, and a sentence for each file that was left out.
     """
     rng = random.Random(seed)
     largest = _LARGEST_RECORD if record_bytes is None else 2 * record_bytes
     unread: list[str] = []
-    files: list[tuple[int, str, int]] = []
+    ranges: list[ReadRange] = []
     shards: list[tuple[str, int]] = []
     for number, index in enumerate(rng.sample(range(len(paths)), min(len(paths), _MOST_RANGES))):
         if number >= _FEWEST_FILES and is_late():
@@ -72,19 +56,12 @@ def choose_ranges(
         if size > largest:
             shards.append((path, size))
         elif size:
-            files.append((index, path, size))
-    ranges = [ReadRange(path, 0, size, True) for _, path, size in files]
-    in_order = [ReadRange(path, 0, size, True, True) for _, path, size in sorted(files, key=itemgetter(0))]
-    first = rng.randrange(len(in_order) or 1)
-    in_order = in_order[first:] + in_order[:first]
+            ranges.append(ReadRange(path, 0, size, is_whole=True))
     shards = rng.sample(shards, min(len(shards), _MOST_SHARDS))
     for path, size in shards:
         ranges += _records(path, size, record_bytes or _RECORD_BYTES, _MOST_RANGES // len(shards), rng)
-        runs = range(0, size, _RUN_BYTES)
-        for offset in sorted(rng.sample(runs, min(len(runs), 4))):
-            in_order.append(ReadRange(path, offset, min(_RUN_BYTES, size - offset), in_order=True))
     rng.shuffle(ranges)
-    return ReadRanges(ranges, in_order, unread)
+    return ranges, unread
 
 
 def _size(path: str, unread: list[str]) -> int:

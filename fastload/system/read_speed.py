@@ -56,7 +56,6 @@ class DiskReading:
         record_bytes: Mean size of the records read at random.
         cold_random: One reader, random order, from the disk: a first epoch without workers.
         cold_parallel: The same with up to 8 threads: what more workers could get from this disk.
-        cold_sequential: One reader, in order, from the disk.
         warm_random: One reader, from the page cache: a later epoch, if memory holds all files.
         latency_s: Median time of reading one page from the disk.
         is_cold: False if pages could not be dropped: then the cold figures come from some cache.
@@ -67,7 +66,6 @@ class DiskReading:
     record_bytes: int
     cold_random: ReadSpeed
     cold_parallel: ReadSpeed
-    cold_sequential: ReadSpeed
     warm_random: ReadSpeed
     latency_s: float
     is_cold: bool
@@ -101,24 +99,22 @@ def measure_reading(
     if record_bytes is not None and record_bytes < 1:
         raise OptionError(f"record_bytes must be at least 1, got {record_bytes}")
     begin_s = clock()
-    ranges = choose_ranges(paths, record_bytes, seed, lambda: clock() >= begin_s + 0.15 * most_s)
-    if not ranges.random:
-        reason = ranges.unread[0] if ranges.unread else "no path was given"
+    ranges, unread = choose_ranges(paths, record_bytes, seed, lambda: clock() >= begin_s + 0.15 * most_s)
+    if not ranges:
+        reason = unread[0] if unread else "no path was given"
         raise OptionError(f"measuring needs at least one file that can be read: {reason}")
-    note = _why_never_cold(disk_of(ranges.random[0].path))
-    # The two random phases read different files if there are enough: the disk may have a cache of its own.
-    is_split = len(ranges.random) >= 128
-    first, second = (ranges.random[::2], ranges.random[1::2]) if is_split else (ranges.random, ranges.random)
+    note = _why_never_cold(disk_of(ranges[0].path))
+    # The two cold phases read different files if there are enough: the disk may have a cache of its own.
+    first, second = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
     reader = _Reader(begin_s + most_s, most_bytes, clock, is_cold=not note)
     try:
-        reader.wait_until_clean(ranges.random[:_LATENCIES])
-        latency_s, chunk_s = reader.probe(ranges.random[::-1], most_s)
+        reader.wait_until_clean(ranges[:_LATENCIES])
+        latency_s, chunk_s = reader.probe(ranges[::-1], most_s)
         # Fewer readers if 8 reads, one after the other, would take too long.
         readers = max(1, min(_READERS, int(most_s / 4 / max(chunk_s, 1e-9)), len(second) // 8))
-        single = reader.read_cold(first, share=0.35)
+        single = reader.read_cold(first, share=0.45)
         warm = reader.read_warm(single, share=0.2)
-        parallel = reader.read_cold(second, share=0.65, readers=readers)
-        ordered = reader.read_cold(ranges.in_order, share=1.0)
+        parallel = reader.read_cold(second, share=1.0, readers=readers)
     finally:
         reader.close()
     if not note and not reader.is_cold:
@@ -126,7 +122,7 @@ def measure_reading(
             "These files could not be dropped from the page cache, because they are in use or not yet "
             "written to the disk: some of the cold figures come from there."
         )
-    unread = [*ranges.unread, *dict.fromkeys(reader.failures)]
+    unread += dict.fromkeys(reader.failures)
     if unread:
         note = f"{note} {len(unread):,} of the files could not be read; the first is {unread[0]}.".strip()
     record = sum(each.size for each, _ in single.parts) / max(1, len(single.parts))
@@ -134,7 +130,6 @@ def measure_reading(
         record_bytes=round(record),
         cold_random=single.speed(record),
         cold_parallel=parallel.speed(record),
-        cold_sequential=ordered.speed(record),
         warm_random=warm.speed(record),
         latency_s=latency_s,
         is_cold=reader.is_cold,
@@ -176,7 +171,7 @@ class _Reader:
         self.failures: list[str] = []
         self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
         self._chunk = _PAGE_BYTES
-        self._descriptors: dict[tuple[str, bool], int] = {}
+        self._descriptors: dict[str, int] = {}
 
     def close(self) -> None:
         for descriptor in self._descriptors.values():
@@ -316,12 +311,12 @@ class _Reader:
 
     def _opened(self, each: ReadRange) -> int:
         """Return a descriptor of a file: a new one if it is read whole, else one that stays open."""
-        key = (each.path, each.in_order)
-        if key in self._descriptors:
-            return self._descriptors[key]
+        if each.path in self._descriptors:
+            return self._descriptors[each.path]
         descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
-        if not each.in_order and sys.platform != "win32" and can_drop():
+        # The kernel's read-ahead would fetch bytes that nobody asked for.
+        if sys.platform != "win32" and can_drop():
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         if not each.is_whole:
-            self._descriptors[key] = descriptor
+            self._descriptors[each.path] = descriptor
         return descriptor
