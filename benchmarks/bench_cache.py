@@ -71,11 +71,11 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     os.sync()
     source = list_folder(str(photos))[""]
     files, count, size = source.files, len(source), source.size_bytes()
-    stores = {kind: _kept(files, kind, count, size) for kind in ("ram", "tmpfs")}
+    stores = {kind: _filled(files, kind, count, size) for kind in ("ram", "tmpfs")}
     order = np.random.default_rng(0).permutation(count)
     sides: list[Side] = [
         partial(_read, "page cache", files.read, order),
-        *(partial(_read, f"fastload, {kind}", kept.read, order) for kind, kept in stores.items()),
+        *(partial(_read, f"fastload, {kind}", samples.read, order) for kind, samples in stores.items()),
         partial(_read_cold, files, order),
         partial(_found, "fastload, one at a time", _one_at_a_time(stores["ram"]), order),
         partial(_found, f"fastload, {_BATCH} at once", _at_once(stores["ram"]), order),
@@ -98,18 +98,18 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     )
 
 
-def _kept(files: FileList, kind: str, count: int, size: int) -> KeptFiles:
+def _filled(files: FileList, kind: str, count: int, size: int) -> KeptFiles:
     """Return a store that holds all files, each checked."""
     layout = Layout(count, FIXED_BYTES, size)
     key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
-    kept = KeptFiles(
+    samples = KeptFiles(
         files, "encoded", Opening("ram" if kind == "ram" else "tmpfs", store_folder(), key, layout)
     )
     for _ in range(2):
         for number in range(count):
-            kept.read(number)
-    assert kept.store.ready == count, kept.store.why_closed
-    return kept
+            samples.read(number)
+    assert samples.store.ready == count, samples.store.why_closed
+    return samples
 
 
 def _read(row: str, read: Callable[[int], object], order: np.ndarray) -> dict[Key, Reading]:
@@ -133,8 +133,8 @@ def _found(row: str, work: Callable[[np.ndarray], None], order: np.ndarray) -> d
     return {Key(FOUND, row): Reading(timed(partial(work, order)))}
 
 
-def _one_at_a_time(kept: KeptFiles) -> Callable[[np.ndarray], None]:
-    store = kept.store
+def _one_at_a_time(samples: KeptFiles) -> Callable[[np.ndarray], None]:
+    store = samples.store
 
     def work(order: np.ndarray) -> None:
         for number in order.tolist():
@@ -144,8 +144,8 @@ def _one_at_a_time(kept: KeptFiles) -> Callable[[np.ndarray], None]:
     return work
 
 
-def _at_once(kept: KeptFiles) -> Callable[[np.ndarray], None]:
-    store = kept.store
+def _at_once(samples: KeptFiles) -> Callable[[np.ndarray], None]:
+    store = samples.store
 
     def work(order: np.ndarray) -> None:
         for first in range(0, len(order), _BATCH):

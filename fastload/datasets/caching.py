@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastload.datasets.cache.attaching import Attached, CacheReport, Extent, attach, in_use
+from fastload.datasets.cache.attaching import CacheReport, Extent, OpenCache, attach, in_use
 from fastload.datasets.cache.choose import CacheChoice, Form, choose_cache
 from fastload.datasets.cache.files import KeptFiles
 from fastload.datasets.cache.limits import CacheLimits
@@ -35,12 +35,12 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     """The part of a dataset that opens and uses a cache."""
 
     reducing_gap: float | None
-    _attached: Attached | None = None
+    _open_cache: OpenCache | None = None
 
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return _NO_CACHE if self._attached is None else self._attached.report()
+        return _NO_CACHE if self._open_cache is None else self._open_cache.report()
 
     def use_cache(
         self,
@@ -65,7 +65,7 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if cache is None:
             return self.cached
         if isinstance(cache, CacheChoice) and cache.kind is None:
-            self._attached = Attached(cache, None)
+            self._open_cache = OpenCache(cache, None)
             return self.cached
         option, limits, measured = cache_of(cache), limits or CacheLimits(), measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
@@ -80,19 +80,19 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         choice = cache if isinstance(cache, CacheChoice) else None
         if is_auto:
             choice = in_use(option, extent) or self._choose(option, extent, measured, limits)
-        self._attached = attach(option, extent, self._keep, choice, limits)
+        self._open_cache = attach(option, extent, self._keep, choice, limits)
         return self.cached
 
     def fill_cache(self) -> None:
         """Have the missing samples read in the background, as making a batch does."""
-        if self._attached is not None:
-            self._attached.fill()
+        if self._open_cache is not None:
+            self._open_cache.fill()
 
     def close_cache(self) -> None:
         """Leave the cache, which is removed if nobody else uses it."""
-        if self._attached is not None:
-            self._attached.stop()
-            self._attached = None
+        if self._open_cache is not None:
+            self._open_cache.stop()
+            self._open_cache = None
 
     @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:
@@ -109,9 +109,13 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @property
     def _kept(self) -> KeptFiles | KeptRecords | None:
         """The samples through the store; None without one."""
-        kept = None if self._attached is None else self._attached.kept
+        samples = None if self._open_cache is None else self._open_cache.samples
         # With a reducing_gap that was set after the cache was opened, pixels are of no use.
-        return None if kept is None or (kept.form == "decoded" and self.reducing_gap is not None) else kept
+        return (
+            None
+            if samples is None or (samples.form == "decoded" and self.reducing_gap is not None)
+            else samples
+        )
 
     def _choose(self, option: Cache, extent: Extent, measured: Measured, limits: CacheLimits) -> CacheChoice:
         def prepare(form: Form) -> float | None:
@@ -122,12 +126,12 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def _prepared_per_s(self, form: Form, extent: Extent, limits: CacheLimits) -> float | None:
         """Measure how many samples all usable CPUs prepare in a second, from bytes or pixels in memory."""
         indices = np.unique(np.linspace(0, extent.samples - 1, _PROBED).astype(np.int64)).tolist()
-        attached = self._attached
+        attached = self._open_cache
         try:
             if form == "decoded":
                 if self.reducing_gap is not None or not can_cache():
                     return None
-                self._attached = attach(Cache("ram", form=form), extent, self._keep, limits=limits)
+                self._open_cache = attach(Cache("ram", form=form), extent, self._keep, limits=limits)
                 if self._kept is None:
                     return None
             with _random_states_restored():
@@ -138,7 +142,7 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         except (SourceError, DamageError, DecodeError):
             return None  # the training will raise it, and name the sample
         finally:
-            self._attached = attached
+            self._open_cache = attached
 
     def _prepare(self, indices: list[int]) -> None:
         with epoch_seed(0):

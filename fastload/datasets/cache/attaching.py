@@ -82,19 +82,20 @@ class CacheReport:
     misses: int
 
 
-class Attached:
+class OpenCache:
     """A dataset's open cache: the choice, and the samples through a store, if there is one."""
 
-    def __init__(self, choice: CacheChoice, kept: KeptRecords | KeptFiles | None) -> None:
+    def __init__(self, choice: CacheChoice, samples: KeptRecords | KeptFiles | None) -> None:
         self.choice = choice
-        self.kept = kept
-        self._filler = None if kept is None else Filler(kept)
+        self.samples = samples
+        self._filler = None if samples is None else Filler(samples)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"choice": self.choice, "kept": self.kept}
+        return {"choice": self.choice, "samples": self.samples}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        self.choice, self.samples = state["choice"], state["samples"]
+        self._filler = None if self.samples is None else Filler(self.samples)
 
     def fill(self) -> None:
         """Have the missing samples read in the background; to be called for every batch."""
@@ -108,10 +109,10 @@ class Attached:
 
     def report(self) -> CacheReport:
         """Return the state of the cache."""
-        choice, kept = self.choice, self.kept
-        if kept is None or self._filler is None:
+        choice, samples = self.choice, self.samples
+        if samples is None or self._filler is None:
             return CacheReport(choice.kind, choice.form, choice.share, 0.0, 0, choice.reason, "", 0, 0)
-        store = kept.store
+        store = samples.store
         return CacheReport(
             kind=choice.kind,
             form=choice.form,
@@ -120,8 +121,8 @@ class Attached:
             used_bytes=store.used_bytes,
             reason=choice.reason,
             stopped=store.why_closed or self._filler.trouble,
-            hits=kept.counter.hits,
-            misses=kept.counter.misses,
+            hits=samples.counter.hits,
+            misses=samples.counter.misses,
         )
 
 
@@ -131,7 +132,7 @@ def attach(
     keep: Callable[[Form, Opening], KeptRecords | KeptFiles],
     choice: CacheChoice | None = None,
     limits: CacheLimits | None = None,
-) -> Attached:
+) -> OpenCache:
     """Open a dataset's cache; raise OptionError if what was asked for is not possible here.
 
     `keep` returns the samples through a store, `choice` is what was chosen for `auto`.
@@ -140,7 +141,7 @@ def attach(
     if choice.form is not None and cache.form is not None:
         choice = replace(choice, form=cache.form)
     if choice.kind is None or choice.kind == "device":
-        return Attached(choice, None)
+        return OpenCache(choice, None)
     form: Form = choice.form or "encoded"
     if form == "decoded" and not extent.can_be_decoded:
         form = "encoded"  # which are pixels already
@@ -153,14 +154,14 @@ def attach(
     needed = extent.size_bytes(form)
     capacity = min(needed, room - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
     if capacity <= 0:
-        return Attached(no_cache(f"{bound}, and no more is"), None)
+        return OpenCache(no_cache(f"{bound}, and no more is"), None)
     layout = Layout(extent.samples, extent.fixed_bytes, capacity)
     try:
-        kept = keep(form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits))
+        samples = keep(form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits))
     except OSError as error:
-        return Attached(no_cache(f"it could not be opened ({error.strerror})"), None)
-    share = min(1.0, kept.store.capacity_bytes / max(1, needed))
-    return Attached(replace(choice, form=form, share=share), kept)
+        return OpenCache(no_cache(f"it could not be opened ({error.strerror})"), None)
+    share = min(1.0, samples.store.capacity_bytes / max(1, needed))
+    return OpenCache(replace(choice, form=form, share=share), samples)
 
 
 def in_use(cache: Cache, extent: Extent) -> CacheChoice | None:

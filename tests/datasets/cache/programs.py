@@ -35,7 +35,7 @@ extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BY
 limits = CacheLimits(0, plenty)
 keep = lambda form, opening: KeptFiles(source.files, form, opening)
 cache = attach(Cache(kind, place, form), extent, keep, None, limits)
-kept = cache.kept
+samples = cache.samples
 
 def filler():
     process = cache._filler._process
@@ -46,7 +46,8 @@ def is_filled():
 
 def answer():
     report = cache.report()
-    values = {"inode": os.fstat(kept.store.descriptor).st_ino, "ready": kept.store.ready, "filler": filler()}
+    store = samples.store
+    values = {"inode": os.fstat(store.descriptor).st_ino, "ready": store.ready, "filler": filler()}
     values |= {"hits": report.hits, "misses": report.misses, "stopped": report.stopped}
     print(json.dumps(values), flush=True)
 
@@ -55,10 +56,10 @@ for line in sys.stdin:
     command, *rest = line.split()
     if command == "read":
         for index in range(*map(int, rest)):
-            if kept.pixels(index) is None:
-                data = kept.read(index)
+            if samples.pixels(index) is None:
+                data = samples.read(index)
                 if form == "decoded":
-                    kept.keep_pixels(index, decode(data), 1)
+                    samples.keep_pixels(index, decode(data), 1)
     elif command in ("fill", "start"):
         deadline = time.monotonic() + float(rest[0])
         while time.monotonic() < deadline and not is_filled():

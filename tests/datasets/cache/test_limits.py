@@ -119,9 +119,9 @@ if sys.argv[2] == "unforeseen":
 limits = CacheLimits(0, plenty)
 opening = Opening("tmpfs", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), limits)
 store = open_store(opening)
-kept = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
-assert all(store.has(index) for index in range(kept))
-print(kept, store.why_closed)
+stored = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
+assert all(store.has(index) for index in range(stored))
+print(stored, store.why_closed)
 """
 
 
@@ -137,8 +137,8 @@ def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, how):
         [*command, str(tmp_path / "small"), how], capture_output=True, text=True, cwd=ROOT, env=environment
     )
     assert done.returncode == 0, done.stderr
-    kept, _, reason = done.stdout.partition(" ")
-    assert 100 < int(kept) < 420
+    stored, _, reason = done.stdout.partition(" ")
+    assert 100 < int(stored) < 420
     assert "no more space" in reason
 
 
@@ -149,7 +149,7 @@ class TestTampering:
         for kind, path in ((FolderDataset, folder), (PackedDataset, tmp_path / "photos.fl")):
             dataset, plain = kind(path, cache=Cache("ram", place, form)), kind(path)
             read_all(dataset)
-            store = dataset._attached.kept.store
+            store = dataset._open_cache.samples.store
             store._writable[int(store._index["offset"][7]) + 60] ^= 1
             store._seen[:] = 0  # as in a process that has not read it yet
             before = dataset.cached.misses
@@ -171,7 +171,7 @@ class TestTampering:
         pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)
-        kept = dataset._attached.kept
-        kept.store._writable_fixed[5, kept.layout.places["label"].start] ^= 1
-        kept.store._seen[:] = 0
+        samples = dataset._open_cache.samples
+        samples.store._writable_fixed[5, samples.layout.places["label"].start] ^= 1
+        samples.store._seen[:] = 0
         assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]
