@@ -42,7 +42,11 @@ def resident_share(descriptor: int, begin: int, end: int) -> float | None:
     if not is_own and not os.access(f"/proc/self/fd/{descriptor}", os.W_OK):
         return None
     first = begin // mmap.PAGESIZE * mmap.PAGESIZE
-    with mmap.mmap(descriptor, end - first, access=mmap.ACCESS_READ, offset=first) as memory:
+    try:
+        memory = mmap.mmap(descriptor, end - first, access=mmap.ACCESS_READ, offset=first)
+    except (OSError, ValueError):  # it cannot be mapped, or has become shorter
+        return None
+    with memory:
         mapped = np.frombuffer(memory, np.uint8)
         pages = np.zeros(-(-mapped.size // mmap.PAGESIZE), np.uint8)
         address, size = ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(mapped.size)

@@ -172,8 +172,10 @@ class _Reader:
         self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
         self._chunk = _PAGE_BYTES
         self._descriptors: dict[str, int] = {}
+        self._threads = ThreadPoolExecutor(_READERS)  # starts no thread before one is needed
 
     def close(self) -> None:
+        self._threads.shutdown()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
 
@@ -262,15 +264,12 @@ class _Reader:
                     return
                 parts.append((each, self._read(each, size, until_s)))
 
+        begin_s = self._clock()
         if readers == 1:
-            begin_s = self._clock()
             work()
-            seconds = self._clock() - begin_s
         else:
-            with ThreadPoolExecutor(readers) as threads:
-                begin_s = self._clock()
-                list(threads.map(work, range(readers)))
-                seconds = self._clock() - begin_s
+            list(self._threads.map(work, range(readers)))
+        seconds = self._clock() - begin_s
         self.bytes_read += sum(size for _, size in parts)
         return _Timed(parts, seconds)
 

@@ -19,7 +19,7 @@ _TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP unwind the block, as Ctrl-C does, so that it ends its processes and files.
+    """Make SIGTERM and SIGHUP unwind the block as Ctrl-C does, so that it ends processes and removes files.
 
     The process then dies of the signal. Signals that the program handles itself, or ignores, are left alone;
     outside the main thread, which alone can handle signals, nothing changes.

@@ -64,6 +64,10 @@ class TestPages:
             assert resident_share(file.fileno(), 0, 2 * MIB) == 1.0
             assert resident_share(file.fileno(), 12 * MIB, 16 * MIB) == 1.0
 
+    def test_range_beyond_the_end_is_unknown(self, disk):
+        with write(disk / "a", 100).open("rb") as file:
+            assert resident_share(file.fileno(), 0, 8 * MIB) is None
+
     def test_pages_without_a_disk_stay(self):
         with tempfile.TemporaryFile(dir="/dev/shm") as file:
             file.write(b"x" * MIB)
