@@ -23,9 +23,8 @@ _READERS = 8
 _PAGE_BYTES = 4096
 _LATENCIES = 16
 
-# What is read between two looks at the clock: at most 1 MiB, and not longer than this share of the time.
-_LARGEST_CHUNK = 1 << 20
-_ONE_READ = 1 / 8
+# Bytes read between two looks at the clock.
+_CHUNK_BYTES = 1 << 20
 
 _FEWEST_BYTES = 64 << 10
 
@@ -109,11 +108,12 @@ def measure_reading(
     reader = _Reader(begin_s + most_s, most_bytes, clock, is_cold=not note)
     try:
         reader.wait_until_clean(ranges[:_LATENCIES])
-        latency_s, chunk_s = reader.probe(ranges[::-1], most_s)
-        # Fewer readers if 8 reads, one after the other, would take too long.
-        readers = max(1, min(_READERS, int(most_s / 4 / max(chunk_s, 1e-9)), len(second) // 8))
+        latency_s = reader.latency(ranges[::-1])
         single = reader.read_cold(first, share=0.45)
         warm = reader.read_warm(single, share=0.2)
+        # Fewer readers if 8 reads, one after the other, would take too long.
+        record_s = single.seconds / max(1, len(single.parts))
+        readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(second) // 8))
         parallel = reader.read_cold(second, share=1.0, readers=readers)
     finally:
         reader.close()
@@ -170,7 +170,6 @@ class _Reader:
         self.bytes_read = 0
         self.failures: list[str] = []
         self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
-        self._chunk = _PAGE_BYTES
         self._descriptors: dict[str, int] = {}
         self._threads = ThreadPoolExecutor(_READERS)  # starts no thread before one is needed
 
@@ -187,8 +186,8 @@ class _Reader:
             time.sleep(_PAUSE_S)
         self.is_cold = False
 
-    def probe(self, ranges: list[ReadRange], most_s: float) -> tuple[float, float]:
-        """Set the chunk size; return the seconds that reading a page and reading a chunk take."""
+    def latency(self, ranges: list[ReadRange]) -> float:
+        """Return the median seconds of reading a single page from the disk."""
         until_s, left = self._left(0.1)
         times: list[float] = []
         for each in ranges[: max(1, min(_LATENCIES, left // _PAGE_BYTES))]:
@@ -196,16 +195,7 @@ class _Reader:
                 times.append(self._run([(each, min(_PAGE_BYTES, each.size))], until_s).seconds)
             if times and self._clock() >= until_s:
                 break
-        latency_s = chunk_s = statistics.median(times) if times else 0.0
-        # A slow disk takes four times as long for four times as much.
-        for each in sorted(ranges[:_LARGEST_BATCH], key=lambda each: each.size, reverse=True):
-            size = min(4 * self._chunk, each.size, _LARGEST_CHUNK)
-            if size <= self._chunk or 4 * chunk_s > _ONE_READ * most_s or size > self._left(0.1)[1]:
-                break
-            if self._is_dropped(each):
-                self._chunk = size
-                chunk_s = self._run([(each, size)], self._end_s).seconds
-        return latency_s, chunk_s
+        return statistics.median(times) if times else 0.0
 
     def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
         """Read ranges with a share of the time and bytes left, dropping them from the page cache first."""
@@ -280,7 +270,7 @@ class _Reader:
             descriptor = self._opened(each)
             try:
                 while done < size:
-                    got = len(os.pread(descriptor, min(self._chunk, size - done), each.offset + done))
+                    got = len(os.pread(descriptor, min(_CHUNK_BYTES, size - done), each.offset + done))
                     done += got
                     if not got or self._clock() >= until_s:
                         break
