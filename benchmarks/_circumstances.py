@@ -1,18 +1,17 @@
-"""On what a benchmark ran: the machine, the versions, the commit; nothing of whose they are."""
+"""Conditions of a measurement: machine, versions and commit, without anything that identifies a user."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fastload import __version__
-from fastload.system.cpus import usable_cpus
+from fastload.system.cpus import cpu_name, usable_cpus
 
 _PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
 
@@ -21,11 +20,11 @@ _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "un
 
 
 def machine() -> dict[str, Any]:
-    """What tells this machine from another, and nothing that tells whose it is."""
+    """Return a description of this machine that identifies nobody."""
     names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
     has_memory = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
     return {
-        "processor": _processor(),
+        "processor": cpu_name(),
         "usable_cpus": usable_cpus(),
         "memory_bytes": os.sysconf(names[0]) * os.sysconf(names[1]) if has_memory else None,
         "system": f"{platform.system()} {platform.machine()}",
@@ -34,7 +33,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, and of the packages that a figure may depend on."""
+    """Return the versions of Python and of the packages that may influence a figure."""
     found = {"Python": platform.python_version(), "fastload": __version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -43,7 +42,7 @@ def versions() -> dict[str, str]:
 
 
 def commit(root: Path) -> str:
-    """The commit of this checkout; says so where what is measured differs from it."""
+    """Return the commit of this checkout, marked if the measured code differs from it."""
     measured = ("fastload", "benchmarks/*.py")
     try:
         head, changes = (
@@ -58,11 +57,3 @@ def commit(root: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head} with changes" if changes else head
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if found:
-            return found[1].strip()
-    return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Runs a loader in a process of its own, by the Python of its own environment: see peers/epochs.py."""
+"""Loaders in processes of their own, with the Python of their own environments: see peers/epochs.py."""
 
 from __future__ import annotations
 
@@ -16,26 +16,18 @@ from typing import Any
 
 from _harness import Reading, folder_bytes, user_environment
 
-# Packing is part of getting ready, and so is FFCV's compilation; and a peer's writer can wait for ever.
+# Includes packing and FFCV's compilation; a peer's writer can wait forever.
 _READY_TIMEOUT_S = 1800
 _TURN_TIMEOUT_S = 600
-# Between turns, so that what the last one left running (DALI decodes its next batches) does not disturb.
+# Pause between turns for what the last one left running: DALI decodes its next batches.
 _REST_S = 0.3
 
 
 class Driver:
-    """A loader's process, warm, and idle between its turns.
-
-    Args:
-        python: The interpreter of its environment.
-        program: What it runs.
-        job: What the program is told.
+    """A loader's process, warm, and idle between its turns; `versions` are those of its packages.
 
     Raises:
-        RuntimeError: It failed; says what it printed.
-
-    Attributes:
-        versions: Of what it runs.
+        RuntimeError: The process failed; the message has its output.
     """
 
     def __init__(self, python: Path, program: Path, job: Mapping[str, Any]) -> None:
@@ -58,11 +50,7 @@ class Driver:
             raise
 
     def turn(self, count: int) -> Reading:
-        """Has it load whole epochs for a while.
-
-        Returns:
-            What `count` samples took.
-        """
+        """Load whole epochs for a while and return the time of `count` samples."""
         time.sleep(_REST_S)
         before = _tree_cpu_s(self._process.pid)
         assert self._process.stdin is not None
@@ -75,7 +63,7 @@ class Driver:
         return Reading(took["seconds"] * share, cpu_s, self._stored_bytes)
 
     def close(self) -> None:
-        """Ends it, and what it started."""
+        """End the process and those that it started."""
         with contextlib.suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -97,18 +85,18 @@ class Driver:
             self._kill()
             code = self._process.wait()
             self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip()
-            raise RuntimeError(f"{self._name} ended with {code}: {said[-3000:]}")
+            output = self._errors.read().decode(errors="replace").strip()
+            raise RuntimeError(f"{self._name} ended with {code}: {output[-3000:]}")
         return json.loads(line)
 
     def _kill(self) -> None:
-        """Ends the process group: workers too, which a killed process leaves behind."""
+        """End the process group with its workers, which a killed process leaves behind."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _tree_cpu_s(root: int) -> float | None:
-    """The CPU time of a process and of all below it, running or waited for; None where there is no /proc."""
+    """Return the CPU time of a process and its descendants, living or ended; None without /proc."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,8 +1,8 @@
-"""What every benchmark shares: options, turns, and a record of what was measured, on what.
+"""Options, turns and reports of all benchmarks.
 
-A benchmark makes *sides*, functions that do the work once and return what it took, by table and
-row. `take_turns` calls them in rotation, and a `Report` holds the outcome: as JSON for the record,
-as Markdown (_markdown.py) for reading. Nothing else in this folder times or averages.
+A benchmark has *sides*: functions that do the work once and return its time by table and row. `take_turns`
+calls them in rotation, and a `Report` holds the result: as JSON for the record, as Markdown (_markdown.py)
+for reading. Nothing else in this folder times or averages.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 class Key(NamedTuple):
-    """Where a figure stands."""
+    """Table and row of a figure."""
 
     table: str
     row: str
 
 
 class Reading(NamedTuple):
-    """What one turn took, and what of the processors and the disk where that is of interest."""
+    """Time of one turn, with CPU time and stored bytes if they are of interest."""
 
     seconds: float
     cpu_s: float | None = None
@@ -50,13 +50,7 @@ Side = Callable[[], Mapping[Key, Reading]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A comparison: its rows did the same work.
-
-    Attributes:
-        title: What was done.
-        unit: Of the work: photos, records.
-        count: How many of them a turn was.
-    """
+    """Rows that did the same work: `count` units (photos, records) in a turn."""
 
     title: str
     unit: str
@@ -65,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A row that could not be measured, and why: it is shown, not dropped."""
+    """A row that could not be measured, shown with the reason."""
 
     table: str
     row: str
@@ -74,12 +68,9 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A row set against another one, of the same table or not.
+    """A row compared with another one (`beside`), of the same table or not.
 
-    Attributes:
-        row: What is asked about.
-        beside: What it is set against.
-        times: How many times the other's rate counts: that of one core, by the cores used.
+    `times` multiplies the other's rate: the number of cores if that is the rate of one core.
     """
 
     row: Key
@@ -89,19 +80,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one benchmark.
+    """The result of one benchmark.
 
     Attributes:
-        name: Of the result's file.
-        question: What was asked.
-        setting: What it was asked of: sizes, workers, the state of the caches.
-        tables: The comparisons, in order; the first row of each is what others are set against.
+        name: Name of the result's file.
+        question: The question, from the program's docstring.
+        setting: Conditions: sizes, workers, state of the caches.
+        tables: Tables in order; the first row of each is the baseline.
         readings: Every turn of every row.
-        missing: What could not be measured.
-        versions: Of what was measured besides this environment's packages.
-        is_side_by_side: Whether the comparisons, many and all of the same rows, are shown as one table
-            for each unit, with a line for each comparison.
-        comparisons: Rows whose rates are divided by each other's; those that were not measured are left out.
+        missing: Rows that could not be measured.
+        versions: Versions of measured software outside this environment.
+        is_side_by_side: Show all tables, which have the same rows, as one table for each unit.
+        comparisons: Rows whose rates are divided by each other's; unmeasured ones are left out.
     """
 
     name: str
@@ -115,7 +105,7 @@ class Report:
     comparisons: Sequence[Comparison] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, the circumstances included."""
+        """Return the complete result with its conditions."""
         return {
             **identified(self.name, self.question, self.setting, self.versions),
             "tables": [asdict(table) for table in self.tables],
@@ -133,7 +123,7 @@ class Report:
         }
 
     def _compared(self, comparison: Comparison) -> dict[str, Any]:
-        """The ratio of the medians' rates, the range of those of single runs, and CPU time and bytes."""
+        """Return the ratio of the median rates with its range over single runs, and the ratios of costs."""
         counts = {table.title: table.count for table in self.tables}
         scale = counts[comparison.row.table] / counts[comparison.beside.table]
         pair = [self.readings[key] for key in (comparison.row, comparison.beside)]
@@ -155,7 +145,7 @@ class Report:
 def identified(
     name: str, question: str, setting: Mapping[str, Any], more_versions: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What begins every result: what was asked, when, of what, and on what machine."""
+    """Return the beginning of every result: question, date, commit, machine, versions and conditions."""
     return {
         "benchmark": name,
         "question": question,
@@ -168,12 +158,7 @@ def identified(
 
 
 def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.Namespace:
-    """Parses the command line.
-
-    Args:
-        description: The benchmark's docstring.
-        extra: Options of its own, by name, as `add_argument` takes them.
-    """
+    """Parse the command line; `extra` has the benchmark's own options as arguments of `add_argument`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -200,15 +185,15 @@ def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.
 
 @contextlib.contextmanager
 def work_folder(options: argparse.Namespace) -> Iterator[Path]:
-    """A fresh folder, removed at the end."""
+    """Create a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="fastload-bench-", dir=options.workdir) as folder:
         yield Path(folder)
 
 
 def take_turns(sides: Sequence[Side], runs: int) -> dict[Key, list[Reading]]:
-    """Calls every side once a run, another one first each time.
+    """Call every side once in each run, with another one first each time.
 
-    So whatever drifts, the machine's clock or its other users, meets all sides alike.
+    Drift, of the machine's clock or by its other users, then affects all sides alike.
     """
     readings: dict[Key, list[Reading]] = {}
     for run in range(runs):
@@ -221,53 +206,53 @@ def take_turns(sides: Sequence[Side], runs: int) -> dict[Key, list[Reading]]:
 
 
 def progress(text: str) -> None:
-    """Says on stderr what goes on."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def timed(work: Callable[[], object]) -> float:
-    """The seconds that a call takes."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def timed_command(command: Sequence[str | os.PathLike[str]], **arguments: Any) -> Reading:
-    """The seconds that a program takes, from its start to its end, and its processes' CPU time.
+    """Return a program's seconds from start to end and the CPU time of its processes.
 
     Raises:
-        RuntimeError: It failed; says what it printed.
+        RuntimeError: It failed; the message has its output.
     """
     cpu_before, began = _children_cpu_s(), time.perf_counter()
     done = subprocess.run(command, capture_output=True, env=user_environment(), **arguments)
     reading = Reading(time.perf_counter() - began, _children_cpu_s() - cpu_before)
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        raise RuntimeError(f"{os.fspath(command[0])} ended with {done.returncode}: {said[-2000:]}")
+        output = done.stderr.decode(errors="replace").strip()
+        raise RuntimeError(f"{os.fspath(command[0])} ended with {done.returncode}: {output[-2000:]}")
     return reading
 
 
 def _children_cpu_s() -> float:
-    """The CPU time of all processes that this one, or one below it, has started and waited for."""
+    """Return the CPU time of all ended descendants."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def user_environment() -> dict[str, str]:
-    """This process's environment without what a developer's may have and users' have not."""
+    """Return this process's environment without a developer's settings that slow Python down."""
     slower = {"PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME"}
     return {name: value for name, value in os.environ.items() if name not in slower}
 
 
 def folder_bytes(path: Path) -> int:
-    """The size of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     if path.is_file():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -275,18 +260,18 @@ def remove(path: Path) -> None:
 
 
 def publish(report: Report, options: argparse.Namespace) -> None:
-    """Prints the report as Markdown; writes its JSON where the options say."""
+    """Print the report as Markdown and write its JSON to the folder of the options."""
     publish_json(report.to_json(), options)
 
 
 def publish_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """The same for a report that is JSON already."""
+    """Publish a report that is JSON already."""
     write_json(content, options)
     print(markdown(content))
 
 
 def write_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """Writes a result where the options say."""
+    """Write a result to the folder of the options."""
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{content['benchmark']}.json"
@@ -306,7 +291,7 @@ def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
 
 
 def _divided(row: float | None, beside: float | None, scale: float = 1) -> float | None:
-    """How many times the other's; None where one is not known, or too small to be measured."""
+    """Return the ratio of two figures; None if one is unknown or too small to be measured."""
     return round(row / beside / scale, 4) if row and beside else None
 
 

@@ -1,4 +1,4 @@
-"""The sides of bench_load.py: what each is called, in whose environment it runs, and what it is told."""
+"""Sides of bench_load.py: their names, environments and jobs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,10 @@ FFCV, FFCV_TORCH = "FFCV", "FFCV, normalised by torch"
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A side.
+    """A loader with its table and row.
 
-    Attributes:
-        table: Where it stands.
-        row: Its name there.
-        peer: Whose environment it runs in; empty for this one.
-        program: Of benchmarks/peers.
-        job: What the program is told besides what all of a table are.
-        in_smoke: Whether a tiny run has it too.
+    `peer` names its environment (empty for this one), `program` is a file of benchmarks/peers, `job` the part
+    of its instructions that differs within the table; `in_smoke` includes it in smoke runs.
     """
 
     table: str
@@ -46,7 +41,7 @@ class Loading:
 
 
 def photo_sides() -> list[Loading]:
-    """Everything that loads photos, and the ceilings."""
+    """Return the sides that load photos, and the ceilings."""
     sides = [
         Loading(PHOTOS, PIL, "torch", "load_torch.py", {"decoder": "PIL"}, True),
         Loading(PHOTOS, OPENCV, "torch", "load_torch.py", {"decoder": "OpenCV"}, True),
@@ -68,7 +63,7 @@ def photo_sides() -> list[Loading]:
 
 
 def packed_row(store: str, antialias: bool) -> str:
-    """What a side of fastload on photos is called."""
+    """Return the name of a side of fastload on photos."""
     if store == "folder":
         name = "FolderDataset"
     else:
@@ -77,12 +72,12 @@ def packed_row(store: str, antialias: bool) -> str:
 
 
 def ceiling_row(store: str, antialias: bool) -> str:
-    """What a ceiling is called."""
+    """Return the name of a ceiling."""
     return f"cv2.imdecode and resize, fastload's {store}" + ("" if antialias else ", linear")
 
 
 def thumb_sides() -> list[Loading]:
-    """Everything that loads thumbnails."""
+    """Return the sides that load thumbnails."""
     sides = []
     for table, normalise, names in ((THUMBS, None, (FFCV,)), (FLOATS, "compiled", (FFCV, FFCV_TORCH))):
         job: dict[str, Any] = {"normalise": normalise}
@@ -92,19 +87,19 @@ def thumb_sides() -> list[Loading]:
             ffcv = {"normalise": how, "store": "raw"}
             sides.append(Loading(table, name, "ffcv", "load_ffcv.py", ffcv, True))
         for workers in (0, 1, 2):
-            ours = {**job, "store": "raw", "workers": workers}
+            own = {**job, "store": "raw", "workers": workers}
             in_smoke = workers == (2 if table == THUMBS else 0)
-            sides.append(Loading(table, thumb_row(workers), "", "load_fastload.py", ours, in_smoke))
+            sides.append(Loading(table, thumb_row(workers), "", "load_fastload.py", own, in_smoke))
     return sides
 
 
 def thumb_row(workers: int) -> str:
-    """What a side of fastload on thumbnails is called."""
+    """Return the name of a side of fastload on thumbnails."""
     return f"fastload, {workers or 'no'} worker{'' if workers == 1 else 's'}"
 
 
 def comparisons(workers: int) -> list[Comparison]:
-    """Which rates are divided by which."""
+    """Return the pairs of rows whose rates are divided."""
 
     def photos(store: str, antialias: bool, *beside: str) -> list[Comparison]:
         row = Key(PHOTOS, packed_row(store, antialias))

@@ -1,4 +1,4 @@
-"""A benchmark's JSON as Markdown: its tables, and under them on what it was measured."""
+"""Markdown of a benchmark's JSON: its tables, and below them the conditions of the measurement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DASH = "–"
 
 
 def markdown(content: Mapping[str, Any]) -> str:
-    """The tables of a report's JSON, and under them on what it was measured."""
+    """Return the tables of a report's JSON, and below them the conditions of the measurement."""
     if content.get("side_by_side"):
         units = dict.fromkeys(table["unit"] for table in content["tables"])
         parts = [_side_by_side(content, unit) for unit in units]
@@ -23,7 +23,7 @@ def markdown(content: Mapping[str, Any]) -> str:
 
 
 def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
-    """All comparisons of one unit: a line each, the rate of each row, and how it stands to the first."""
+    """Return all comparisons of one unit: a line each with all rates and the ratio."""
     tables = [table for table in content["tables"] if table["unit"] == unit]
     titles = {table["title"] for table in tables}
     names = list(dict.fromkeys(row["row"] for row in content["rows"] if row["table"] in titles))
@@ -33,7 +33,7 @@ def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
         rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
         cells = []
         for name in names:
-            rates = [_digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
+            rates = [digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
             cells += [rates[0], f"{rates[1]}–{rates[2]}"]
         ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
         lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
@@ -41,13 +41,13 @@ def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
 
 
 def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """One comparison; columns of which no row says anything are left out."""
+    """Return one comparison without columns that are empty in all rows."""
     title, unit, count = table["title"], table["unit"], table["count"]
     rows = [row for row in content["rows"] if row["table"] == title]
     columns: dict[str, list[str]] = {
-        "median": [f"{_digits(row['median_s'])} s" for row in rows],
-        "fastest–slowest": [f"{_digits(row['min_s'])}–{_digits(row['max_s'])} s" for row in rows],
-        f"{unit}/s": [_digits(count / row["median_s"]) for row in rows],
+        "median": [f"{digits(row['median_s'])} s" for row in rows],
+        "fastest–slowest": [f"{digits(row['min_s'])}–{digits(row['max_s'])} s" for row in rows],
+        f"{unit}/s": [digits(count / row["median_s"]) for row in rows],
         "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
         "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
         "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
@@ -63,8 +63,8 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 
 def _comparisons(content: Mapping[str, Any]) -> str:
-    """A line for each comparison: how many times as fast."""
-    heads = ("beside", "times as fast", "in single runs", "CPU time", "stored")
+    """Return a line for each comparison with the ratio of the rates."""
+    heads = ("compared with", "times as fast", "in single runs", "CPU time", "stored")
     lines = [f"| | {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
     for pair in content["comparisons"]:
         beside = pair["beside"] if pair["times"] == 1 else f"{pair['times']} × {pair['beside']}"
@@ -80,7 +80,7 @@ def _comparisons(content: Mapping[str, Any]) -> str:
 
 
 def _grid(grid: Mapping[str, Any]) -> str:
-    """A table whose cells are ready: what has nothing to do with time."""
+    """Return a table of finished cells, for results that are no times."""
     lines = [f"| {' | '.join(grid['heads'])} |", "|---|" + "--:|" * (len(grid["heads"]) - 1)]
     return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in grid["rows"]])
 
@@ -100,11 +100,11 @@ def _circumstances(content: Mapping[str, Any]) -> str:
 
 
 def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:
-    return _DASH if value is None else f"{_digits(value / divisor)} {unit}"
+    return _DASH if value is None else f"{digits(value / divisor)} {unit}"
 
 
-def _digits(value: float) -> str:
-    """Three digits; thousands set apart."""
+def digits(value: float) -> str:
+    """Return three digits, with separated thousands."""
     if value < 100:
         return f"{value:.3g}"
     rounded = round(value, 3 - len(str(int(value))))

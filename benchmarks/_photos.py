@@ -1,4 +1,4 @@
-"""Pictures that look to a codec like photographs, made here, so that nobody's need be shipped."""
+"""Folders of photo-like JPEGs, generated so that no photographs need to be shipped."""
 
 from __future__ import annotations
 
@@ -6,50 +6,12 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
-import cv2
-import numpy as np
-from numpy.typing import NDArray
-
+from fastload.bench.images import make_jpeg
 from fastload.errors import DecodeError
 from fastload.images.header import read_header
 
-# (height, width): ImageNet's commonest, about as often as there; 394 × 454 on average.
-_SIZES = [(375, 500)] * 5 + [(333, 500)] * 2 + [(500, 375)] * 2 + [(500, 333), (500, 500)]
-# As files of ImageNet: three in four keep all their colour.
-_SAMPLINGS = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444] * 3 + [cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420]
-_QUALITY = 90
-# The spectrum of photographs falls as 1/f; with this exponent, JPEGs of quality 90 take what
-# ImageNet's files take, 110 KB on average.
-_EXPONENT = 1.2
-_CONTRAST = 50
-_CHROMA_SHARE = 0.25
-
-# More pictures than this are copies, each a file of its own: none of what is measured remembers.
+# Beyond so many, images are copies, each a file of its own: nothing that is measured caches by content.
 _DISTINCT = 200
-
-
-def make_photo(rng: np.random.Generator, height: int, width: int) -> NDArray[np.uint8]:
-    """1/f noise with soft colours, BGR as OpenCV writes it."""
-    side = cv2.getOptimalDFTSize(max(height, width))
-    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None])
-    frequency[0, 0] = np.inf
-    planes = []
-    for share in (1, _CHROMA_SHARE, _CHROMA_SHARE):
-        spectrum = np.fft.rfft2(rng.standard_normal((side, side))) / frequency**_EXPONENT
-        plane = np.fft.irfft2(spectrum, (side, side))[:height, :width]
-        planes.append(128 + _CONTRAST * share * plane / plane.std())
-    pixels = np.clip(np.stack(planes, axis=-1), 0, 255).astype(np.uint8)
-    return cv2.cvtColor(pixels, cv2.COLOR_YCrCb2BGR)
-
-
-def make_jpeg(number: int, size: tuple[int, int] | None = None) -> bytes:
-    """The picture of this number as a JPEG; of one of ImageNet's sizes where none is given."""
-    height, width = size or _SIZES[number % len(_SIZES)]
-    pixels = make_photo(np.random.default_rng(number), height, width)
-    sampling = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLINGS[number % len(_SAMPLINGS)]]
-    done, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY, *sampling])
-    assert done
-    return data.tobytes()
 
 
 def make_folder(
@@ -59,7 +21,7 @@ def make_folder(
     size: tuple[int, int] | None = None,
     distinct_count: int = _DISTINCT,
 ) -> None:
-    """Fills a folder with `count` JPEGs in class folders, of one size or of ImageNet's sizes."""
+    """Fill a folder with `count` JPEGs in class folders, of one (height, width) or of ImageNet's sizes."""
     distinct = [make_jpeg(number, size) for number in range(min(count, distinct_count))]
     for number in range(count):
         path = folder / f"class-{number % classes:03d}" / f"{number:06d}.jpg"
@@ -68,7 +30,7 @@ def make_folder(
 
 
 def copy_folder(source: Path, folder: Path, count: int) -> None:
-    """Fills a folder with `count` JPEGs of another one, evenly chosen, or copied until it is full.
+    """Fill a folder with `count` JPEGs of another one, evenly spaced, or repeated if there are fewer.
 
     The folder that a JPEG lies in is its class.
 
@@ -86,7 +48,7 @@ def copy_folder(source: Path, folder: Path, count: int) -> None:
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:
-    """Puts the files of a tar archive into a folder, by the folder that they lie in and their name."""
+    """Unpack the files of a tar archive into a folder, each under its last folder and its name."""
     with tarfile.open(archive) as tar:
         for member in tar:
             parent, name = PurePosixPath(member.name).parts[-2:] if "/" in member.name else ("", "")
@@ -98,12 +60,12 @@ def unpack_tar(archive: Path, folder: Path) -> None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All files below a folder, sorted."""
+    """Return all files below a folder, sorted."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _is_jpeg(path: Path) -> bool:
-    """Whether it is one, whatever its name says, and whole."""
+    """Tell if a file is a complete JPEG, whatever its name."""
     try:
         return read_header(path.read_bytes()).format == "jpeg"
     except DecodeError:

@@ -1,16 +1,16 @@
 """PIL or OpenCV?
 
 Question: how fast do PIL, OpenCV, fastload and other libraries decode and transform images, operation by
-operation and as whole pipelines, and how far are their pictures from PIL's?
+operation and as whole pipelines, and how much do their pixels differ from PIL's?
 
-Method: that of `fastload bench decode`, whose code this is: every library starts from the same pictures in
-its own kind of image, on one core; all ways of an operation take turns, and a turn lasts 30 ms at least. Then
-whole pipelines in a DataLoader, from files in the page cache to batches of normalised floats, three turns
-each. Libraries that are not installed are listed; those that decode JPEG alone have no other rows.
+Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
+its own kind of image, on one core; all calls for an operation take turns of at least 30 ms. Then whole
+pipelines run in a DataLoader, from files in the page cache to batches of normalised floats, three turns
+each. Libraries that are not installed are listed; those that only decode JPEG have no other rows.
 
-Reading it: behind each row stands how far its picture is from PIL's, in levels of 255: on average, and at
-most. `=` is equal within rounding, `≈` close to the eye, `≠` another picture, whose speed is no answer to
-PIL's. Rows of one library with different flags are different trades of speed for quality.
+Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
+`=` is equal within rounding, `≈` close to the eye, `≠` visibly different, so that its speed does not
+compare with PIL's. Rows of one library with different flags trade speed for quality.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from __future__ import annotations
 from _harness import Key, Missing, Reading, Report, Table, options_of, progress, publish
 
 from fastload.bench.decoding import compare_decoding
-from fastload.bench.result import Comparison, DecodeBench, Library
-from fastload.bench.result import Row as Measured
-from fastload.cli.report.decoding import difference_text, pictures_line
+from fastload.bench.results import Comparison, DecodeBench, Library, Timing
+from fastload.cli.report.decoding import difference_text, images_line
 
 # Single operations take microseconds; the harness keeps no more of a second than that.
 _COUNT = 1000
@@ -54,7 +53,7 @@ def _report(bench: DecodeBench) -> Report:
         name="decode",
         question=__doc__.splitlines()[0],
         setting={
-            "images": pictures_line(bench.pictures).rstrip("."),
+            "images": images_line(bench.pictures).rstrip("."),
             "runs": bench.runs,
             "runs of DataLoaders": bench.loader_runs,
             "workers of DataLoaders": bench.workers,
@@ -81,10 +80,10 @@ def _title(comparison: Comparison) -> str:
     return f"{comparison.group}: {comparison.title}"
 
 
-def _row(row: Measured) -> str:
-    """The way, and its difference from PIL."""
-    is_reference = row.library == "PIL"
-    return row.name if is_reference else f"{row.name} ({difference_text(row.difference)})"
+def _row(row: Timing) -> str:
+    """The call, and its difference from PIL."""
+    name = f"{row.library}, {row.call}"
+    return name if row.library == "PIL" else f"{name} ({difference_text(row.difference)})"
 
 
 def _missing(bench: DecodeBench) -> list[Missing]:
@@ -94,7 +93,7 @@ def _missing(bench: DecodeBench) -> list[Missing]:
         title = _title(comparison)
         missing += [Missing(title, f"{m.library}, {m.call}", m.reason) for m in comparison.missing]
         if "fastload" not in {each.library for each in (*comparison.rows, *comparison.missing)}:
-            missing.append(Missing(title, "fastload", "has no way of its own"))
+            missing.append(Missing(title, "fastload", "has no such function"))
     return missing
 
 

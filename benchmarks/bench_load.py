@@ -1,42 +1,42 @@
 """How many images a second reach the training loop?
 
 Question: with the files in the page cache and a loop that does nothing, how many augmented images a second
-does each loader hand over, on two processors?
+does each loader deliver on two processors?
 
 Method. Photos become 224×224, uint8, by a random resized crop and a flip, in batches of 64; thumbnails of
-32×32 are padded by 4, cropped and flipped, in batches of 512, as uint8 and as normalised float32. Photos are
-`--photos`, a folder of class folders or a tar of one, or made here to weigh what ImageNet's do; where they
-are fewer than an epoch needs they are copied, each a file of its own, the same for all sides. Every side is
-a process of its own, in its peer's own environment (`make peers`): it packs what it needs, loads epochs to
-warm up (FFCV compiles meanwhile), and keeps its workers. Then the sides take turns: in its turn a side loads
-whole epochs for a second at least, from beginning to end, while all others rest. 2 workers, or threads where
-the peer has those; fastload's thumbnails also with none and with one.
+32×32 are padded by 4, cropped and flipped, in batches of 512, as uint8 and as normalised float32. Photos
+come from `--photos`, a folder of class folders or a tar of one, or are generated with the file size of
+ImageNet's; if they are fewer than an epoch needs, they are copied, each as a file of its own, the same for
+all sides. Every side is a process of its own, in its peer's own environment (`make peers`): it packs what
+it needs, loads epochs to warm up (FFCV compiles meanwhile), and keeps its workers. Then the sides take
+turns: in its turn a side loads whole epochs for at least a second, while all others rest. There are 2
+workers, or threads if the peer uses those; fastload's thumbnails also run with none and with one.
 
-The peers, each as its own documentation would have it for speed:
+The peers are configured for speed according to their own documentation:
 
-- *torch DataLoader + torchvision/PIL*: ImageFolder and torchvision's transforms on PIL images; of those the
-  faster generation, v2 for photos and the first for thumbnails; antialiased.
+- *torch DataLoader + torchvision/PIL*: ImageFolder and torchvision's transforms on PIL images, of the
+  faster generation: v2 for photos, the first for thumbnails; antialiased.
 - *torch DataLoader + OpenCV*: a Dataset of imdecode, crop, `INTER_LINEAR` resize, flip; not antialiased.
-- *DALI*: its CPU pipeline on the files, in its own threads: once decoding whole images, once leaving out what
-  the crop does not need. Antialiased, triangular filter; chroma upsampled by copying (its default), which is
-  faster and less accurate than what all others do. Its batches are not made tensors of torch.
+- *DALI*: its CPU pipeline on the files, in its own threads: once decoding whole images, once skipping what
+  the crop does not need. Antialiased, triangular filter; chroma upsampled by copying (its default), which
+  is faster and less accurate than in all others. Its batches are not converted to tensors of torch.
 - *FFCV*: `OrderOption.RANDOM`, `os_cache=True`, 3 batches ahead, everything compiled. Photos as JPEG of
   quality 90, and raw with the longer side at most 400; `INTER_AREA`, which is further from the antialiased
-  reference than fastload (0.3–0.6 levels on average, where fastload's differ by one at most). Thumbnails raw;
-  as float32 once by its compiled NormalizeImage, and once by torch, as in its CIFAR-10 example.
+  reference than fastload (0.3–0.6 levels on average; fastload's differ by one at most). Thumbnails raw; as
+  float32 once by its compiled NormalizeImage, and once by torch, as in its CIFAR-10 example.
 
 fastload's sides are named by how the images are stored: the folder's files; `keep`, their bytes; `tiled`,
-their pixels; `jpeg`, encoded anew with quality 90; `yuv420` and `raw`, with the longer side at most 400 as
-FFCV's. Antialiased, but for those that say linear: `antialias=False`, OpenCV's `INTER_LINEAR`.
+their pixels; `jpeg`, re-encoded with quality 90; `yuv420` and `raw`, with the longer side at most 400 like
+FFCV's. They are antialiased, except for "linear": `antialias=False`, OpenCV's `INTER_LINEAR`.
 
-The ceiling is a process that does nothing but `cv2.imdecode` and the resize, one after the other, on crops
-that were cut out beforehand (of files with tiles only those that the crop touches).
+The ceiling is a process that runs only `cv2.imdecode` and the resize, one after the other, on crops that
+were cut out beforehand (of files with tiles, only those that the crop touches).
 
-How to read it. `CPU` is that of all of a side's processes in an epoch together: where other programs share
-the machine it is the steadier measure. The last table divides rates: of the medians, and of every run by
-itself; below 1 is slower. CPU time and stored bytes are divided too; there, below 1 is less. Beside
-`2 × cv2.imdecode and resize` stands what share of two cores' ceiling is reached, and how many times the
-ceiling's CPU time an image takes.
+Reading it. `CPU` is the time of all processes of a side in an epoch: on a shared machine it is the steadier
+measure. The last table divides rates: of the medians, and of each single run; below 1 is slower. CPU time
+and stored bytes are divided, too; there, below 1 is less. The rows with `2 × cv2.imdecode and resize` show
+the share of two cores' ceiling that is reached, and the CPU time of an image as a multiple of the
+ceiling's.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Everything that was asked for."""
+    """Measure what the options ask for."""
     chosen = choose([*photo_sides(), *thumb_sides()], options)
     bench = Bench(options, folder)
     readings: dict[Key, list[Reading]] = {}
@@ -133,11 +133,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 
 
 def choose(sides: Sequence[Loading], options: argparse.Namespace) -> list[Loading]:
-    """The sides that the options ask for.
-
-    Raises:
-        SystemExit: They ask for none.
-    """
+    """Return the sides that the options select; end the program if there are none."""
     slug, _, names = (options.only or "").partition("/")
     parts = [name.strip().lower() for name in names.split(",")]
     chosen = [
@@ -153,13 +149,7 @@ def choose(sides: Sequence[Loading], options: argparse.Namespace) -> list[Loadin
 
 
 class Bench:
-    """The sides' processes, and what they load.
-
-    Attributes:
-        missing: Sides that cannot be measured here.
-        versions: Of those that were.
-        data: What was loaded.
-    """
+    """Processes of the sides, and the images that they load."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
@@ -169,7 +159,7 @@ class Bench:
         self.data: dict[str, str] = {}
 
     def run(self, sides: Sequence[Loading]) -> dict[Key, list[Reading]]:
-        """Sets up the sides that can run here, and lets them take turns."""
+        """Start the sides that can run here and let them take turns."""
         able = [side for side in sides if self._is_able(side)]
         if not able:
             return {}
@@ -217,7 +207,7 @@ class Bench:
         return {**self._job("thumbs", source), **job, **statistics}
 
     def _job(self, work: str, source: Path) -> dict[str, Any]:
-        """What all sides are told."""
+        """Return the instructions that all sides share."""
         return {
             "work": work,
             "source": str(source),
@@ -229,7 +219,7 @@ class Bench:
         }
 
     def _source(self, work: str, given: Path | None, count: int) -> Path:
-        """A folder of class folders of so many images, made if it is not there yet."""
+        """Return a folder with so many images in class folders, made on first use."""
         folder = self._folder / work
         if folder.exists():
             return folder

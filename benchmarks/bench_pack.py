@@ -1,28 +1,26 @@
 """How fast does fastload pack?
 
-Method. JPEG files in class folders, made here to weigh what ImageNet's do (about 110 KB), or those
-of `--data`. The sides take turns; each is a whole process, so start-up counts. The files were read
-just before, so they lie in the page cache (with `--cold` they are dropped from it before each turn;
-names and sizes stay cached); what a turn wrote is removed and the disk brought to rest before the
-next. No side waits for its output to reach the disk. Three questions:
+Method. JPEG files in class folders, generated with the file size of ImageNet's (about 110 KB), or those of
+`--data`. The sides take turns; each is a whole process, so start-up counts. The files were read just
+before, so they are in the page cache (with `--cold` they are dropped from it before each turn; names and
+sizes stay cached); the output of a turn is removed and the disk brought to rest before the next. No side
+waits for its output to reach the disk. Three questions:
 
-- *Byte for byte*: `fastload pack --encode keep` beside `tar cf` on the same files. tar only copies.
-  fastload besides checks that every file is a whole image, computes the checksum of every record
-  and of every shard, and writes an index.
-- *Tiles without loss*: `--encode tiled` beside jpegtran alone: as many processes, the same files and
-  flags, started by xargs with the restart interval of every file computed beforehand, reading a file
-  and writing a file. That is what the rewriting itself costs; fastload besides decodes source and
-  result and compares every pixel.
-- *Encoded anew*: `--encode jpeg --quality 90` beside FFCV's DatasetWriter (JPEG, quality 90) with as
-  many workers: once with files decoded by OpenCV, as fastload does, and once by PIL, as FFCV's
-  documentation has it. Of both the writer alone, without the seconds that FFCV takes to be imported,
-  and the whole process. fastload's files have optimised Huffman codes, restart markers and
-  checksums; FFCV's have none of them.
+- *Byte for byte*: `fastload pack --encode keep` and `tar cf` on the same files. tar only copies. fastload
+  also checks that every file is a complete image, computes the checksum of every record and of every shard,
+  and writes an index.
+- *Tiles without loss*: `--encode tiled` and jpegtran alone: as many processes, the same files and flags,
+  started by xargs with the restart interval of every file computed beforehand, reading a file and writing a
+  file. That is the cost of the rewriting itself; fastload also decodes source and result and compares every
+  pixel.
+- *Encoded anew*: `--encode jpeg --quality 90` and FFCV's DatasetWriter (JPEG, quality 90) with as many
+  workers: once with files decoded by OpenCV, like fastload, and once by PIL, as in FFCV's documentation.
+  Both the writer alone, without the seconds of FFCV's import, and the whole process. fastload's files have
+  optimised Huffman codes, restart markers and checksums; FFCV's have none of them.
 
-How to read it. `time` is the median, as a multiple of the first row's: below 1 is faster. `CPU` is
-that of all of a side's processes together: where other programs share the machine it is the steadier
-measure. `stored` is what lies on the disk afterwards. A peer that is not installed is listed as such
-(`make peers` installs them).
+Reading it. `time` is the median as a multiple of the first row's: below 1 is faster. `CPU` is the time of
+all processes of a side: on a shared machine it is the steadier measure. `stored` is the size on the disk
+afterwards. Peers that are not installed are listed (`make peers` installs them).
 """
 
 from __future__ import annotations
@@ -97,7 +95,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Everything that was asked for."""
+    """Measure what the options ask for."""
     asked = [options.only] if options.only else ["keep", "tiled", "jpeg"]
     bench = Bench(options, folder)
     count = {"keep": options.photos, "tiled": options.recoded, "jpeg": options.recoded}
@@ -127,12 +125,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 
 
 class Bench:
-    """The sides of every question, and what they leave behind.
-
-    Attributes:
-        missing: Sides that cannot be measured here.
-        versions: Of the programs and peers that were.
-    """
+    """Sides of every question."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
@@ -142,7 +135,7 @@ class Bench:
         self.versions: dict[str, str] = {}
 
     def make_photos(self, count: int) -> Path:
-        """A folder of photos in class folders."""
+        """Return a folder with photos in class folders."""
         photos = self._folder / f"photos-{count}"
         progress(f"making {count} photos")
         if self._options.data:
@@ -152,7 +145,7 @@ class Bench:
         return photos
 
     def settled(self, side: Side, photos: Path) -> Side:
-        """The side, with its output removed, and disk and page cache as they are said to be."""
+        """Return the side with the page cache in the stated condition, its output removed afterwards."""
 
         def run() -> Mapping[Key, Reading]:
             os.sync()
@@ -167,7 +160,7 @@ class Bench:
         return run
 
     def keep(self, photos: Path) -> list[Side]:
-        """tar and fastload."""
+        """Return tar's side and fastload's."""
         tar = shutil.which("tar")
         sides: list[Side] = []
         if tar is None:
@@ -179,7 +172,7 @@ class Bench:
         return [*sides, self._fastload(KEEP, photos, "keep")]
 
     def tiled(self, photos: Path) -> list[Side]:
-        """jpegtran and fastload."""
+        """Return jpegtran's side and fastload's."""
         jpegtran = find_jpegtran()
         if jpegtran is None:
             rows = ("jpegtran alone", "fastload pack --encode tiled")
@@ -192,7 +185,7 @@ class Bench:
         return [alone, self._fastload(TILED, photos, "tiled")]
 
     def jpeg(self, photos: Path) -> list[Side]:
-        """FFCV and fastload."""
+        """Return FFCV's sides and fastload's."""
         fastload = self._fastload(JPEG, photos, "jpeg", "--quality", "90")
         python = self._options.peers / "ffcv" / "bin" / "python"
         if not python.exists():
@@ -205,7 +198,7 @@ class Bench:
         workers = str(self._options.workers)
         command: list[str | os.PathLike[str]] = [sys.executable, "-m", "fastload", "pack", photos]
         command += [self._output, "--quiet", "--encode", encode, *more, "--workers", workers]
-        # Modules are compiled to bytecode once in their life, which is now.
+        # Compiles the modules to bytecode, which happens once after an installation.
         timed_command([sys.executable, "-c", "import fastload.packing.job, fastload.cli.pack"])
         count = len(files_of(photos))
 
@@ -217,7 +210,7 @@ class Bench:
         return run
 
     def _jobs(self, photos: Path) -> list[str]:
-        """jpegtran's arguments for every file, one file after the other."""
+        """Return jpegtran's arguments for all files, one file after the other."""
         words = []
         for number, photo in enumerate(files_of(photos)):
             layout = parse_jpeg(photo.read_bytes())
@@ -234,12 +227,12 @@ class Bench:
         return {Key(TILED, "jpegtran alone"): self._stored(reading)}
 
     def _ffcv(self, python: Path, photos: Path, decoder: str) -> dict[Key, Reading]:
-        told = self._folder / "ffcv.json"
-        command: list[str | os.PathLike[str]] = [python, FFCV_WRITER, photos, self._output, told]
+        outcome_file = self._folder / "ffcv.json"
+        command: list[str | os.PathLike[str]] = [python, FFCV_WRITER, photos, self._output, outcome_file]
         command += ["--workers", str(self._options.workers), "--decoder", decoder]
-        # FFCV's writer waits for ever for a worker that died.
+        # FFCV's writer waits forever for a worker that died.
         whole = self._stored(timed_command(command, timeout=1800))
-        outcome = json.loads(told.read_text())
+        outcome = json.loads(outcome_file.read_text())
         self.versions |= outcome["versions"]
         alone = whole._replace(seconds=outcome["writer_s"], cpu_s=outcome["cpu_s"])
         name = f"FFCV, {decoder}"
@@ -253,12 +246,12 @@ class Bench:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
-            said = done.stdout.decode(errors="replace").splitlines()[0]
-            self.versions[name] = said.removeprefix(f"{name} ")
+            line = done.stdout.decode(errors="replace").splitlines()[0]
+            self.versions[name] = line.removeprefix(f"{name} ")
 
 
 def _drop_from_cache(file: Path) -> None:
-    """Makes the next reader of a file wait for the disk."""
+    """Drop a file from the page cache."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

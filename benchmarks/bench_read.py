@@ -1,22 +1,22 @@
 """How many records a second come out of a packed dataset in random order, undecoded?
 
-Method. Records of about 3 KB, small JPEGs with a label each, packed as HDF5 and as LMDB. One process
-opens the dataset, reads all records in random order (first pass), and again in another order (second
-pass). Reading means what a consumer would have of it: the image's bytes copied into a bytes object,
-the label as an int. All files lie in the page cache: this is the cost of reading, not of a disk. The
-sides take turns; each opens its files anew every time, so a first pass also pays for mapping pages.
+Method. Records of about 3 KB, small JPEGs with a label each, packed as HDF5 and as LMDB. One process opens
+the dataset, reads all records in random order (first pass), and again in another order (second pass).
+Reading gives what a consumer needs: the image's bytes copied into a bytes object, the label as an int. All
+files are in the page cache: this is the cost of reading, not of a disk. The sides take turns; each opens
+its files anew every time, so a first pass includes the mapping of pages.
 
-- *mmap slices*: one file with all images end to end, sliced out of a mapping; offsets and labels in
-  lists. No index, no checks: nothing in Python is quicker.
-- *lmdb get*, *h5py slice*: the same records in a plain LMDB file (one get, the label in front of the
-  image) and in a plain HDF5 file (one slice of a dataset; offsets and labels in lists), by those
-  libraries alone, unchecked.
-- *PackedDataset.read*: fastload's, with `verify` never, once (the default) and always. `once` checks
-  the CRC-32C of every record in the first pass and of none in the second.
+- *mmap slices*: one file with all images end to end, sliced out of a mapping; offsets and labels in lists.
+  No index, no checks: nothing in Python is faster.
+- *lmdb get*, *h5py slice*: the same records in a plain LMDB file (one get, the label in front of the image)
+  and in a plain HDF5 file (one slice of a dataset; offsets and labels in lists), by those libraries alone,
+  unchecked.
+- *PackedDataset.read*: fastload's, with `verify` never, once (the default) and always. `once` checks the
+  CRC-32C of every record in the first pass and of none in the second.
 
-How to read it. `time` is the median, as a multiple of the mapping's: below 1 is faster. To judge what
-it matters, set a record's share of a second beside what decoding it costs, some 50 µs for such a
-picture and a millisecond for a photo.
+Reading it. `time` is the median as a multiple of the mapping's: below 1 is faster. To judge its weight,
+compare the time of a record with that of its decoding: some 50 µs for such an image, a millisecond for a
+photo.
 """
 
 from __future__ import annotations
@@ -58,11 +58,7 @@ Opening = Callable[[], AbstractContextManager[ReadAll]]
 
 
 class Records:
-    """Small pictures and labels, as a dataset to pack.
-
-    Args:
-        count: How many; beyond a few hundred, pictures repeat.
-    """
+    """Small images and labels as a dataset to pack; beyond a few hundred, images repeat."""
 
     def __init__(self, count: int) -> None:
         self._images = [make_jpeg(number, _PIXELS) for number in range(min(count, _DISTINCT))]
@@ -78,11 +74,11 @@ class Records:
         return map(self.__getitem__, range(self._count))
 
     def offsets(self) -> list[int]:
-        """Where each image begins with all end to end, and where the last one ends."""
+        """Return the offsets of the images stored end to end, and the end of the last one."""
         return [0, *np.cumsum([len(image) for image, _ in self]).tolist()]
 
     def labels(self) -> list[int]:
-        """All labels."""
+        """Return all labels."""
         return [label for _, label in self]
 
 
@@ -94,7 +90,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Writes the records in every way, and reads them in turns."""
+    """Write the records in every form and read them in turns."""
     records = Records(options.records)
     size = records.offsets()[-1] // len(records)
     progress(f"writing {len(records)} records of {size} bytes")
@@ -129,13 +125,13 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 
 
 def _passes(name: str, opening: Opening, orders: dict[str, list[int]]) -> dict[Key, Reading]:
-    """Reads everything in each of the orders."""
+    """Read everything in each of the orders."""
     with opening() as read_all:
         return {Key(title, name): Reading(timed(partial(read_all, order))) for title, order in orders.items()}
 
 
 def mapping_of(records: Records, path: Path) -> Opening:
-    """Writes all images end to end."""
+    """Write all images end to end."""
     offsets, labels = records.offsets(), records.labels()
     path.write_bytes(b"".join(image for image, _ in records))
 
@@ -153,7 +149,7 @@ def mapping_of(records: Records, path: Path) -> Opening:
 
 
 def lmdb_of(records: Records, path: Path) -> Opening:
-    """Writes a plain LMDB file."""
+    """Write a plain LMDB file."""
     map_size = 2 * records.offsets()[-1] + (64 << 20)
     with (
         lmdb.open(str(path), map_size=map_size, subdir=False, sync=False) as environment,
@@ -182,7 +178,7 @@ def lmdb_of(records: Records, path: Path) -> Opening:
 
 
 def h5py_of(records: Records, path: Path) -> Opening:
-    """Writes a plain HDF5 file."""
+    """Write a plain HDF5 file."""
     offsets, labels = records.offsets(), records.labels()
     with h5py.File(path, "w") as file:
         file["images"] = np.frombuffer(b"".join(image for image, _ in records), np.uint8)
@@ -204,7 +200,7 @@ def h5py_of(records: Records, path: Path) -> Opening:
 
 @contextmanager
 def _packed(path: Path, verify: str) -> Iterator[ReadAll]:
-    """Opens a packed dataset."""
+    """Open a packed dataset."""
     dataset = PackedDataset(path, verify=verify)
 
     def read_all(order: Sequence[int]) -> None:

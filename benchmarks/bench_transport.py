@@ -1,15 +1,15 @@
-"""What does the way from a worker to the training process cost?
+"""What does the transport from a worker to the training process cost?
 
-Question: how many samples a second does a DataLoader move, when making them costs next to nothing?
+Question: how many samples a second does a DataLoader move if making them costs next to nothing?
 
-Method: each job is a dataset whose samples lie ready in memory, loaded by torch's DataLoader and by
-fastload's with the same settings (2 workers unless it says otherwise), by a consumer that does nothing.
-Timed is a whole iteration, from the first batch to the end; for the last table, from `iter()` to the
-first batch, start of the workers included. Jobs of several epochs are timed from start to end.
+Method: each job is a dataset whose samples are in memory, loaded by torch's DataLoader and by fastload's with
+the same settings (2 workers unless stated otherwise) and a consumer that does nothing. A whole iteration is
+timed, from the first batch to the end; for the last table, from `iter()` to the first batch, start of the
+workers included. Jobs of several epochs are timed from start to end.
 
-Reading it: the first group are batches of images, where the transport is what fastload is about. The
-others are there to show that nothing gets slower: a row within a few per cent of torch's is as fast. With
-real data, loading takes longer than moving: what is gained here is CPU time of both sides.
+Reading it: the first group are batches of images, the main purpose of fastload's transport. The others check
+that nothing gets slower: a row within a few per cent of torch's is as fast. With real data, loading takes
+longer than moving: the gain is CPU time of both processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST = "First batch"
 
 
 class Ready(torch.utils.data.Dataset[Any]):
-    """Gives one ready sample again and again."""
+    """A dataset that returns one ready sample again and again."""
 
     def __init__(self, sample: Any, length: int) -> None:
         self.sample = sample
@@ -46,14 +46,14 @@ class Ready(torch.utils.data.Dataset[Any]):
 
 
 class Fresh(Ready):
-    """Gives a new tensor of so many numbers each time."""
+    """A dataset that returns a new tensor of so many numbers each time."""
 
     def __getitem__(self, index: int) -> Any:
         return torch.ones(self.sample)
 
 
 class ReadyStream(torch.utils.data.IterableDataset[Any]):
-    """The same as a stream, dealt out to the workers."""
+    """A stream of one ready sample, divided among the workers."""
 
     def __init__(self, sample: Any, length: int) -> None:
         self.sample = sample
@@ -66,16 +66,10 @@ class ReadyStream(torch.utils.data.IterableDataset[Any]):
 
 @dataclass(frozen=True)
 class Job:
-    """Something to load.
+    """A dataset to load, made from one sample.
 
-    Attributes:
-        title: What it is.
-        sample: A sample of it.
-        batch_size: As the DataLoader's; None: a sample is a batch.
-        batches: How many of them an epoch has.
-        epochs: More than one: all of them are timed, from start to end.
-        options: Of the DataLoader.
-        dataset: What is made of the sample and the number of samples.
+    With `batch_size` None a sample is a batch. Several epochs are timed together, from start to end.
+    `options` are the DataLoader's.
     """
 
     title: str
@@ -88,18 +82,18 @@ class Job:
 
     @property
     def samples(self) -> int:
-        """How many samples are timed: those of the first batch are not, in a single epoch."""
+        """Return the number of timed samples: in a single epoch, those of the first batch are not timed."""
         batches = self.batches * self.epochs - (self.epochs == 1)
         return batches * (self.batch_size or 1)
 
     def loader(self, kind: Any, workers: int) -> Any:
-        """A loader of it."""
+        """Return a loader for the job."""
         dataset = self.dataset(self.sample, self.batches * (self.batch_size or 1))
         return kind(dataset, self.batch_size, **{"num_workers": workers, **self.options})
 
 
 def jobs(scale: float) -> list[Job]:
-    """The jobs, those of images first; `scale` is the length of their epochs."""
+    """Return the jobs, images first; `scale` is the relative length of their epochs."""
 
     def batches(number: int) -> int:
         return max(3, int(number * scale))
@@ -151,12 +145,12 @@ def jobs(scale: float) -> list[Job]:
 
 
 def ragged(samples: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Pieces of many lengths."""
+    """Return pieces of many lengths."""
     return [sample[: 40 * number] for number, sample in enumerate(samples)]
 
 
 def own_collate(samples: list[Any]) -> dict[str, Any]:
-    """As people write it: their own stacking, their own names."""
+    """Collate as many users do: stack the images and name the fields."""
     return {
         "pixel_values": torch.stack([image for image, _ in samples]),
         "labels": torch.tensor([label for _, label in samples]),
@@ -165,7 +159,7 @@ def own_collate(samples: list[Any]) -> dict[str, Any]:
 
 
 def side(job: Job, name: str, workers: int) -> Callable[[], dict[Key, Reading]]:
-    """One loader doing one job."""
+    """Return the side of one loader for one job."""
 
     def turn() -> dict[Key, Reading]:
         loader = job.loader(LOADERS[name], workers)

@@ -1,14 +1,14 @@
-"""Does what needs a CUDA device work on this one, and what does it gain?
+"""Does the code for CUDA devices work on this one, and what does it gain?
 
-Question: do batches on a device, a cache there, the readings of GPUs and the trials of models do what they
-say on a real GPU?
+Question: do batches on a device, a cache there, the readings of GPUs and the trials of models work on a
+real GPU?
 
-Method. All tests that are marked `gpu` are run. Then 20,000 images of 64×64, packed raw, are loaded in turns,
-five times each, by torch's DataLoader with pinned memory, copied by the loop; by `device="cuda"`; and by
-`cache="device"`. A turn is one epoch, and ends when the device has done all that it was given.
+Method. All tests marked `gpu` run. Then 20,000 images of 64×64, packed raw, are loaded in turns, five times
+each, by torch's DataLoader with pinned memory, copied by the loop; by `device="cuda"`; and by
+`cache="device"`. A turn is one epoch, and ends when the device has finished its work.
 
-How to read it. The record says what passed, and on what; without it README and docs say that nothing of this
-has run on a GPU. It is written only where every test has passed and none was skipped.
+Reading it. The record lists the tests that passed, and the device; without it README and docs say that
+nothing of this has run on a GPU. It is written only if every test has passed and none was skipped.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def main() -> None:
 
 
 def question() -> str:
-    """The first line of the docstring."""
+    """Return the first line of the docstring."""
     return (__doc__ or "").splitlines()[0]
 
 
 def run_tests() -> dict[str, list[str]]:
-    """Runs the tests that need a GPU; their names, by how they ended."""
+    """Run the tests that need a GPU and return their names by outcome."""
     ended: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     with tempfile.TemporaryDirectory(prefix="fastload-gpu-") as folder:
         report = Path(folder) / "report.xml"
@@ -98,37 +98,37 @@ def _ending(case: ElementTree.Element) -> str:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Each way's images a second."""
+    """Measure the images per second of each loader."""
     fastload.pack(Made(IMAGES), folder / "made.fl", encode="raw", workers=1)
-    flip, said = T.RandomHorizontalFlip(), {"batch_size": BATCH_SIZE, "shuffle": True}
+    flip, common = T.RandomHorizontalFlip(), {"batch_size": BATCH_SIZE, "shuffle": True}
     plain = fastload.PackedDataset(folder / "made.fl", transform=flip)
     workers = {"num_workers": WORKERS, "persistent_workers": True}
-    ways: dict[str, tuple[Any, bool]] = {
+    loaders: dict[str, tuple[Any, bool]] = {
         "torch's DataLoader, pin_memory and .to()": (
-            torch.utils.data.DataLoader(plain, pin_memory=True, **workers, **said),
+            torch.utils.data.DataLoader(plain, pin_memory=True, **workers, **common),
             True,
         ),
-        'device="cuda"': (fastload.DataLoader(plain, device="cuda", **workers, **said), False),
+        'device="cuda"': (fastload.DataLoader(plain, device="cuda", **workers, **common), False),
         'cache="device"': (
             fastload.DataLoader(
                 fastload.PackedDataset(folder / "made.fl", transform=flip),
                 device="cuda",
                 cache="device",
                 num_workers=0,
-                **said,
+                **common,
             ),
             False,
         ),
     }
-    turns: dict[str, list[float]] = {way: [] for way in ways}
+    turns: dict[str, list[float]] = {name: [] for name in loaders}
     for turn in range(options.runs + 1):
-        for way, (loader, is_copied) in ways.items():
+        for name, (loader, is_copied) in loaders.items():
             seconds = timed(_epoch(loader, is_copied))
             if turn:  # the first starts workers and fills the cache
-                turns[way].append(seconds)
+                turns[name].append(seconds)
     return [
-        {"way": way, "seconds": seconds, "images_per_s": round(IMAGES / statistics.median(seconds))}
-        for way, seconds in turns.items()
+        {"way": name, "seconds": seconds, "images_per_s": round(IMAGES / statistics.median(seconds))}
+        for name, seconds in turns.items()
     ]
 
 
@@ -143,7 +143,7 @@ def _epoch(loader: Iterable[Any], is_copied: bool) -> Callable[[], None]:
 
 
 def device() -> dict[str, Any]:
-    """The GPU, its driver, and what torch was built for."""
+    """Return the GPU's properties and its driver."""
     properties = torch.cuda.get_device_properties(0)
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()

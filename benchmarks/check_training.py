@@ -2,16 +2,16 @@
 
 Question: does anything about the images, their order or their augmentation change what a network learns?
 
-Method. A small convolutional network learns thumbnails of 32×32 in class folders, of which every fifth is
-kept for the test: once from `fastload.PackedDataset`, packed raw, by fastload's RandomCrop (padding 4), flip,
-ToDtype and Normalize; once from torchvision's ImageFolder by torchvision's transforms of the same names, on
-PIL images, in torch's DataLoader. Five seeds a side; a seed gives both sides the same initial weights, and
-each its own shuffles and crops. The test reads the same tensors for both, decoded by PIL. All else, network,
-optimiser, schedule and batches, is one code. It runs on the CPU, in some minutes.
+Method. A small convolutional network learns thumbnails of 32×32 in class folders, every fifth of which is
+kept for the test: once from `fastload.PackedDataset`, packed raw, with fastload's RandomCrop (padding 4),
+flip, ToDtype and Normalize; once from torchvision's ImageFolder with torchvision's transforms of the same
+names, on PIL images, in torch's DataLoader. Each side has five seeds; a seed gives both sides the same
+initial weights and each its own shuffles and crops. The test reads the same tensors for both, decoded by
+PIL. Network, optimiser, schedule and batches are the same code. It runs on the CPU, in some minutes.
 
-How to read it. The accuracy on the test, of each side the mean of its seeds, their standard deviation and
-their range. The sides should differ by no more than seeds do: the difference of the means stands beside its
-standard error. The ranges overlap where neither side's worst seed beats the other side's best.
+Reading it. The accuracy on the test: for each side the mean of its seeds, their standard deviation and
+their range. The sides should differ by no more than the seeds do: the difference of the means is shown with
+its standard error. The ranges overlap unless one side's worst seed beats the other side's best.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from _harness import (
     timed_command,
     work_folder,
 )
-from _photos import files_of, make_photo, unpack_tar
+from _photos import files_of, unpack_tar
 from PIL import Image
 
 import fastload
 import fastload.transforms as T
+from fastload.bench.images import make_photo
 
 sys.path.append(str(ROOT / "benchmarks" / "peers"))
 from torchvision_operators import declare_operators
@@ -77,7 +78,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Trains on both sides in turns, seed by seed."""
+    """Train on both sides in turns, seed by seed."""
     train, test = split(thumbnails(options, folder), folder)
     packed = folder / "train.fl"
     timed_command([sys.executable, "-m", "fastload", "pack", train, packed, "--encode", "raw", "--quiet"])
@@ -116,18 +117,18 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def verdict(reference: Sequence[float], ours: Sequence[float]) -> dict[str, Any]:
-    """The difference of the means, its standard error, and whether the ranges overlap."""
-    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (reference, ours)))
+def verdict(reference: Sequence[float], own: Sequence[float]) -> dict[str, Any]:
+    """Return the difference of the means, its standard error, and if the ranges overlap."""
+    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (reference, own)))
     return {
-        "difference": round(statistics.mean(ours) - statistics.mean(reference), 5),
+        "difference": round(statistics.mean(own) - statistics.mean(reference), 5),
         "standard_error": round(error, 5),
-        "ranges_overlap": min(ours) <= max(reference) and min(reference) <= max(ours),
+        "ranges_overlap": min(own) <= max(reference) and min(reference) <= max(own),
     }
 
 
 def grids(accuracies: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Both sides, and how they differ, for reading."""
+    """Return tables of both sides and of their difference."""
     rows = [
         [
             name,
@@ -162,7 +163,7 @@ class Network(torch.nn.Sequential):
 
 
 def learn(network: Network, loader: Any, epochs: int) -> None:
-    """Trains by SGD with momentum, the rate rising once and falling to nothing."""
+    """Train by SGD with momentum and a one-cycle learning rate."""
     optimiser = torch.optim.SGD(
         network.parameters(), lr=PEAK_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
@@ -179,14 +180,14 @@ def learn(network: Network, loader: Any, epochs: int) -> None:
 
 @torch.no_grad()
 def accuracy(network: Network, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """The share of images that get their label."""
+    """Return the share of images that are classified correctly."""
     network.eval()
     guesses = torch.cat([network(batch).argmax(1) for batch in images.split(512)])
     return (guesses == labels).double().mean().item()
 
 
 def fastload_loader(packed: Path) -> Any:
-    """fastload's dataset, transforms and loader."""
+    """Return fastload's loader with its dataset and transforms."""
     transform = T.Compose(
         [
             T.RandomCrop(32, padding=4),
@@ -200,7 +201,7 @@ def fastload_loader(packed: Path) -> Any:
 
 
 def torchvision_loader(train: Path) -> Callable[[], Any]:
-    """torchvision's dataset and transforms, torch's loader."""
+    """Return a function that makes torch's loader with torchvision's dataset and transforms."""
     operators = declare_operators()
     from torchvision import datasets
     from torchvision.transforms import v2
@@ -220,7 +221,7 @@ def torchvision_loader(train: Path) -> Callable[[], Any]:
 
 
 def _loading() -> dict[str, Any]:
-    """What both loaders are told."""
+    """Return the arguments of both loaders."""
     return {
         "batch_size": BATCH_SIZE,
         "shuffle": True,
@@ -231,7 +232,7 @@ def _loading() -> dict[str, Any]:
 
 
 def test_set(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """All test images, normalised, and their labels."""
+    """Return all test images, normalised, and their labels."""
     classes = sorted(path.name for path in folder.iterdir())
     files = files_of(folder)
     pixels = np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files])
@@ -241,7 +242,7 @@ def test_set(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def split(source: Path, folder: Path) -> tuple[Path, Path]:
-    """Folders to learn from and to test with: of each class every fifth file is a test."""
+    """Return folders to learn from and to test with; every fifth file of a class is a test."""
     train, test = folder / "train", folder / "test"
     for path in sorted(path for path in source.iterdir() if path.is_dir()):
         for number, file in enumerate(sorted(path.iterdir())):
@@ -252,7 +253,7 @@ def split(source: Path, folder: Path) -> tuple[Path, Path]:
 
 
 def thumbnails(options: argparse.Namespace, folder: Path) -> Path:
-    """The images given, or made-up ones."""
+    """Return the folder of the given images, or of generated ones."""
     if options.thumbs and options.thumbs.is_dir():
         return options.thumbs
     source = folder / "thumbs"
@@ -264,7 +265,7 @@ def thumbnails(options: argparse.Namespace, folder: Path) -> Path:
 
 
 def make_thumbnails(folder: Path, count: int) -> None:
-    """Stripes under noise that looks like photographs': ten classes of `count` JPEGs each."""
+    """Write ten classes of `count` JPEGs each: stripes under noise with the spectrum of photographs."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:32, :32]
     for angle in _ANGLES:
@@ -277,7 +278,8 @@ def make_thumbnails(folder: Path, count: int) -> None:
                 colour = rng.uniform(0.3, 1, 3)
                 stripes = np.sin(place + rng.uniform(0, 2 * math.pi))[:, :, None] * colour * _STRIPES
                 pixels = np.clip(make_photo(rng, 32, 32) + stripes, 0, 255).astype(np.uint8)
-                cv2.imwrite(str(path / f"{number:04d}.jpg"), pixels, [cv2.IMWRITE_JPEG_QUALITY, 95])
+                bgr = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+                cv2.imwrite(str(path / f"{number:04d}.jpg"), bgr, [cv2.IMWRITE_JPEG_QUALITY, 95])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Puts the tables of benchmarks/results into the Markdown files that ask for them.
+"""Write the tables and charts of benchmarks/results into the documents.
 
-A file asks with `<!-- benchmark: pack -->`; what stands between that and `<!-- end of benchmark -->`
-is replaced. `tables.py` rewrites README.md, docs/ and benchmarks/README.md; `tables.py --check` only
-says which of them are out of date, and fails if one is.
+A Markdown file asks for a table with `<!-- benchmark: pack -->`; everything up to `<!-- end of benchmark -->`
+is replaced. `<!-- benchmark: summary -->` is the README's table. `tables.py` rewrites README.md, its charts,
+docs/ and benchmarks/README.md; `tables.py --check` changes nothing, lists what is out of date, and fails if
+anything is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from _harness import RESULTS, ROOT
 from _markdown import markdown
+from _readme import charts, summary
 
 _BLOCK = re.compile(r"(<!-- benchmark: (?P<name>[a-z_]+) -->\n).*?(<!-- end of benchmark -->)", re.DOTALL)
 
@@ -23,32 +25,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
     options = parser.parse_args()
-    outdated = [path for path in _documents() if path.read_text("utf-8") != filled(path)]
-    for path in outdated:
+    outdated = {
+        path: text
+        for path, text in up_to_date().items()
+        if not path.exists() or path.read_text("utf-8") != text
+    }
+    for path, text in outdated.items():
         print(path.relative_to(ROOT))
         if not options.check:
-            path.write_text(filled(path), "utf-8")
+            path.write_text(text, "utf-8")
     sys.exit(1 if options.check and outdated else 0)
 
 
-def filled(path: Path) -> str:
-    """A document's text with the tables as results have them."""
-    return _BLOCK.sub(
-        lambda block: f"{block[1]}\n{_tables(block['name'])}\n{block[3]}", path.read_text("utf-8")
-    )
+def up_to_date() -> dict[Path, str]:
+    """Return the text that each document and chart should have."""
+    results = {path.stem: json.loads(path.read_text("utf-8")) for path in RESULTS.glob("*.json")}
 
+    def table(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name == "summary":
+            text = summary(results)
+        elif name in results:
+            text = markdown(results[name])
+        else:
+            [program] = (ROOT / "benchmarks").glob(f"*_{name}.py")
+            text = f"Not measured yet: `python benchmarks/{program.name}`.\n"
+        return f"{block[1]}\n{text}\n{block[3]}"
 
-def _documents() -> list[Path]:
     folders = (ROOT, ROOT / "docs", ROOT / "benchmarks")
-    return [path for folder in folders for path in sorted(folder.glob("*.md"))]
-
-
-def _tables(name: str) -> str:
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        [program] = (ROOT / "benchmarks").glob(f"*_{name}.py")
-        return f"Not measured yet: `python benchmarks/{program.name}`.\n"
-    return markdown(json.loads(path.read_text("utf-8")))
+    documents = [path for folder in folders for path in sorted(folder.glob("*.md"))]
+    texts = {path: _BLOCK.sub(table, path.read_text("utf-8")) for path in documents}
+    return texts | {RESULTS / f"loading-{name}.svg": svg for name, svg in charts(results).items()}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Running the command line as its users do: as a process of its own."""
+"""Runs of the command line as processes of their own."""
 
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -11,22 +12,43 @@ FASTLOAD = [sys.executable, "-m", "fastload"]
 
 
 def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    """Runs `fastload` with the arguments to its end."""
+    """Run `fastload` to its end."""
     command = [*FASTLOAD, *(os.fspath(a) if isinstance(a, os.PathLike) else str(a) for a in arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, errors="surrogateescape", timeout=280, **options
     )
 
 
+def run_on_terminal(*arguments: object, columns: int = 100, **environment: str) -> tuple[str, int]:
+    """Run `fastload` on a terminal; return the text of both of its streams and its exit code."""
+    parent, child = pty.openpty()
+    variables = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)} | environment
+    with subprocess.Popen(
+        [*FASTLOAD, *map(str, arguments)], stdin=child, stdout=child, stderr=child, env=variables
+    ) as process:
+        os.close(child)
+        output = b""
+        while True:
+            try:
+                block = os.read(parent, 1 << 16)
+            except OSError:  # on Linux: the other end is closed
+                break
+            if not block:
+                break
+            output += block
+    os.close(parent)
+    return output.decode(errors="replace"), process.returncode
+
+
 def start(arguments: Sequence[object], **options) -> subprocess.Popen[str]:
-    """Starts `fastload` as the leader of a session of its own, so that all its processes can be found."""
+    """Start `fastload` as the leader of a new session, so that all its processes can be found."""
     command = [*FASTLOAD, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session."""
+    """Return the living processes of a session."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -39,7 +61,7 @@ def session_members(session: int) -> list[int]:
 
 
 def workers_of(session: int) -> list[int]:
-    """The processes of a session that started no other: not the first, and no server that starts them."""
+    """Return the processes of a session that started no other, without the first one."""
     members = [member for member in session_members(session) if member != session]
     starters = {_parent(member) for member in members}
     return [member for member in members if member not in starters and not _tracks(member)]
@@ -54,7 +76,7 @@ def _tracks(process: int) -> bool:
 
 
 def wait_until_gone(session: int, timeout_s: float = 10.0) -> None:
-    """Waits until no process of a session lives; fails where one stays."""
+    """Wait until no process of a session lives; fail if one stays."""
     end = time.monotonic() + timeout_s
     while members := session_members(session):
         assert time.monotonic() < end, f"processes are left behind: {members}"

@@ -1,4 +1,4 @@
-"""Every benchmark runs, records on what it ran, and leaves no table out of date. No figure is judged."""
+"""Benchmarks: each runs and records its conditions; no table or chart is out of date. No figure is judged."""
 
 import json
 import subprocess
@@ -6,6 +6,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import cv2
 import numpy as np
@@ -26,7 +27,7 @@ def run(program: Path, *arguments: object) -> str:
 
 @pytest.fixture(scope="module", params=BENCHMARKS, ids=lambda path: path.stem)
 def smoke(request, tmp_path_factory):
-    """What a tiny run printed, and the JSON that it wrote."""
+    """The output and the JSON of a tiny run."""
     out = tmp_path_factory.mktemp(request.param.stem)
     more = ["--peers", out / "none"] if "--peers" in run(request.param, "--help") else []
     printed = run(request.param, "--smoke", "--out", out, *more)
@@ -34,7 +35,7 @@ def smoke(request, tmp_path_factory):
     return printed, result.read_text(encoding="utf-8")
 
 
-def test_benchmark_asks_its_question(smoke):
+def test_result_has_the_question(smoke):
     assert json.loads(smoke[1])["question"].endswith("?")
 
 
@@ -57,14 +58,14 @@ def test_every_row_is_printed_with_its_medians(smoke):
         assert f"| {missing['row']}: {missing['reason']} |" in printed
 
 
-def test_result_says_on_what_it_was_measured(smoke):
+def test_result_has_its_conditions(smoke):
     content = json.loads(smoke[1])
     assert {"commit", "date", "machine", "versions", "setting"} <= content.keys()
     assert "page cache" in content["setting"]
     assert "fastload" in content["versions"]
 
 
-def test_result_names_no_path_of_this_machine(smoke):
+def test_result_contains_no_path_of_this_machine(smoke):
     assert str(ROOT) not in smoke[1]
     assert tempfile.gettempdir() not in smoke[1]
 
@@ -74,7 +75,7 @@ def test_peer_that_is_not_installed_is_listed(tmp_path):
     assert "| FFCV: not installed |" in printed
 
 
-def test_files_given_are_packed(tmp_path):
+def test_own_files_are_packed(tmp_path):
     given = tmp_path / "given" / "class"
     given.mkdir(parents=True)
     (given / "no-image.jpg").write_bytes(b"no image")
@@ -130,7 +131,7 @@ def test_comparison_divides_rates_and_stored_bytes(monkeypatch):
     assert "| all: fast | 2 × core | 0.50 × | 0.25–0.50 | – | – |" in markdown(content)
 
 
-def test_every_loading_comparison_names_sides_that_there_are(monkeypatch):
+def test_every_loading_comparison_names_existing_sides(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     from _load_sides import comparisons, photo_sides, thumb_sides
 
@@ -139,7 +140,7 @@ def test_every_loading_comparison_names_sides_that_there_are(monkeypatch):
         assert {tuple(comparison.row), tuple(comparison.beside)} <= sides
 
 
-def test_side_that_fails_says_what_it_printed(monkeypatch, tmp_path):
+def test_failed_side_is_reported_with_its_output(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(FOLDER)
     from _drivers import Driver
 
@@ -203,5 +204,23 @@ def test_training_is_compared(tmp_path):
     assert tempfile.gettempdir() not in json.dumps(content)
 
 
-def test_tables_in_documents_are_those_of_the_results():
+def test_tables_and_charts_are_those_of_the_results():
     run(FOLDER / "tables.py", "--check")
+
+
+def test_readme_has_a_summary_and_charts_that_follow_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _readme import charts, summary
+
+    names = ("load", "transport")
+    results = {name: json.loads((FOLDER / "results" / f"{name}.json").read_text()) for name in names}
+    table, drawn = summary(results), charts(results)
+    assert table in (ROOT / "README.md").read_text()
+    assert len(table.splitlines()) <= 2 + 6
+    for palette, svg in drawn.items():
+        ElementTree.fromstring(svg)
+        assert f"benchmarks/results/loading-{palette}.svg" in (ROOT / "README.md").read_text()
+    [row] = [row for row in results["load"]["rows"] if row["row"] == "fastload, jpeg"]
+    row["median_s"] /= 2
+    assert summary(results) != table
+    assert charts(results)["light"] != drawn["light"]

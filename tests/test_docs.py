@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its Python runs, and it names every option there is."""
+"""Documentation: its Python runs, its links exist, and it names every option."""
 
 import argparse
 import re
@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def with_datasets(tmp_path, monkeypatch):
-    """A working folder with the datasets that the pages speak of."""
+    """A working folder with the datasets that the pages use."""
     rng = np.random.default_rng(0)
     for number in range(80):
         folder = tmp_path / "photos" / f"class{number % 2}"
@@ -48,10 +48,10 @@ def test_the_command_line_page_names_every_command_and_option():
         for action in command._actions:
             for option in action.option_strings:
                 if option.startswith("--"):
-                    assert f"`{option}" in page, f"docs/cli.md does not speak of {name} {option}"
+                    assert f"`{option}" in page, f"docs/cli.md does not mention {name} {option}"
 
 
-def test_every_link_between_the_pages_leads_somewhere():
+def test_every_link_between_the_pages_exists():
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
@@ -73,7 +73,7 @@ TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "benchm
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_numbers_and_shares_have_one_form(path):
+def test_numbers_and_percentages_have_one_form(path):
     text = path.read_text()
     prose = re.sub(r"```.*?```|`[^`]*`|]\([^)]*\)", "", text, flags=re.DOTALL)
     assert not re.findall(r"[0-9] %", prose)  # 5%

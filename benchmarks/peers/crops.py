@@ -1,4 +1,4 @@
-"""RandomResizedCrop's boxes, drawn as torchvision draws them, without a tensor."""
+"""Boxes of RandomResizedCrop with torchvision's distribution, drawn without tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LOG_RATIO = (math.log(3 / 4), math.log(4 / 3))
 
 
 def draw_crop(height: int, width: int) -> tuple[int, int, int, int]:
-    """A box as (top, left, height, width)."""
+    """Draw a box (top, left, height, width)."""
     for _ in range(10):
         area = height * width * random.uniform(*_SCALE)
         ratio = math.exp(random.uniform(*_LOG_RATIO))

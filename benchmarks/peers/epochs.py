@@ -1,11 +1,11 @@
-"""What all sides of bench_load.py share: each is a process that loads an epoch whenever it is told to.
+"""Protocol of the sides of bench_load.py: each is a process that loads epochs on request.
 
-A side is started by the Python of its own environment with one argument, its job, as JSON. It makes what it
-loads from, warms up, and says so with a line of JSON on stdout. From then on every line on stdin is a turn:
-whole epochs, one after the other, until `min_s` seconds have gone by; answered with the seconds and the
-samples that they took. At the end of stdin it ends.
+A side is started by the Python of its own environment with one argument, its job as JSON. It prepares its
+data, warms up, and reports that with a line of JSON on standard output. From then on, each line on standard
+input requests a turn: whole epochs until `min_s` seconds have passed; the answer has their seconds and
+samples. The process ends at the end of its input.
 
-Nothing but the standard library is imported here, so that every peer's environment can.
+Only the standard library is imported here, so that it works in every peer's environment.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ _WARM_UP_TURNS = 3
 class Loading(NamedTuple):
     """A loader that is ready.
 
-    Attributes:
-        epoch: Loads every sample once, and returns how many there were.
-        stored: The file or folder that it reads.
-        versions: Of what it is made of.
+    `epoch` loads every sample once and returns their number; `stored` is the file or folder that it reads.
     """
 
     epoch: Callable[[], int]
@@ -38,7 +35,7 @@ class Loading(NamedTuple):
 
 
 def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
-    """Speaks the protocol above."""
+    """Serve the protocol above."""
     job = json.loads(sys.argv[1])
     # What libraries print must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -62,5 +59,5 @@ def _turn(epoch: Callable[[], int], min_s: float) -> dict[str, float]:
 
 
 def count_samples(loader: Any) -> int:
-    """One epoch of a loader of (images, labels)."""
+    """Load an epoch of (images, labels) and return the number of samples."""
     return sum(images.shape[0] for images, _ in loader)

@@ -1,6 +1,6 @@
-"""FFCV's side of bench_pack.py: packs a folder of class folders, quality 90.
+"""FFCV's side of bench_pack.py: pack class folders as JPEG of quality 90.
 
-Run by the environment that install.py makes, never by fastload's own.
+Runs in the environment made by install.py, never in fastload's own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Photos:
 
 
 def _by_pil(path: str) -> Image.Image:
-    """As torchvision's ImageFolder, which FFCV's documentation packs from."""
+    """Decode like torchvision's ImageFolder, the source in FFCV's documentation."""
     with open(path, "rb") as file:
         return Image.open(file).convert("RGB")
 
@@ -50,7 +50,7 @@ def _by_opencv(path: str) -> np.ndarray:
 
 
 def _cpu_s() -> float:
-    """The CPU time of this process and of all that it started and waited for."""
+    """Return the CPU time of this process and its ended children."""
     return sum(os.times()[:4])
 
 
@@ -58,11 +58,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("destination")
-    parser.add_argument("told", type=Path, help="where to say how long it took")
+    parser.add_argument("outcome", type=Path, help="file for the times, as JSON")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--decoder", choices=("PIL", "OpenCV"), required=True)
     options = parser.parse_args()
-    cv2.setNumThreads(0)  # a process a CPU, as on the other side
+    cv2.setNumThreads(0)  # one process per CPU, as on the other side
     began, cpu_before = time.perf_counter(), _cpu_s()
     fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
     writer = DatasetWriter(options.destination, fields, num_workers=options.workers)
@@ -74,7 +74,7 @@ def main() -> None:
     packages = ("opencv-python-headless", "pillow", "numpy", "numba")
     versions = {"FFCV": version("ffcv")}
     versions |= {f"{package} (FFCV)": version(package) for package in packages}
-    options.told.write_text(json.dumps({"writer_s": seconds, "cpu_s": cpu_s, "versions": versions}))
+    options.outcome.write_text(json.dumps({"writer_s": seconds, "cpu_s": cpu_s, "versions": versions}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Makes a virtual environment for a peer that fastload is compared with: `install.py FOLDER`.
+"""Create a virtual environment for a peer that fastload is compared with: `install.py FOLDER`.
 
-The folder's name says which peer: `ffcv`, `dali` or `torch`. None of them shares fastload's environment:
+The folder's name selects the peer: `ffcv`, `dali` or `torch`. None of them shares fastload's environment:
 FFCV (https://github.com/libffcv/ffcv) is compiled here, against the system's OpenCV and libjpeg-turbo, and
-pins what fastload leaves free; DALI brings a gigabyte of libraries; torch's DataLoader is to be measured with
-versions that are written down. Nothing is installed outside of FOLDER; what the system lacks is named.
+pins versions that fastload leaves open; DALI brings a gigabyte of libraries; torch's DataLoader is measured
+with pinned versions. Nothing is installed outside of FOLDER; missing system packages are listed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How a peer is installed.
+    """Installation of a peer.
 
     Attributes:
-        proof: Python code that fails where the peer does not work.
-        alone: A requirement to install after those of its file, without its dependencies.
-        libraries: What its build asks pkg-config for; one that is compiled also needs a compiler.
-        debian: The command that installs what a build needs, on Debian.
+        proof: Python code that fails if the peer does not work.
+        without_dependencies: A requirement to install after its file's, without its dependencies.
+        libraries: Libraries of its build, by pkg-config's names; a build also needs a compiler.
+        debian: Debian's command that installs the build's needs.
     """
 
     proof: str
-    alone: str = ""
+    without_dependencies: str = ""
     libraries: tuple[str, ...] = ()
     debian: str = ""
 
@@ -37,12 +37,14 @@ PEERS = {
     "ffcv": Peer(
         # It loads the functions that it compiles when it is imported.
         proof="import ffcv.writer, ffcv.fields",
-        alone="ffcv==1.0.2",
+        without_dependencies="ffcv==1.0.2",
         libraries=("opencv4", "libturbojpeg"),
         debian="apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev",
     ),
     "dali": Peer(proof="import nvidia.dali.fn"),
-    "torch": Peer(proof="import torch.utils.data, cv2, PIL.Image", alone="torchvision==0.28.0"),
+    "torch": Peer(
+        proof="import torch.utils.data, cv2, PIL.Image", without_dependencies="torchvision==0.28.0"
+    ),
 }
 
 
@@ -60,13 +62,13 @@ def main() -> None:
     python = folder / "bin" / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", Path(__file__).with_name(f"{folder.name}.txt")], check=True)
-    if peer.alone:
-        subprocess.run([*pip, "--no-build-isolation", "--no-deps", peer.alone], check=True)
+    if peer.without_dependencies:
+        subprocess.run([*pip, "--no-build-isolation", "--no-deps", peer.without_dependencies], check=True)
     subprocess.run([python, "-c", f"{peer.proof}; print('{folder.name} is ready')"], check=True)
 
 
 def _lacking(peer: Peer) -> list[str]:
-    """What this system does not have of what the build needs."""
+    """Return the build's needs that this system lacks."""
     if not peer.libraries:
         return []
     if shutil.which("pkg-config") is None:

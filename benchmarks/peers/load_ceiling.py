@@ -1,7 +1,7 @@
-"""The ceiling of bench_load.py: `cv2.imdecode` and the resize in a loop, on one core, and nothing else.
+"""Ceiling of bench_load.py: `cv2.imdecode` and the resize in a loop on one core, and nothing else.
 
-What is decoded was read, and its crops were drawn and cut out, before: of a file with tiles just those that
-the crop touches, in a JPEG of their own. Not one byte is collated, moved or flipped.
+Reading, drawing and cutting of crops are done before: of a file with tiles, only those that the crop touches,
+as a JPEG of their own. Nothing is collated, moved or flipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastload.images.resize import Resampling, resize_into
 
 
 class Crop(NamedTuple):
-    """What to decode, and where in it the crop lies."""
+    """JPEG data to decode, and the place of the crop in its pixels."""
 
     data: NDArray[np.uint8]
     flags: int
@@ -35,7 +35,7 @@ class Crop(NamedTuple):
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
-    """Cuts out the crops of all records."""
+    """Cut out the crops of all records."""
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
     stored = packed(job)
@@ -54,7 +54,7 @@ def prepare(job: Mapping[str, Any]) -> Loading:
 
 
 def _cut(stored: Any) -> Crop:
-    """A random crop of a stored image, as fastload asks OpenCV for it."""
+    """Return a random crop of a stored image in the form that fastload hands to OpenCV."""
     data = bytes(stored)
     size = decode(data).shape[:2]
     box, index = Box(*draw_crop(*size)), index_tiles(data)
@@ -72,7 +72,7 @@ def _cut(stored: Any) -> Crop:
 
 
 class _Recorder:
-    """Notes what `cv2.imdecode` is called with, and what it returns."""
+    """Recorder of the arguments and results of `cv2.imdecode`."""
 
     def __enter__(self) -> list[tuple[NDArray[np.uint8], int, NDArray[np.uint8]]]:
         self._imdecode = cv2.imdecode

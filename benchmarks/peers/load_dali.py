@@ -1,6 +1,6 @@
 """DALI's side of bench_load.py: its CPU pipeline, which needs no GPU.
 
-Run by the environment that install.py makes, never by fastload's own.
+Runs in the environment made by install.py, never in fastload's own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ _READER = "files"
 
 @pipeline_def
 def photos(source: str, size: int, is_region: bool) -> tuple[Any, Any]:
-    """Files → crops of one size, antialiased, flipped; (height, width, channel), uint8.
+    """Turn files into antialiased crops of `size` × `size` pixels, flipped: (height, width, channel), uint8.
 
-    Args:
-        source: A folder of class folders.
-        size: Of the crops' sides, in pixels.
-        is_region: Whether the decoder is told the crop, and leaves out what it can of the rest.
+    With `is_region` the decoder knows the crop and skips what it can of the rest.
     """
     files, labels = fn.readers.file(file_root=source, random_shuffle=True, name=_READER)
     if is_region:
@@ -36,7 +33,7 @@ def photos(source: str, size: int, is_region: bool) -> tuple[Any, Any]:
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
-    """Builds the pipeline."""
+    """Build the pipeline."""
     pipeline = photos(
         job["source"],
         job["size"],

@@ -1,4 +1,4 @@
-"""fastload's side of bench_load.py, a process like its peers; it runs in fastload's own environment."""
+"""fastload's side of bench_load.py, a process like its peers, in fastload's own environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import fastload.transforms as T
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
-    """Packs, and makes dataset and loader."""
+    """Pack, and make dataset and loader."""
     transform = T.Compose(_steps(job))
     if job["store"] == "folder":
         stored = Path(job["source"])
@@ -36,7 +36,7 @@ def prepare(job: Mapping[str, Any]) -> Loading:
 
 
 def packed(job: Mapping[str, Any]) -> Path:
-    """The packed dataset, made if it is not there yet."""
+    """Return the packed dataset, made on first use."""
     folder = Path(job["scratch"]) / f"{job['work']}-{job['store']}.fl"
     if not folder.exists():
         command = [sys.executable, "-m", "fastload", "pack", job["source"], folder, "--quiet"]

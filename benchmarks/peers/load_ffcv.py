@@ -1,6 +1,6 @@
 """FFCV's side of bench_load.py.
 
-Run by the environment that install.py makes, never by fastload's own.
+Runs in the environment made by install.py, never in fastload's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PACKAGES = ("opencv-python-headless", "torch", "numpy", "numba")
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
-    """Writes the dataset, and compiles the loader."""
+    """Write the dataset and compile the loader."""
     beton = Path(job["scratch"]) / f"ffcv-{job['work']}-{job['store']}.beton"
     if not beton.exists():
         _write(Path(job["source"]), beton, job)
@@ -60,7 +60,7 @@ def _write(source: Path, beton: Path, job: Mapping[str, Any]) -> None:
 
 
 def _pipeline(job: Mapping[str, Any]) -> list[Any]:
-    """Of its documentation: for photos its ImageNet example's, for thumbnails its CIFAR-10 example's."""
+    """Return the pipelines of FFCV's documentation: ImageNet's for photos, CIFAR-10's for thumbnails."""
     if job["work"] == "photos":
         size = (job["size"], job["size"])
         return [RandomResizedCropRGBImageDecoder(size), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
@@ -75,7 +75,7 @@ def _pipeline(job: Mapping[str, Any]) -> list[Any]:
 
 
 class Normalize(torch.nn.Module):
-    """torchvision's Normalize, in place as its `inplace=True`."""
+    """torchvision's Normalize, in place."""
 
     def __init__(self, mean: np.ndarray, std: np.ndarray) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """torch's side of bench_load.py: its DataLoader on files, decoded by PIL for torchvision, or by OpenCV.
 
-Run by the environment that install.py makes, never by fastload's own.
+Runs in the environment made by install.py, never in fastload's own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGES = ("torch", "torchvision", "pillow", "opencv-python-headless")
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
-    """Makes dataset and loader."""
+    """Make dataset and loader."""
     loader = torch.utils.data.DataLoader(
         OpenCVFolder(job) if job["decoder"] == "OpenCV" else image_folder(job),
         batch_size=job["batch_size"],
@@ -42,7 +42,7 @@ def _begin_worker(number: int) -> None:
 
 
 def image_folder(job: Mapping[str, Any]) -> Any:
-    """ImageFolder and torchvision's transforms, on PIL images as it gives them."""
+    """Return ImageFolder with torchvision's transforms on PIL images."""
     operators = declare_operators()
     from torchvision import datasets, transforms
     from torchvision.transforms import v2
@@ -63,7 +63,7 @@ def image_folder(job: Mapping[str, Any]) -> Any:
 
 
 class OpenCVFolder(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """The dataset that people write who replace PIL by OpenCV; bilinear, not antialiased."""
+    """The usual dataset of users who replace PIL by OpenCV: bilinear, not antialiased."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         classes = sorted(path for path in Path(job["source"]).iterdir() if path.is_dir())

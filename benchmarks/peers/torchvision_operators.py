@@ -1,4 +1,4 @@
-"""Lets torchvision be imported beside a torch without CUDA."""
+"""Import of torchvision beside a torch without CUDA."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import torch
 
 
 def declare_operators() -> Any:
-    """Declares the operators that torchvision's Python code asks for when it is imported.
+    """Declare the operators that torchvision's import needs; keep the result as long as it is used.
 
-    The torchvision of a package index is built for CUDA; beside a CPU-only torch its compiled library does
-    not load. Folders and transforms need nothing of it.
-
-    Returns:
-        What must be kept as long as torchvision is used.
+    The torchvision of a package index is built for CUDA, so beside a CPU build of torch its compiled library
+    does not load. Folders and transforms do not need it.
 
     Raises:
-        ModuleNotFoundError: There is no torchvision.
+        ModuleNotFoundError: torchvision is not installed.
     """
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:

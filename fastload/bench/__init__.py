@@ -1,1 +1,1 @@
-"""PIL or OpenCV? Decoding and transforming, library by library, measured on this machine."""
+"""Comparison of libraries that decode and transform images, measured on this machine."""

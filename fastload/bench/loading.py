@@ -1,10 +1,12 @@
-"""The comparison in a DataLoader: whole pipelines in worker processes, from files to batches."""
+"""Comparison in a DataLoader: pipelines in worker processes, from files to batches."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,28 @@ import torch.utils.data
 
 import fastload
 import fastload.transforms as T
-from fastload.bench.comparing import median_s, titled
-from fastload.bench.measure import turns
-from fastload.bench.operations import BY_KEY, MEAN, STD, Box, Sample, shorter_side
-from fastload.bench.pictures import Picture
-from fastload.bench.result import Comparison, Missing, Row
-from fastload.bench.sides import first_line, load_side
+from fastload.bench.comparison import REFERENCE, median_s, take_turns
+from fastload.bench.images import LoadedImage
+from fastload.bench.operations import MEAN, STD, Sample, shorter_side
+from fastload.bench.peers import first_line, load_peer
+from fastload.bench.results import Comparison, Missing, Timing
 from fastload.images.opencv import cv2
 
 PIPELINES = ("training", "evaluation")
-"""The operations that are done in a DataLoader too."""
+"""Operations that are measured in a DataLoader, too."""
 
 TURN_S = 0.8
-"""About what a turn lasts: many batches for each worker."""
+"""Approximate duration of a turn: many batches for each worker."""
 
 _BATCH_SIZE = 32
 _MOST_BATCHES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What all loaders share.
+class LoaderSetup:
+    """Conditions that all loaders share: files, crop size in pixels, worker processes, turns of each."""
 
-    Attributes:
-        pictures: What they load, again and again.
-        folder: Where the files lie.
-        size: Of crops, in pixels.
-        workers: Processes.
-        runs: The turns of each.
-        turn_s: About what a turn lasts.
-    """
-
-    pictures: Sequence[Picture]
+    images: Sequence[LoadedImage]
     folder: Path
     size: int
     workers: int
@@ -52,119 +44,95 @@ class Setting:
     turn_s: float = TURN_S
 
 
-def compare_loading(alone: Comparison, setting: Setting, step: Callable[[], None]) -> Comparison:
-    """Has every way that did a pipeline on one core do it in a DataLoader.
-
-    Args:
-        alone: What one core did.
-        setting: What all share.
-        step: Called after each turn.
-    """
-    operation = BY_KEY[alone.key]
-    expected = (median_s(alone, "PIL") or 0.01) / setting.workers  # seconds for an image
-    batch_size = max(1, min(_BATCH_SIZE, round(setting.turn_s / 2 / setting.workers / expected)))
-    batches = max(2, min(_MOST_BATCHES, round(setting.turn_s / expected / batch_size)))
-    kept: list[Row] = []
+def compare_loading(on_one_core: Comparison, setup: LoaderSetup, step: Callable[[], None]) -> Comparison:
+    """Time the calls of a pipeline in a DataLoader; `step` is called after each turn."""
+    # Batches are made so small that each worker gets two of them in a turn, also of large images.
+    expected_s = (median_s(on_one_core, REFERENCE) or 0.01) / setup.workers  # for an image
+    batch_size = max(1, min(_BATCH_SIZE, round(setup.turn_s / 2 / setup.workers / expected_s)))
+    batches = max(2, min(_MOST_BATCHES, round(setup.turn_s / expected_s / batch_size)))
+    measured: list[Timing] = []
     missing: list[Missing] = []
-    works: list[Callable[[], float]] = []
-    for row in _rows(alone):
-        loader = _loader_of(row, alone.key, setting, batch_size)
+    turns: list[Callable[[], float]] = []
+    for row in on_one_core.rows:
+        is_own = row.library == "fastload"
+        call = "FolderDataset, fastload.DataLoader" if is_own else row.call
+        load = partial(_load, row, on_one_core.key, setup, batch_size)
         try:
-            loader(1)
-        except Exception as error:  # see compare_operation
-            missing.append(Missing(row.library, row.call, first_line(error)))
+            load(1)
+        except Exception as error:  # as in compare_operation
+            missing.append(Missing(row.library, call, first_line(error)))
             continue
-        kept.append(row)
-        works.append(lambda loader=loader: loader(batches))  # type: ignore[misc]
-    seconds = turns(works, setting.runs, step)
-    rows = (
-        Row(row.library, row.call, taken, row.difference) for row, taken in zip(kept, seconds, strict=True)
+        measured.append(Timing(row.library, call, (), row.difference))
+        turns.append(partial(load, batches))
+    seconds = take_turns(turns, setup.runs, step)
+    rows = (Timing(m.library, m.call, s, m.difference) for m, s in zip(measured, seconds, strict=True))
+    key = f"loader-{on_one_core.key}"
+    return Comparison(key, "Pipeline, DataLoader", on_one_core.title, tuple(rows), tuple(missing))
+
+
+def _load(row: Timing, key: str, setup: LoaderSetup, batch_size: int, batches: int) -> float:
+    """Load batches with a loader of its own and return the seconds per image."""
+    order = RepeatSampler(range(len(setup.images)), setup.workers * batch_size)
+    is_own = row.library == "fastload"
+    loader: Any = (fastload.DataLoader if is_own else torch.utils.data.DataLoader)(
+        _own_dataset(key, setup) if is_own else _PeerDataset(row, key, setup),
+        batch_size,
+        sampler=order,
+        num_workers=setup.workers,
+        worker_init_fn=use_one_thread,
+        persistent_workers=True,
     )
-    title = titled(operation, setting.size)
-    return Comparison(f"loader-{alone.key}", "Pipeline, DataLoader", title, tuple(rows), tuple(missing))
+    for _ in loader:  # the start of the workers is not timed
+        pass
+    order.count = batches * batch_size
+    start = time.perf_counter()
+    for _ in loader:
+        pass
+    return (time.perf_counter() - start) / order.count
 
 
-def _rows(alone: Comparison) -> Iterator[Row]:
-    for row in alone.rows:
-        if row.library == "fastload":
-            yield Row(row.library, "FolderDataset, fastload.DataLoader", (), row.difference)
-        else:
-            yield row
-
-
-def _loader_of(row: Row, key: str, setting: Setting, batch_size: int) -> Callable[[int], float]:
-    """A function that loads so many batches and returns the seconds that an image took."""
-    is_ours = row.library == "fastload"
-    kind = fastload.DataLoader if is_ours else torch.utils.data.DataLoader
-
-    def load(batches: int) -> float:
-        dataset = _our_dataset(key, setting) if is_ours else _Samples(row, key, setting)
-        order = _Repeats(len(setting.pictures), setting.workers * batch_size)
-        loader: Any = kind(
-            dataset,
-            batch_size,
-            sampler=order,
-            num_workers=setting.workers,
-            worker_init_fn=_begin_worker,
-            persistent_workers=True,
-        )
-        for _ in loader:  # the start of the workers is not timed
-            pass
-        order.count = batches * batch_size
-        began = time.perf_counter()
-        for _ in loader:
-            pass
-        return (time.perf_counter() - began) / order.count
-
-    return load
-
-
-def _our_dataset(key: str, setting: Setting) -> Any:
+def _own_dataset(key: str, setup: LoaderSetup) -> fastload.FolderDataset:
     if key == "training":
-        steps = [T.RandomResizedCrop(setting.size), T.RandomHorizontalFlip()]
+        steps = [T.RandomResizedCrop(setup.size), T.RandomHorizontalFlip()]
     else:
-        steps = [T.Resize(shorter_side(setting.size)), T.CenterCrop(setting.size)]
+        steps = [T.Resize(shorter_side(setup.size)), T.CenterCrop(setup.size)]
     end = [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)]
-    return fastload.FolderDataset(setting.folder, transform=T.Compose([*steps, *end]))
+    return fastload.FolderDataset(setup.folder, transform=T.Compose([*steps, *end]))
 
 
-class _Samples(torch.utils.data.Dataset[Any]):
-    """Files, put through one library's pipeline; it finds that library anew in every process."""
+class _PeerDataset(torch.utils.data.Dataset[Any]):
+    """Files put through a peer's pipeline; each process imports the library itself."""
 
-    def __init__(self, row: Row, key: str, setting: Setting) -> None:
-        self._named = row.library, row.call, key, setting.size
-        self._files: list[tuple[str, Box]] = [(picture.path, picture.box) for picture in setting.pictures]
-        self._work: Callable[[Sample], Any] | None = None
+    def __init__(self, row: Timing, key: str, setup: LoaderSetup) -> None:
+        self._library, self._call, self._key, self._size = row.library, row.call, key, setup.size
+        self._files = [(image.path, image.box) for image in setup.images]
+        self._run: Callable[[Sample], Any] | None = None
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> Any:
-        if self._work is None:
-            self._work = _work_named(*self._named)
+        if self._run is None:
+            self._run = load_peer(self._library, self._size).calls[self._key][self._call]
         path, box = self._files[index]
-        result = self._work(Sample(Path(path).read_bytes(), box))
-        return result.reshape(result.shape[-3:])  # kornia's are batches of one
+        result = self._run(Sample(Path(path).read_bytes(), box))
+        return result.reshape(result.shape[-3:])  # kornia returns batches of one
 
 
-def _work_named(library: str, call: str, key: str, size: int) -> Callable[[Sample], Any]:
-    ways = load_side(library, size).ways
-    return next(way.work for way in ways if (way.operation, way.call) == (key, call))
+class RepeatSampler(torch.utils.data.Sampler[int]):
+    """Indices in a fixed order again and again; each iteration goes on for `count` of them."""
 
-
-class _Repeats(torch.utils.data.Sampler[int]):
-    """All indices again and again, `count` in all."""
-
-    def __init__(self, length: int, count: int) -> None:
-        self.length = length
+    def __init__(self, order: Sequence[int], count: int = 0) -> None:
         self.count = count
+        self._order = itertools.cycle(order)
 
     def __iter__(self) -> Iterator[int]:
-        return (number % self.length for number in range(self.count))
+        return itertools.islice(self._order, self.count)
 
     def __len__(self) -> int:
         return self.count
 
 
-def _begin_worker(worker: int) -> None:
-    cv2.setNumThreads(0)  # each worker is one core's worth; torch sees to its own threads
+def use_one_thread(worker: int) -> None:
+    """Limit OpenCV to one thread in a worker, as torch does with its own threads."""
+    cv2.setNumThreads(0)

@@ -1,10 +1,10 @@
-"""The command line: parse, call the library, print. Nothing else prints."""
+"""Command line: parse, call the library, print. Nothing else prints."""
 
 import fastload
 from fastload.errors import HOW_TO_INSTALL
 
-# A file downloader on PyPI has the name fastload too. Installed later, its __init__.py lies over ours;
-# uninstalled again, it takes that file along.
+# A file downloader on PyPI is called fastload, too. Installed later, it overwrites our __init__.py;
+# uninstalled again, it removes that file.
 if not hasattr(fastload, "__version__"):
     found = (
         f"{fastload.__file__} belongs to another project that is called fastload"

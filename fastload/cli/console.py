@@ -1,4 +1,4 @@
-"""Where styled text is printed: without any style where NO_COLOR is set, or nobody can see it."""
+"""Styled output, plain if NO_COLOR is set or the stream is no terminal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 def console(stderr: bool = False) -> Console:
-    """The console of a standard stream; NO_COLOR (https://no-color.org) takes bold and dim away, too."""
+    """Return the console of a standard stream; NO_COLOR (https://no-color.org) also removes bold and dim."""
     from rich.console import Console
 
     return Console(stderr=stderr, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 def can_draw() -> bool:
-    """Whether standard error is a terminal on which a line can be drawn again."""
+    """Tell if standard error is a terminal on which a line can be redrawn."""
     return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def print_table(table: Table) -> None:
-    """Prints a table, without the blanks that fill its last column."""
+    """Print a table without the blanks that fill its last column."""
     target = console()
     with target.capture() as captured:
         target.print(table, markup=False)

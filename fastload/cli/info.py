@@ -1,4 +1,4 @@
-"""`fastload info PATH`: what a packed dataset holds, and a picture of it."""
+"""`fastload info PATH`: contents of packed datasets, and a contact sheet."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SHOWN_CLASSES = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
     parser.add_argument("--preview", metavar="FILE", help="write a contact sheet of images, a PNG")
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints a table for each packed dataset."""
+    """Print a table for each packed dataset."""
     from fastload.shards.manifest import packed_datasets, read_manifest
 
     paths = packed_datasets(options.path)
@@ -69,10 +69,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     records = max(manifest.records, 1)
     rows = [
         ("records", f"{manifest.records:,}"),
-        (
-            "size",
-            f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record",
-        ),
+        ("size", f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record"),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
         ("image size", _shape_text(manifest)),
@@ -91,7 +88,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _parameters(made: Mapping[str, Any]) -> list[str]:
-    """The encoding's parameters, such as `quality=90`; another program's manifest may have none."""
+    """Return the encoding's parameters, such as `quality=90`; a manifest of another program may lack them."""
     encoding = made.get("encoding")
     return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
 

@@ -1,4 +1,4 @@
-"""`fastload COMMAND …`: parses, runs the command, and turns errors into one sentence and an exit code."""
+"""`fastload COMMAND …`: parse, run the command, turn errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from fastload.cli import bench, demo, doctor, info, pack, unpack, verify
 from fastload.cli.parser import Parser
 from fastload.system import signals
 
-EXIT_OK = 0
-EXIT_FLAWED = 1
 EXIT_USAGE = 2
 EXIT_FAILED = 3
 EXIT_INTERRUPTED = 130
@@ -24,7 +22,7 @@ EXIT_INTERRUPTED = 130
 _EXIT_CODES = """\
 exit codes:
   0    done
-  1    done, but something was wrong: files were skipped, kept or left out, or damage was found
+  1    done with problems: files were skipped, kept or left out, or damage was found
   2    nothing done: an option, the source or the destination is not right
   3    stopped half-way: full disk, damaged data, a process that died
   130  interrupted (Ctrl-C); the same command resumes a packing
@@ -43,43 +41,44 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command.
 
     Args:
-        arguments: What stands behind `fastload`; None for the process's own.
+        arguments: The words after `fastload`; None for those of this process.
 
     Returns:
-        The exit code, as `fastload --help` lists them.
+        The exit code, as listed by `fastload --help`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows another
+            stream.reconfigure(errors="replace")  # for terminals that lack a character
     options = command_parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends this process without a traceback
-        signals.kill_daemons()  # Python would wait for those that are stopped
-        message = "interrupted: the same command resumes a packing, and begins anything else again"
+        signals.kill_daemons()  # Python would wait for stopped ones
+        message = "interrupted: the same command resumes a packing and starts anything else again"
         return _report(options, message, EXIT_INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone: say nothing more
+        sys.stderr.close()  # the reader of our output has gone: print nothing more
         return EXIT_FAILED
     except errors.FastloadError as error:
         code = EXIT_FAILED if isinstance(error, _STOPPED_HALF_WAY) else EXIT_USAGE
         return _report(options, str(error), code)
     except ImportError as error:
-        return _report(options, _explain_import(error), EXIT_FAILED)
+        hint = f"install fastload with its dependencies ({errors.HOW_TO_INSTALL})"
+        return _report(options, f"a library cannot be imported: {error}: {hint}", EXIT_FAILED)
     except Exception as error:
         message = f"unexpected {type(error).__name__}: {error}; --debug shows where"
         return _report(options, message, EXIT_FAILED)
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """The parser of `fastload` with all its commands."""
+    """Return the parser of `fastload` with all its commands."""
     parser = Parser(
         prog="fastload",
-        description="Packs images into shards that load fast, and looks after them.",
+        description="Pack images into shards that load fast, check and unpack them, diagnose training.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -97,11 +96,6 @@ def command_parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.set_defaults(run=module.run)
     return parser
-
-
-def _explain_import(error: ImportError) -> str:
-    message = f"a library cannot be imported: {error}"
-    return f"{message}: install fastload with its dependencies ({errors.HOW_TO_INSTALL})"
 
 
 def _report(options: argparse.Namespace, message: str, code: int) -> int:

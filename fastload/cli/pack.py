@@ -1,4 +1,4 @@
-"""`fastload pack SOURCE DEST`."""
+"""`fastload pack SOURCE DEST`: pack images into shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from fastload.cli.progress import ProgressDisplay, count_text, duration, rate_text, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fastload.packing.result import PackProgress, PackResult
+    from fastload.shards.manifest import Skipped
 
 HELP = "pack a folder of images, a CSV or a TSV into shards"
 
@@ -19,7 +22,7 @@ _SHOWN_FAILURES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "source",
         metavar="SOURCE",
@@ -34,64 +37,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encode",
         choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
         default="auto",
-        help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so "
-        "that crops decode faster. jpeg: encoded anew. yuv420: 1.5 bytes a pixel. raw: 3 bytes a "
-        "pixel. auto (default): chosen from sizes and space, and it says why",
+        help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so that "
+        "crops decode faster. jpeg: re-encoded. yuv420: 1.5 bytes a pixel. raw: 3 bytes a pixel. "
+        "auto (default): chosen by sizes and space, with the reason printed",
     )
     parser.add_argument(
-        "--quality",
-        type=int,
-        default=90,
-        metavar="Q",
-        help="of --encode jpeg, 1 to 100 (default: 90)",
+        "--quality", type=int, default=90, metavar="Q", help="of --encode jpeg, 1 to 100 (default: 90)"
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a usable CPU)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
     parser.add_argument(
         "--shard-size",
         default="256MB",
         metavar="SIZE",
-        help="where a new shard begins (default: 256MB)",
+        help="size after which a new shard begins (default: 256MB)",
     )
     parser.add_argument(
         "--on-error",
         choices=("fail", "skip", "keep"),
         default="fail",
-        help="what becomes of an image that cannot be read. fail (default): stop. skip: leave it out, and "
-        "do not mind files that are no images. keep: store its bytes. The manifest lists all of these",
+        help="treatment of unreadable images. fail (default): stop. skip: leave them out, and accept files "
+        "that are no images. keep: store their bytes. The manifest lists all of them",
     )
     parser.add_argument(
         "--column",
         type=_column,
         action="append",
         metavar="NAME=KIND",
-        help="what a column of a table is: text, int, float, or path for further images (of `label`, text "
-        "means names of classes). As often as wanted (default: what its cells tell)",
+        help="kind of a table's column: text, int, float, or path for further images (for `label`, text "
+        "means class names). Can be repeated (default: by the column's cells)",
     )
     parser.add_argument(
-        "--allow-errors",
-        action="store_true",
-        help="exit with 0 although files were skipped, kept or left out",
+        "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
     )
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace a packed dataset that is there, at the end",
+        help="replace an existing packed dataset when the new one is complete",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--max-side", type=int, metavar="PIXELS", help="shrink images whose longer side is larger"
     )
     size.add_argument(
-        "--shorter-side",
-        type=int,
-        metavar="PIXELS",
-        help="shrink images whose shorter side is larger",
+        "--shorter-side", type=int, metavar="PIXELS", help="shrink images whose shorter side is larger"
     )
     size.add_argument("--size", type=_size, metavar="HxW", help="resize every image, to HxW or to a square")
     parser.add_argument(
-        "--space",
-        metavar="SIZE",
-        help="the space that --encode auto may fill (default: 4 × the source)",
+        "--space", metavar="SIZE", help="space that --encode auto may fill (default: 4 × the source)"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -113,7 +105,7 @@ def _column(text: str) -> tuple[str, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Packs; the exit code says whether files were skipped, kept or left out."""
+    """Pack, and return 1 if files were skipped, kept though unreadable, or left out."""
     from fastload.packing.job import pack
 
     with ProgressDisplay("packing", "records", options.quiet) as display:
@@ -144,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _missed(result: PackResult) -> int:
-    """How many files were left out that somebody may have wanted."""
+    """Return the number of files left out that a user may miss."""
     return sum(entry.files for split in result.splits for entry in split.left_out if not entry.is_clutter)
 
 
@@ -161,23 +153,20 @@ def _as_json(result: PackResult) -> dict[str, object]:
     return content
 
 
-def _print_summary(result: PackResult, is_agreed: bool) -> None:
+def _print_summary(result: PackResult, is_accepted: bool) -> None:
     for warning in result.warnings:
         print(f"note: {warning}", file=sys.stderr)
     for split in result.splits:
         _print_failures("skipped", split.skipped)
         _print_failures("kept, though unreadable", split.kept)
-    for name, what in result.columns.items():
-        print(f"{name}: {what}")
-    if result.reason:
-        print(f"encoding: {result.encoding} ({result.reason})")
-    else:
-        print(f"encoding: {result.encoding}")
+    for name, description in result.columns.items():
+        print(f"{name}: {description}")
+    print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
         print(f"resumed: {count_text(result.resumed, 'record')} had been packed before")
     for split in result.splits:
         print(f"wrote {split.path}: {count_text(split.records, 'record')}, {size_text(split.size_bytes)}")
-    _print_left_out(result, is_agreed)
+    _print_left_out(result, is_accepted)
     fresh = sum(split.records for split in result.splits) - result.resumed
     seconds = max(result.seconds, 1e-9)
     print(
@@ -187,28 +176,28 @@ def _print_summary(result: PackResult, is_agreed: bool) -> None:
     _print_usage(result)
 
 
-def _print_left_out(result: PackResult, is_agreed: bool) -> None:
+def _print_left_out(result: PackResult, is_accepted: bool) -> None:
     from fastload.sources.left_out import told
 
     for line in told(entry for split in result.splits for entry in split.left_out):
         print(line)
     if _missed(result):
-        agree = "" if is_agreed else "; --on-error skip leaves it out with exit code 0"
-        print(f"what is left out stands in manifest.json{agree}")
+        hint = "" if is_accepted else "; --on-error skip accepts that with exit code 0"
+        print(f"manifest.json lists the files that are left out{hint}")
 
 
-def _print_failures(what: str, failures: tuple[object, ...]) -> None:
+def _print_failures(kind: str, failures: Sequence[Skipped]) -> None:
     for failure in failures[:_SHOWN_FAILURES]:
-        key = failure.key  # type: ignore[attr-defined]
-        shown = key if key.isprintable() else repr(key)  # a newline would make two lines of it
-        print(f"{what}: {shown}: {failure.reason}", file=sys.stderr)  # type: ignore[attr-defined]
+        key = failure.key
+        shown = key if key.isprintable() else repr(key)  # a newline would break the line
+        print(f"{kind}: {shown}: {failure.reason}", file=sys.stderr)
     if len(failures) > _SHOWN_FAILURES:
         print(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json", file=sys.stderr)
 
 
 def _print_usage(result: PackResult) -> None:
-    """The lines of Python that load what was written; they run as they stand."""
-    # Images of several sizes make no tensor until a transform crops them to one.
+    """Print runnable lines of Python that load the packed dataset."""
+    # Images of different sizes need a transform that crops them before they fit into one tensor.
     options = "" if result.splits[0].image_shape else ", collate_fn=list"
     print(
         "\nfrom fastload import DataLoader, PackedDataset\n"

@@ -1,20 +1,24 @@
-"""The parser of the command line, which says what may have been meant."""
+"""Parser of the command line, with suggestions for mistyped words, and checks of option values."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from pathlib import Path
 from typing import Any, NoReturn
+
+from fastload.errors import OptionError
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that suggests the command, option or value that is most like an unknown one."""
+    """An ArgumentParser that suggests the command, option or value most similar to an unknown one."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        # argparse's own suggestions begin with Python 3.14, and not for options.
+        # argparse has suggestions from Python 3.14 on, but none for options.
         if action.choices is not None and value not in action.choices:
             allowed = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
@@ -24,14 +28,14 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses as ever; an unknown option is an error of the command that it was given to."""
+        """Parse; an unknown option is an error of the command that got it."""
         self._words = sys.argv[1:] if args is None else list(args)
-        found, rest = super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
         self._refuse_unknown(rest)
-        return found, rest
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program; where something is missing, an unknown option is more likely the mistake."""
+        """End the program; if an argument is missing, an unknown option is the likelier mistake."""
         if message.startswith("the following arguments are required"):
             words, self._words = self._words, []
             self._refuse_unknown(words)
@@ -46,6 +50,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The question whether a known word was meant; empty where none is like it."""
+    """Return the question for the most similar known word; empty if there is none."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
+
+
+def positive(text: str) -> int:
+    """Return an option's whole number, 1 or more."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text!r}")
+    return int(text)
+
+
+def check_writable(option: str, file: str) -> None:
+    """Raise OptionError unless a file can be written, before the measuring rather than after it."""
+    folder = Path(file).parent
+    if Path(file).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise OptionError(f"{option} must name a file in a folder that can be written to, got {file}")

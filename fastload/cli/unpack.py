@@ -1,4 +1,4 @@
-"""`fastload unpack PATH DEST`."""
+"""`fastload unpack PATH DEST`: write packed datasets back as files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELP = "write a packed dataset back as folders of files"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
     parser.add_argument("dest", metavar="DEST", help="a folder that does not exist yet, or is empty")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Unpacks; the exit code says whether records were left out."""
+    """Unpack, and return 1 if records were left out."""
     from fastload.packing.unpack import unpack
 
     with ProgressDisplay("unpacking", "records", options.quiet) as display:

@@ -1,4 +1,4 @@
-"""`fastload verify PATH`."""
+"""`fastload verify PATH`: check every byte of packed datasets."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import asdict
 
 from fastload.cli.progress import ProgressDisplay, count_text, reporter, size_text
 
-HELP = "check every byte of a packed dataset; exit code 1 where something is damaged"
+HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
     parser.add_argument(
         "--check",
         choices=("checksums", "pixels"),
         default="checksums",
-        help="what to check: checksums (the default), or pixels, which decodes every image as well",
+        help="checksums (the default), or pixels, which decodes every image as well",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one a usable CPU)")
-    parser.add_argument("--quiet", action="store_true", help="print damages alone")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
+    parser.add_argument("--quiet", action="store_true", help="print only damage")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Checks; the exit code says whether all is well."""
+    """Check, and return 1 if anything is damaged."""
     from fastload.packing.verify import verify
     from fastload.shards.manifest import packed_datasets
 
@@ -39,14 +39,12 @@ def run(options: argparse.Namespace) -> int:
             )
     if options.json:
         print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))
-    else:
-        for path, result in results.items():
-            for damage in result.damages:
-                print(damage.message, file=sys.stderr)
-            if not options.quiet:
-                verdict = (
-                    f"{count_text(len(result.damages), 'damage')} found" if result.damages else "all is well"
-                )
-                size = size_text(result.size_bytes)
-                print(f"{path}: {count_text(result.records, 'record')}, {size} checked: {verdict}")
-    return 1 if any(result.damages for result in results.values()) else 0
+        return int(any(result.damages for result in results.values()))
+    for path, result in results.items():
+        for damage in result.damages:
+            print(damage.message, file=sys.stderr)
+        if not options.quiet:
+            damages = count_text(len(result.damages), "damaged place")
+            checked = f"{count_text(result.records, 'record')}, {size_text(result.size_bytes)} checked"
+            print(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
+    return int(any(result.damages for result in results.values()))

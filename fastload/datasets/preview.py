@@ -1,4 +1,4 @@
-"""A contact sheet: a few images of a packed dataset in one picture."""
+"""Contact sheets: a few images of a packed dataset in one picture."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ _BACKGROUND, _INK = 255, (60, 60, 60)
 
 
 def write_contact_sheet(path: str | os.PathLike[str], file: Path) -> None:
-    """Writes a PNG with up to 40 evenly spaced images, each over the name of its class.
-
-    Args:
-        path: The packed dataset.
-        file: The PNG to write.
+    """Write a PNG with up to 40 evenly spaced images of a packed dataset, each above the name of its class.
 
     Raises:
         FormatError: The path holds no packed dataset.
@@ -68,5 +64,5 @@ def _caption(dataset: PackedDataset, target: object) -> str:
     if not isinstance(label, int) or not 0 <= label < len(dataset.classes):
         return ""
     name = dataset.classes[label]
-    # OpenCV's own fonts know ASCII alone, and a tile is about 20 letters wide.
+    # OpenCV's fonts have only ASCII, and a tile is about 20 letters wide.
     return name.encode("ascii", "replace").decode()[:19]

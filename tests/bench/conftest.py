@@ -1,13 +1,13 @@
-"""Pictures that are small and quick."""
+"""Small images."""
 
 import pytest
 
-from fastload.bench.pictures import make_files, read_pictures
+from fastload.bench.images import make_files, read_images
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """Four pictures of about 100 × 140 pixels, and what is said of them."""
+    """Four images of about 100 × 140 pixels, and their summary."""
     folder = tmp_path_factory.mktemp("made")
     make_files(folder, 4, 0.28)
-    return read_pictures(folder, None)
+    return read_images(folder, None)

@@ -1,14 +1,14 @@
-"""Results that are made up."""
+"""Made-up results."""
 
-from fastload.bench.result import Comparison, DecodeBench, Difference, Library, Pictures, Row
+from fastload.bench.results import Comparison, DecodeBench, Difference, ImageSet, Library, Timing
 
 EQUAL, CLOSE, OTHER = Difference(0.1, 1), Difference(0.5, 40), Difference(3.0, 90)
 
 
 def row(library, seconds, difference=EQUAL, call="call"):
-    """A row whose runs took so many seconds, or one number for three equal runs."""
+    """A timing with the seconds of each run, or with three equal runs."""
     runs = seconds if isinstance(seconds, tuple) else (seconds,) * 3
-    return Row(library, call, runs, difference)
+    return Timing(library, call, runs, difference)
 
 
 def comparison(*rows, key="decode", group="Decode", title="decode it", missing=()):
@@ -20,7 +20,7 @@ def bench_of(*comparisons, libraries=(), notes=()):
     return DecodeBench(
         comparisons=comparisons,
         libraries=(Library("PIL", "13.0", "libjpeg-turbo 3", "none"), Library("OpenCV", "5.0"), *libraries),
-        pictures=Pictures(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, 64, notes),
+        pictures=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, 64, notes),
         processor="A processor",
         usable_cpus=2,
         system="Linux",

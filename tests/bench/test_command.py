@@ -3,10 +3,6 @@
 import argparse
 import html
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,13 +10,13 @@ import pytest
 from fastload.bench.decoding import compare_decoding
 from fastload.cli.main import command_parser
 from fastload.errors import OptionError, SourceError
-from tests.commands import run
+from tests.commands import run, run_on_terminal
 from tests.folders import class_folders
 
 TINY = ("bench", "decode", "--smoke", "--images", "2", "--runs", "1")
 
 
-def test_it_writes_every_form_of_the_same_result(tmp_path):
+def test_every_format_has_the_same_result(tmp_path):
     files = {name: tmp_path / f"out.{name}" for name in ("json", "markdown", "html")}
     options = [part for name, file in files.items() for part in (f"--{name}", file)]
     done = run(*TINY, "--workers", "1", "--debug", *options)
@@ -51,7 +47,7 @@ def test_own_images_are_measured_and_json_can_be_all_of_standard_output(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere"], "nowhere"),
         (["--images", "0"], "images must be at least 1, got 0"),
@@ -60,10 +56,10 @@ def test_own_images_are_measured_and_json_can_be_all_of_standard_output(tmp_path
         (["--html", "-", "--json", "-"], "can go to standard output"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence_at_once(arguments, said, tmp_path):
+def test_wrong_arguments_are_one_sentence_at_once(arguments, message, tmp_path):
     done = run(*TINY, *arguments, "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -72,31 +68,16 @@ def test_folder_without_images_is_an_error(tmp_path):
         compare_decoding(tmp_path)
 
 
-def test_no_run_is_an_error():
+def test_zero_runs_are_an_error():
     with pytest.raises(OptionError, match="runs must be at least 1"):
         compare_decoding(runs=0)
 
 
 def test_terminal_gets_tables_and_the_answer_last():
-    master, slave = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-m", "fastload", *TINY, "--workers", "0"]
-    with subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=environment) as process:
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                block = os.read(master, 65536)
-            except OSError:  # Linux's way to say that the other end is closed
-                break
-            if not block:
-                break
-            shown += block
-    os.close(master)
-    text = shown.decode(errors="replace")
-    assert process.returncode == 0, text
+    text, code = run_on_terminal(*TINY, "--workers", "0", columns=120)
+    assert code == 0, text
     assert "INTER_AREA" in text
-    assert text.rindex("PIL or OpenCV?") > text.rindex("At a glance")
+    assert text.rindex("PIL or OpenCV?") > text.rindex("Overview")
     assert "On this machine OpenCV is faster at" in text.replace("\r\n", " ")
 
 

@@ -1,4 +1,4 @@
-"""Reports: well-formed, escaped, in need of nothing beside themselves."""
+"""Reports: well-formed, escaped, self-contained."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fastload.bench.result import Library, Missing
+from fastload.bench.results import Library, Missing
 from fastload.cli.report.decoding import decoding_document, decoding_json
 from fastload.cli.report.document import Bar, Column, Document, Row, Section, Table, figure
 from fastload.cli.report.html import to_html
@@ -67,7 +67,7 @@ def test_html_is_balanced_and_shows_every_word_as_it_is(bench):
         assert text in parser.text
 
 
-def test_html_needs_nothing_beside_itself(bench):
+def test_html_is_self_contained(bench):
     page = to_html(decoding_document(bench))
     names = {name for _, attributes in parsed(page).seen for name in attributes}
     assert not names & {"src", "href", "onclick"}

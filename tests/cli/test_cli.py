@@ -1,4 +1,4 @@
-"""The command line: what it prints, its exit codes, and one sentence instead of a traceback."""
+"""Commands: their output, their exit codes, and one sentence instead of a traceback."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.folders import class_folders, encoded, files_in, pixels
 
 
 def fastload_cli(*arguments, expect=0, cwd=None):
-    """Runs the command; returns standard output and standard error."""
+    """Run a command; return standard output and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "fastload", *map(str, arguments)],
         capture_output=True, text=True, timeout=280, cwd=cwd,
@@ -36,7 +36,7 @@ def packed(photos, tmp_path):
 
 
 class TestPack:
-    def test_it_says_what_it_wrote_and_the_lines_that_load_it_run(self, photos, tmp_path):
+    def test_result_is_reported_with_runnable_lines_that_load_it(self, photos, tmp_path):
         out, err = fastload_cli("pack", photos, tmp_path / "out.fl", "--encode", "keep")
         assert f"wrote {tmp_path / 'out.fl'}: 12 records" in out
         assert "records/s" in out
@@ -60,14 +60,14 @@ class TestPack:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
         assert done.stdout.strip() == "torch.Size([12, 3, 20, 20])", done.stderr
 
-    def test_auto_says_why(self, photos, tmp_path):
+    def test_auto_prints_its_reason(self, photos, tmp_path):
         out, _ = fastload_cli("pack", photos, tmp_path / "out.fl")
         assert "encoding: raw (raw pixels would take about" in out
 
     def test_quiet_prints_nothing(self, photos, tmp_path):
         assert fastload_cli("pack", photos, tmp_path / "out.fl", "--quiet") == ("", "")
 
-    def test_json_is_all_that_is_printed(self, photos, tmp_path):
+    def test_json_is_the_only_output(self, photos, tmp_path):
         out, _ = fastload_cli("pack", photos, tmp_path / "out.fl", "--json", "--encode", "jpeg")
         content = json.loads(out)
         assert content["encoding"] == "jpeg"
@@ -105,8 +105,8 @@ class TestPack:
         assert "left out, HEIC, which OpenCV does not read here: 1 file (1 .heic)\n" in out
         assert "left out, no image: 4 files (2 .json, 1 .csv, 1 .txt)\n" in out
         assert "left out, of an operating system: 1 file (1 without a suffix)\n" in out
-        assert "what is left out stands in manifest.json" in out
-        assert ("--on-error skip" in out) == (code == 1)  # advice for those who have not said so
+        assert "manifest.json lists the files that are left out" in out
+        assert ("--on-error skip" in out) == (code == 1)  # advice for users who have not accepted it
         manifest = json.loads((tmp_path / "out.fl" / "manifest.json").read_text())
         listed = {entry["key"] for entry in manifest["left_out"] if not entry["is_clutter"]}
         assert listed == {*missed, "class1/x.heic"}
@@ -179,15 +179,15 @@ def test_bad_input_is_one_sentence_and_no_traceback(name, packed, tmp_path):
     assert not left
 
 
-def test_another_package_of_the_same_name_over_this_one_is_named(tmp_path):
-    """`pip install fastload` puts a file downloader's files into the folder of ours."""
+def test_another_package_of_the_same_name_is_reported(tmp_path):
+    """`pip install fastload` puts a file downloader's files into our folder."""
     package = tmp_path / "fastload"
     package.mkdir()
     for part in Path(fastload.__file__).parent.iterdir():
         (package / part.name).symlink_to(part)
     (package / "__init__.py").unlink()
 
-    def said():
+    def message():
         done = subprocess.run(
             [sys.executable, "-S", "-c", "from fastload.cli.main import main"],
             capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -196,9 +196,9 @@ def test_another_package_of_the_same_name_over_this_one_is_named(tmp_path):
         assert "pip uninstall fastload fastload-vision" in done.stderr
         return done.stderr
 
-    assert "fastload/__init__.py is missing: uninstalling another project" in said()
+    assert "fastload/__init__.py is missing: uninstalling another project" in message()
     (package / "__init__.py").write_text("class FastLoad: ...")
-    assert f"{package / '__init__.py'} belongs to another project" in said()
+    assert f"{package / '__init__.py'} belongs to another project" in message()
 
 
 def test_debug_shows_the_traceback(tmp_path):
@@ -206,9 +206,9 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in err
 
 
-class TestLookingAfter:
+class TestInfoVerifyUnpack:
     @pytest.mark.parametrize("loss", ["missing", "emptied"])
-    def test_a_split_without_its_manifest_is_not_passed_over(self, tmp_path, loss):
+    def test_a_split_without_its_manifest_is_reported(self, tmp_path, loss):
         for split in ("train", "val"):
             class_folders(tmp_path / "data" / split, count=3)
         fastload.pack(tmp_path / "data", tmp_path / "out", workers=1)
@@ -218,16 +218,16 @@ class TestLookingAfter:
         assert "train.fl" in err
         fastload_cli("unpack", tmp_path / "out", tmp_path / "back", expect=2)
 
-    def test_names_are_printed_as_they_are(self, packed, tmp_path):
+    def test_names_are_printed_unchanged(self, packed, tmp_path):
         odd = packed.rename(tmp_path / "a[red]b.fl")
         # On one line, however long the path is.
         assert "a[red]b.fl" in "".join(fastload_cli("info", odd)[0].split())
 
-    def test_a_terminal_without_unicode_is_no_obstacle(self, packed, monkeypatch):
+    def test_a_terminal_without_unicode_works(self, packed, monkeypatch):
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
         assert "records" in fastload_cli("info", packed)[0]
 
-    def test_info_names_what_it_holds(self, packed):
+    def test_info_shows_the_contents(self, packed):
         out, _ = fastload_cli("info", packed)
         for part in ("records", "12", "keep", "class0, class1, class2", "label (scalar int64)"):
             assert part in out
@@ -237,13 +237,13 @@ class TestLookingAfter:
         assert content[0]["records"] == 12
         assert content[0]["classes"] == ["class0", "class1", "class2"]
 
-    def test_the_preview_is_a_picture(self, packed, tmp_path):
+    def test_the_preview_is_an_image(self, packed, tmp_path):
         fastload_cli("info", packed, "--preview", tmp_path / "sheet.png")
         sheet = cv2.imread(str(tmp_path / "sheet.png"))
         assert sheet.shape[1] > 1000
         assert len(set(map(tuple, sheet.reshape(-1, 3)[::97]))) > 20
 
-    def test_verify_says_that_all_is_well(self, packed):
+    def test_verify_reports_that_all_is_well(self, packed):
         out, err = fastload_cli("verify", packed)
         assert "12 records" in out
         assert "all is well" in out
@@ -261,12 +261,12 @@ class TestLookingAfter:
         content = json.loads(fastload_cli("verify", packed, "--json", expect=1)[0])
         assert content[0]["damages"][-1]["record"] == 3
 
-    def test_unpack_gives_the_files_back(self, packed, photos, tmp_path):
+    def test_unpack_restores_the_files(self, packed, photos, tmp_path):
         out, _ = fastload_cli("unpack", packed, tmp_path / "out")
         assert "12 files" in out
         assert files_in(tmp_path / "out") == files_in(photos)
 
-    def test_unpack_leaves_out_what_is_damaged_and_says_so(self, packed, tmp_path):
+    def test_unpack_leaves_out_and_reports_damaged_records(self, packed, tmp_path):
         shard = packed / "shard-00000.h5"
         image = fastload.PackedDataset(packed).read(0)["image"]
         data = bytearray(shard.read_bytes())

@@ -1,15 +1,13 @@
-"""The form of what is printed: numbers, blanks, colours; and what a mistyped word is answered with."""
+"""Form of the output: numbers, blanks, colours, and suggestions for mistyped words."""
 
 import os
-import pty
 import re
-import subprocess
 import sys
 
 import pytest
 
 import fastload
-from tests.commands import FASTLOAD, run
+from tests.commands import run, run_on_terminal
 from tests.folders import class_folders, pixels
 
 
@@ -21,29 +19,7 @@ def packed(tmp_path_factory):
     return dest
 
 
-def on_a_terminal(*arguments, **environment):
-    """What a command prints to a terminal, both of its streams."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*FASTLOAD, *map(str, arguments)], stdout=theirs, stderr=theirs, stdin=theirs,
-        env={**os.environ, "TERM": "xterm-256color", **environment},
-    )  # fmt: skip
-    os.close(theirs)
-    said = b""
-    while True:
-        try:
-            block = os.read(ours, 1 << 16)
-        except OSError:  # the other end is closed
-            break
-        if not block:
-            break
-        said += block
-    os.close(ours)
-    process.wait(timeout=60)
-    return said.decode()
-
-
-def test_numbers_have_one_form(packed, tmp_path):
+def test_numbers_have_separated_thousands(packed, tmp_path):
     shown = {line.split("  ")[0]: line for line in run("info", packed).stdout.splitlines()}
     assert "1,200" in shown["records"]
     assert "1,200 records" in run("verify", packed).stdout
@@ -59,16 +35,16 @@ def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
             assert "\x1b" not in line
 
 
-def test_forced_colours_bring_no_trailing_blanks(packed):
+def test_forced_colours_add_no_trailing_blanks(packed):
     shown = run("info", packed, env={**os.environ, "FORCE_COLOR": "1"}).stdout
     assert "\x1b[" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
 
 
-def test_dumb_terminal_gets_what_a_pipe_gets(packed, tmp_path):
+def test_dumb_terminal_gets_the_output_of_a_pipe(packed, tmp_path):
     run("unpack", packed, tmp_path / "out")
     for command in (["verify", packed], ["pack", tmp_path / "out", tmp_path / "again.fl", "--overwrite"]):
-        shown = on_a_terminal(*command, TERM="dumb").replace("\r\n", "\n")
+        shown = run_on_terminal(*command, TERM="dumb")[0].replace("\r\n", "\n")
         assert shown.splitlines()[0].strip()
         assert shown.count("\n") == run(*command).stdout.count("\n")
 
@@ -77,11 +53,11 @@ def test_dumb_terminal_gets_what_a_pipe_gets(packed, tmp_path):
 def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
     arguments = [command] if command in ("--help", "pakc") else [command, packed]
     if command == "info":
-        assert "\x1b[" in on_a_terminal(*arguments, NO_COLOR="")  # empty is as if not set
+        assert "\x1b[" in run_on_terminal(*arguments, NO_COLOR="")[0]  # empty counts as unset
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        said = on_a_terminal(*arguments, **environment)
-        assert said
-        assert not re.search(r"\x1b\[[0-9;]*m", said)
+        text, _ = run_on_terminal(*arguments, **environment)
+        assert text
+        assert not re.search(r"\x1b\[[0-9;]*m", text)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +78,14 @@ def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
     ],
     ids=" ".join,
 )
-def test_mistyped_word_is_answered_with_the_one_that_is_like_it(command, meant):
+def test_most_similar_word_is_suggested_for_a_mistyped_one(command, meant):
     done = run(*command)
     assert done.returncode == 2
     assert f"did you mean '{meant}'?" in done.stderr
     assert done.stdout == ""
 
 
-def test_what_is_missing_is_said_where_all_options_are_known():
+def test_missing_argument_is_named_if_all_options_are_known():
     missing = {(): "COMMAND", ("doctor", "--quiet"): "PATH", ("pack", "--over", "--qual=9", "a"): "DEST"}
     for arguments, name in missing.items():
         done = run(*arguments)
@@ -117,20 +93,20 @@ def test_what_is_missing_is_said_where_all_options_are_known():
         assert done.stderr.endswith(f"error: the following arguments are required: {name}\n")
 
 
-def test_word_that_is_like_none_is_answered_with_all():
+def test_all_commands_are_listed_for_a_word_like_none():
     done = run("zzz")
     assert done.returncode == 2
     assert "did you mean" not in done.stderr
     assert "pack, info, verify" in done.stderr
 
 
-def test_arguments_of_a_script_are_not_ours(tmp_path):
+def test_arguments_of_a_script_are_left_to_it(tmp_path):
     (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:])")
     assert "['--overwirte', '-x']" in run("doctor", tmp_path / "train.py", "--overwirte", "-x").stdout
 
 
 @pytest.mark.parametrize("command", [["bench", "decode"], ["demo"]])
-def test_missing_pillow_is_said_before_any_work(tmp_path, monkeypatch, command):
+def test_missing_pillow_is_reported_before_any_work(tmp_path, monkeypatch, command):
     class_folders(tmp_path / "photos", 3)
     (tmp_path / "PIL").mkdir()
     (tmp_path / "PIL" / "__init__.py").write_text("raise ModuleNotFoundError('PIL is away')\n")

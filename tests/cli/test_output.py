@@ -1,8 +1,7 @@
-"""What the commands print to whom: quiet, JSON, terminals, pipes that close, names of every kind."""
+"""Output of the commands: quiet, JSON, terminals, pipes that close, names of every kind."""
 
 import json
 import os
-import pty
 import subprocess
 
 import cv2
@@ -11,7 +10,7 @@ import pytest
 
 import fastload
 from fastload.datasets.preview import write_contact_sheet
-from tests.commands import FASTLOAD, run
+from tests.commands import FASTLOAD, run, run_on_terminal
 from tests.folders import class_folders, encoded, files_in, pixels
 
 
@@ -41,12 +40,12 @@ def change_a_byte(path, place):
 
 
 class TestQuietAndJson:
-    def test_quiet_prints_nothing_where_all_is_well(self, packed, tmp_path):
+    def test_quiet_prints_nothing_if_all_is_well(self, packed, tmp_path):
         for command in (["verify", packed], ["unpack", packed, tmp_path / "out"]):
             done = run(*command, "--quiet")
             assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
-    def test_quiet_still_says_what_is_wrong(self, photos, packed, tmp_path):
+    def test_quiet_still_reports_problems(self, photos, packed, tmp_path):
         change_a_byte(packed / "shard-00000.h5", 5000)
         (photos / "class0" / "bad.jpg").write_bytes(b"")
         commands = [
@@ -61,7 +60,7 @@ class TestQuietAndJson:
             assert done.stdout == ""
             assert part in done.stderr
 
-    def test_json_of_every_command_is_all_of_standard_output(self, packed, splits, tmp_path):
+    def test_json_is_the_only_output_of_every_command(self, packed, splits, tmp_path):
         assert json.loads(run("unpack", packed, tmp_path / "out", "--json").stdout)["files"] == 12
         for path, count in ((packed, 1), (splits, 2)):
             verified = json.loads(run("verify", path, "--json").stdout)
@@ -79,7 +78,7 @@ class TestQuietAndJson:
 
 
 class TestSplits:
-    def test_commands_take_the_folder_of_splits(self, splits, tmp_path):
+    def test_commands_accept_the_folder_of_splits(self, splits, tmp_path):
         assert run("verify", splits).stdout.count("all is well") == 2
         shown = "".join(run("info", splits).stdout.split())  # paths may be wrapped
         assert "train.fl" in shown
@@ -103,10 +102,10 @@ class TestSplits:
 
 
 class TestPython:
-    """The lines that pack prints run as they stand, whatever was packed."""
+    """The lines of Python that pack prints are runnable, whatever was packed."""
 
     def check(self, source, dest, *options):
-        """Packs, runs the lines here, and returns the sizes of the batches."""
+        """Pack, run the lines here, and return the sizes of the batches."""
         done = run("pack", source, dest, *options)
         assert done.returncode == 0, done.stderr
         code = done.stdout[done.stdout.index("from fastload import") :]
@@ -130,7 +129,7 @@ class TestPython:
 
 
 class TestNames:
-    """Names that are no UTF-8, or that an output cannot hold, cost a letter, not the command."""
+    """Names that are no UTF-8, or that an output cannot show, cost a letter, not the command."""
 
     @pytest.fixture
     def odd(self, tmp_path):
@@ -161,30 +160,9 @@ class TestNames:
 
 
 class TestTerminalsAndPipes:
-    def on_a_terminal(self, *arguments):
-        """What a command shows on a terminal, and its exit code."""
-        master, slave = pty.openpty()
-        with subprocess.Popen(
-            [*FASTLOAD, *map(str, arguments)],
-            stdout=slave, stderr=slave, stdin=slave, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-        ) as process:  # fmt: skip
-            os.close(slave)
-            shown = b""
-            while True:
-                try:
-                    block = os.read(master, 65536)
-                except OSError:  # Linux's way to say that the other end is closed
-                    break
-                if not block:
-                    break
-                shown += block
-            process.wait()
-        os.close(master)
-        return shown.decode(errors="replace"), process.returncode
-
     def test_progress_is_drawn_on_a_terminal_and_wiped_at_the_end(self, tmp_path):
         source = class_folders(tmp_path / "photos", 300, size=(200, 200))
-        shown, code = self.on_a_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg")
+        shown, code = run_on_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg")
         assert code == 0
         assert "packing" in shown
         assert "%" in shown
@@ -193,19 +171,19 @@ class TestTerminalsAndPipes:
 
     def test_quiet_draws_nothing_on_a_terminal(self, tmp_path):
         source = class_folders(tmp_path / "photos", 300, size=(200, 200))
-        shown, code = self.on_a_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg", "--quiet")
+        shown, code = run_on_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg", "--quiet")
         assert (shown, code) == ("", 0)
 
     def test_error_on_a_terminal_is_one_line(self, tmp_path):
         source = class_folders(tmp_path / "photos", 300, size=(200, 200))
         (source / "class2" / "9999.jpg").write_bytes(b"bad")
-        shown, code = self.on_a_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg")
+        shown, code = run_on_terminal("pack", source, tmp_path / "x.fl", "--encode", "jpeg")
         assert code == 2
         assert "fastload: record 300" in shown
         assert "Traceback" not in shown
 
     @pytest.mark.parametrize("options", [["info"], ["info", "--json"], ["verify"]])
-    def test_reader_that_leaves_early_gets_no_traceback(self, packed, options):
+    def test_closed_pipe_gives_no_traceback(self, packed, options):
         command, *rest = options
         reader, writer = os.pipe()
         os.close(reader)
@@ -244,7 +222,7 @@ class TestPreview:
         assert image is not None
         return image
 
-    def test_a_preview_that_cannot_be_made_is_said_before_anything_is_printed(self, packed, tmp_path):
+    def test_impossible_preview_is_reported_before_anything_is_printed(self, packed, tmp_path):
         for name, code in (("x.jpg", 2), ("nowhere/x.png", 3)):
             done = run("info", packed, "--preview", tmp_path / name)
             assert (done.returncode, done.stdout) == (code, "")
@@ -271,7 +249,7 @@ class TestPreview:
         fastload.pack(photos, tmp_path / "x.fl", encode="keep", on_error="keep", workers=1)
         assert self.sheet(tmp_path / "x.fl", tmp_path).shape[1] > 1000
 
-    def test_further_fields_do_not_disturb(self, photos, tmp_path):
+    def test_further_fields_are_ignored(self, photos, tmp_path):
         rows = [f"photos/class0/{number:04d}.jpg,cat,{number / 7}" for number in range(0, 12, 3)]
         (tmp_path / "table.csv").write_text("\n".join(["path,label,score", *rows]))
         fastload.pack(tmp_path / "table.csv", tmp_path / "x.fl", workers=1)

@@ -1,1 +1,1 @@
-"""Results as documents: Markdown, JSON, and HTML with plots that needs nothing beside itself."""
+"""Results as documents: Markdown, JSON, and self-contained HTML with plots."""

@@ -1,4 +1,4 @@
-"""What a report is made of: sections, tables, and bars in their cells; data only, nothing rendered."""
+"""Contents of a report: sections, tables, bars in their cells, plots; data only, nothing rendered."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Tone = Literal["reference", "contender", "own", "other"]
-"""The colour of a row and its bar: what others are compared with, what is compared, ours, the rest."""
+"""Colour of a row and its bar: the baseline, its competitor, fastload, all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure that is drawn.
-
-    Attributes:
-        value: Its length; in a column of ratios, the ratio.
-        low: Where its whisker begins; None for none.
-        high: Where it ends.
-        tone: Its colour.
-    """
+    """A figure drawn as a bar, with an optional whisker from `low` to `high`."""
 
     value: float
     low: float | None = None
@@ -27,18 +20,13 @@ class Bar:
 
 
 Cell: TypeAlias = "str | Bar | None"
-"""Text, a bar, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """A column of a table; a minor one is left out if there is little room.
 
-    Attributes:
-        name: Its heading.
-        kind: `text`; `number`, aligned to the right; `bars`, from 0 to the largest; or `ratios`, bars to the
-            left of the middle below 1 and to the right above, on a logarithmic scale.
-        is_minor: Whether it is left out where there is little room.
+    Bars start at 0 and share one scale. Ratios are bars on a logarithmic scale around 1.
     """
 
     name: str
@@ -48,12 +36,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table.
-
-    Attributes:
-        cells: One a column.
-        tone: Its colour.
-    """
+    """A row of a table with one cell for each column."""
 
     cells: tuple[Cell, ...]
     tone: Tone | None = None
@@ -61,14 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    Attributes:
-        title: What it shows.
-        columns: Its columns.
-        rows: Its rows.
-        notes: What is said below it.
-    """
+    """A table with notes below it."""
 
     title: str
     columns: tuple[Column, ...]
@@ -78,13 +54,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What a plot shows of one thing.
-
-    Attributes:
-        name: What it is.
-        points: (x, y), in the order of x.
-        tone: Its colour.
-    """
+    """Points (x, y) of a plot in the order of x."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -93,16 +63,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture of numbers; where a document is text alone, it is left out.
+    """Lines, or columns in which each series is stacked on the one before; left out of plain text.
 
-    Attributes:
-        title: What it shows.
-        x_name: What is to the right.
-        y_name: What is up, with its unit.
-        series: What is drawn, in the order in which it is stacked.
-        is_stacked: Whether each series stands on the one before, as columns, one for each x; else they are
-        lines.
-        marked_x: Where the first line is marked; None for nowhere.
+    `marked_x` is where the first line has a dot.
     """
 
     title: str
@@ -115,14 +78,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a document.
-
-    Attributes:
-        title: Its heading.
-        text: Its paragraphs.
-        tables: Below them.
-        plots: Above the tables.
-    """
+    """A part of a document: paragraphs, then plots, then tables."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -132,14 +88,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report.
-
-    Attributes:
-        title: Its heading; a question where it has an answer.
-        answer: The answer, the most important sentence first.
-        sections: Its parts.
-        footer: How it came about.
-    """
+    """A report; the most important sentence of `answer` comes first, `footer` describes the method."""
 
     title: str
     answer: tuple[str, ...]
@@ -148,7 +97,7 @@ class Document:
 
 
 def figure(value: float) -> str:
-    """Three digits, thousands set apart: `0.123`, `12.3`, `1,230`, `12,300`."""
+    """Return a number with three digits and separated thousands: `0.123`, `12.3`, `1,230`, `12,300`."""
     if value < 100:
         return f"{value:.3g}"
     rounded = round(value, 3 - len(str(int(value))))

@@ -1,51 +1,46 @@
-"""A document as Markdown: GitHub's tables; bars are left out, since their figures stand beside them."""
+"""Documents as Markdown: bars and plots are left out, their figures stand in the tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from fastload.cli.report.document import Document, Row, Section, Table
+from fastload.cli.report.document import Document, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
 
 
 def to_markdown(document: Document) -> str:
-    """Renders a document."""
-    parts = [f"# {_escaped(document.title)}", *_first_bold(document.answer)]
+    """Render a document; its tables are GitHub's."""
+    answer = [_escape(sentence) for sentence in document.answer]
+    answer[:1] = [f"**{sentence}**" for sentence in answer[:1]]
+    parts = [f"# {_escape(document.title)}", *answer]
     for section in document.sections:
         parts += _section(section)
-    parts += [_escaped(line) for line in document.footer]
+    parts += map(_escape, document.footer)
     return "\n\n".join(parts) + "\n"
 
 
-def _first_bold(answer: Sequence[str]) -> Iterator[str]:
-    for place, sentence in enumerate(answer):
-        yield f"**{_escaped(sentence)}**" if place == 0 else _escaped(sentence)
-
-
 def _section(section: Section) -> Iterator[str]:
-    yield f"## {_escaped(section.title)}"
-    yield from (_escaped(paragraph) for paragraph in section.text)
+    yield f"## {_escape(section.title)}"
+    yield from map(_escape, section.text)
     for table in section.tables:
         if table.title:
-            yield f"### {_escaped(table.title)}"
+            yield f"### {_escape(table.title)}"
         yield _table(table)
-        yield from (_escaped(note) for note in table.notes)
+        yield from map(_escape, table.notes)
 
 
 def _table(table: Table) -> str:
     shown = [place for place, column in enumerate(table.columns) if column.kind in ("text", "number")]
-    names = (_escaped(table.columns[place].name) for place in shown)
-    rules = ("--:" if table.columns[place].kind == "number" else "---" for place in shown)
-    lines = [f"| {' | '.join(names)} |", f"|{'|'.join(rules)}|"]
-    return "\n".join([*lines, *(_row(row, shown) for row in table.rows)])
+    columns = [table.columns[place] for place in shown]
+    rules = ("--:" if column.kind == "number" else "---" for column in columns)
+    lines = [f"| {' | '.join(_escape(column.name) for column in columns)} |", f"|{'|'.join(rules)}|"]
+    for row in table.rows:
+        cells = (row.cells[place] for place in shown)
+        lines.append(f"| {' | '.join(_escape(cell) if isinstance(cell, str) else '' for cell in cells)} |")
+    return "\n".join(lines)
 
 
-def _row(row: Row, shown: Sequence[int]) -> str:
-    cells = (row.cells[place] for place in shown)
-    return f"| {' | '.join(_escaped(cell) if isinstance(cell, str) else '' for cell in cells)} |"
-
-
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""The style sheet of reports, kept within each file so that it can be sent on by itself."""
+"""Style sheet of reports, part of each file so that one can be sent on."""
 
 STYLE = """
 :root {
@@ -40,29 +40,18 @@ th.ratios, td.ratios { width: 20%; min-width: 7rem; }
 th.ratios { text-align: center; }
 tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 svg { display: block; overflow: visible; }
-rect.reference { fill: var(--reference); }
-rect.contender { fill: var(--contender); }
-rect.own { fill: var(--own); }
-rect.other { fill: var(--other); }
+.reference { --tone: var(--reference); }
+.contender { --tone: var(--contender); }
+.own { --tone: var(--own); }
+.other { --tone: var(--other); }
+rect, circle { fill: var(--tone); }
 .plot { width: 100%; height: auto; font-size: 12px; overflow: visible; }
 .plot text { fill: var(--soft); }
 .plot .grid { stroke: var(--rule); stroke-width: 1; opacity: 1; }
-.plot path { fill: none; stroke-width: 2; stroke-linejoin: round; }
-path.reference { stroke: var(--reference); }
-path.contender { stroke: var(--contender); }
-path.own { stroke: var(--own); }
-path.other { stroke: var(--other); }
-circle.reference { fill: var(--reference); }
-circle.contender { fill: var(--contender); }
-circle.own { fill: var(--own); }
-circle.other { fill: var(--other); }
+.plot path { fill: none; stroke: var(--tone); stroke-width: 2; stroke-linejoin: round; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
-  vertical-align: -1px; }
-i.reference { background: var(--reference); }
-i.contender { background: var(--contender); }
-i.own { background: var(--own); }
-i.other { background: var(--other); }
+  vertical-align: -1px; background: var(--tone); }
 line { stroke: var(--whisker); stroke-width: 1.25; opacity: .75; }
 @media (max-width: 44rem) {
   h1 { font-size: 1.6rem; }

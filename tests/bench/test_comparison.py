@@ -1,13 +1,13 @@
-"""Turns, differences, and what stays as it was."""
+"""Turns, differences of images, limits on threads."""
 
 import cv2
 import numpy as np
 import torch
 from PIL import Image
 
-from fastload.bench.measure import as_levels, difference, one_core, repeats_for, timed_turn, turns
+from fastload.bench.comparison import as_levels, difference, one_core, repeats_for, take_turns, timed_turn
 from fastload.bench.operations import MEAN, STD
-from fastload.bench.result import Difference
+from fastload.bench.results import Difference
 
 
 def test_sides_take_turns_at_going_first():
@@ -17,7 +17,7 @@ def test_sides_take_turns_at_going_first():
         return lambda: order.append(name) or float(len(order))
 
     steps = []
-    seconds = turns([side("a"), side("b"), side("c")], 3, lambda: steps.append(1))
+    seconds = take_turns([side("a"), side("b"), side("c")], 3, lambda: steps.append(1))
     assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert seconds[0] == (1.0, 6.0, 8.0)
     assert len(steps) == 9
@@ -61,7 +61,7 @@ def test_difference_is_mean_and_most():
     assert difference([first, first], [second, first]) == Difference(25.0, 200.0)
 
 
-def test_pictures_of_other_shapes_are_not_compared():
+def test_images_of_other_shapes_are_not_compared():
     assert difference([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 3, 3), np.uint8)]) is None
 
 

@@ -1,14 +1,14 @@
-"""The pictures: made the same each time, sampled evenly, and only those that both can read."""
+"""Images of the comparison: generated reproducibly, sampled evenly, only those that both libraries read."""
 
 import numpy as np
 import pytest
 
-from fastload.bench.pictures import copy_files, given_values, make_files, read_pictures
+from fastload.bench.images import copy_files, inputs_for, make_files, read_images
 from fastload.errors import SourceError
 from tests.folders import class_folders, encoded, pixels
 
 
-def test_made_pictures_are_the_same_each_time(tmp_path):
+def test_generated_images_are_the_same_each_time(tmp_path):
     for name in ("a", "b"):
         make_files(tmp_path / name, 2, 0.2)
     first, second = (sorted((tmp_path / name).iterdir()) for name in ("a", "b"))
@@ -16,9 +16,9 @@ def test_made_pictures_are_the_same_each_time(tmp_path):
     assert first[0].read_bytes() != first[1].read_bytes()
 
 
-def test_made_pictures_weigh_what_photos_of_imagenet_do(tmp_path):
+def test_generated_images_have_the_size_of_imagenets(tmp_path):
     make_files(tmp_path, 8)
-    _, described = read_pictures(tmp_path, None)
+    _, described = read_images(tmp_path, None)
     assert 90_000 < described.mean_bytes < 130_000
     assert described.formats == {"jpeg": 8}
     assert described.side == 224
@@ -39,35 +39,35 @@ def test_splits_are_taken_together(tmp_path):
     assert copy_files(tmp_path / "given", tmp_path / "taken", 24) == 12
 
 
-def test_what_cannot_be_read_is_left_out_with_a_note(tmp_path):
+def test_unreadable_images_are_left_out_with_a_note(tmp_path):
     (tmp_path / "0.jpg").write_bytes(b"no image")
     (tmp_path / "1.png").write_bytes(encoded(pixels(1, 40, 50), ".png"))
-    pictures, described = read_pictures(tmp_path, 2)
-    assert [picture.format for picture in pictures] == ["png"]
+    images, described = read_images(tmp_path, 2)
+    assert [image.format for image in images] == ["png"]
     assert described.notes == (".jpg file 1 is left out: PIL or OpenCV cannot decode it",)
     assert [path.name for path in tmp_path.iterdir()] == ["1.png"]
 
 
-def test_small_pictures_make_small_crops_with_whole_halves(tmp_path):
+def test_small_images_make_small_crops_with_whole_halves(tmp_path):
     (tmp_path / "0.png").write_bytes(encoded(pixels(1, 32, 45), ".png"))
-    _, described = read_pictures(tmp_path, 1)
+    _, described = read_images(tmp_path, 1)
     assert described.side == 28
 
 
-def test_a_few_small_pictures_do_not_make_all_crops_small(tmp_path):
+def test_a_few_small_images_do_not_make_all_crops_small(tmp_path):
     for number, side in enumerate((300, 100, 256, 400)):
         (tmp_path / f"{number}.png").write_bytes(encoded(pixels(number, side, side + 9), ".png"))
-    pictures, described = read_pictures(tmp_path, 4)
+    images, described = read_images(tmp_path, 4)
     assert described.side == 224
-    assert [picture.pixels.shape[0] for picture in pictures] == [300, 256, 400]
-    assert described.notes == ("small images are left out (1), so that all crops are 224 wide",)
+    assert [image.pixels.shape[0] for image in images] == [300, 256, 400]
+    assert described.notes == ("left out so that all crops are 224 pixels wide: 1 small image",)
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_no_picture_that_can_be_read_is_an_error(tmp_path):
+def test_no_readable_image_is_an_error(tmp_path):
     (tmp_path / "0.jpg").write_bytes(b"no image")
-    with pytest.raises(SourceError, match="must be able to decode one"):
-        read_pictures(tmp_path, 1)
+    with pytest.raises(SourceError, match="must be able to decode at least one"):
+        read_images(tmp_path, 1)
 
 
 def test_class_folders_without_images_are_an_error(tmp_path):
@@ -77,8 +77,7 @@ def test_class_folders_without_images_are_an_error(tmp_path):
 
 
 def test_operations_start_from_the_same_pixels(made):
-    pictures, _ = made
-    for given, expected in (("pixels", pictures[0].pixels), ("bgr", pictures[0].pixels[:, :, ::-1])):
-        np.testing.assert_array_equal(next(iter(given_values(pictures, given, 64))), expected)
-    assert next(iter(given_values(pictures, "small", 64))).shape == (32, 32, 3)
-    assert next(iter(given_values(pictures, "data", 64))) == pictures[0].data
+    images, _ = made
+    np.testing.assert_array_equal(next(iter(inputs_for(images, "pixels", 64))), images[0].pixels)
+    assert next(iter(inputs_for(images, "small", 64))).shape == (32, 32, 3)
+    assert next(iter(inputs_for(images, "data", 64))) == images[0].data
