@@ -1,4 +1,4 @@
-"""Trainings of many kinds, each with an epoch of a second or two: what a tuner has to be right about."""
+"""Trainings of many kinds, each with an epoch of a second or two, for a tuner to get right."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Job:
     """A training.
 
     Attributes:
-        name: What it is.
-        dataset: Makes its dataset, of so many samples.
-        samples: In an epoch.
+        name: Its name in the table.
+        dataset: Makes its dataset of so many samples.
+        samples: Samples in an epoch.
         batch_size: Samples in a batch.
-        step_s: What the training does with a batch takes so long.
+        step_s: Seconds of the training's step.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Pixels(Dataset[Any]):
 
 
 class Remote(Dataset[Any]):
-    """Samples that are waited for, as those of a network are."""
+    """Samples that come from a slow network."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -73,13 +73,8 @@ class Remote(Dataset[Any]):
         return torch.full((3, 32, 32), index % 256, dtype=torch.uint8)
 
 
-def jobs(folder: Path, scale: float) -> list[Job]:
-    """All of them, with what they read in a folder.
-
-    Args:
-        folder: Where that is made.
-        scale: Of the numbers of samples.
-    """
+def make_jobs(folder: Path, scale: float) -> list[Job]:
+    """Return all jobs, with `scale` of their samples, after writing the data that they read to a folder."""
     photos = folder / "photos"
     make_folder(photos, max(8, int(1000 * scale)), classes=4)
     thumbs = folder / "thumbs"
@@ -92,12 +87,12 @@ def jobs(folder: Path, scale: float) -> list[Job]:
 
     def packed(name: str, transform: Any) -> Callable[[int], Any]:
         def make(samples: int) -> Any:
-            return _Repeated(fastload.PackedDataset(folder / f"{name}.fl", transform=transform), samples)
+            return _repeated(fastload.PackedDataset(folder / f"{name}.fl", transform=transform), samples)
 
         return make
 
     def files(samples: int) -> Any:
-        return _Repeated(fastload.FolderDataset(photos, transform=crop), samples)
+        return _repeated(fastload.FolderDataset(photos, transform=crop), samples)
 
     def sized(samples: int) -> int:
         return max(8, int(samples * scale))
@@ -115,13 +110,13 @@ def jobs(folder: Path, scale: float) -> list[Job]:
     ]
 
 
-def _Repeated(dataset: Any, samples: int) -> Any:
-    """A dataset of so many samples, which are those of another again and again."""
+def _repeated(dataset: Any, samples: int) -> Any:
+    """Return a dataset of so many samples: those of another, again and again."""
     return torch.utils.data.Subset(dataset, [index % len(dataset) for index in range(samples)])
 
 
 def epoch_s(job: Job, loader: Any) -> float:
-    """The seconds that an epoch takes."""
+    """Return the seconds that an epoch takes."""
     begun = time.perf_counter()
     for _ in loader:
         if job.step_s:
@@ -130,10 +125,10 @@ def epoch_s(job: Job, loader: Any) -> float:
 
 
 def loader_of(job: Job, **options: Any) -> Any:
-    """A loader of a job's dataset, shuffled."""
+    """Return a loader of a job's dataset, shuffled."""
     return fastload.DataLoader(job.dataset(job.samples), job.batch_size, shuffle=True, **options)
 
 
-def without_kept_plans() -> None:
-    """Makes every loader from here on measure for itself."""
+def without_plan_cache() -> None:
+    """Have every loader from here on measure for itself."""
     os.environ["FASTLOAD_PLAN"] = "fresh"

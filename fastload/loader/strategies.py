@@ -7,12 +7,11 @@ from dataclasses import replace
 from fastload.datasets.cache.resident import Resident
 from fastload.loader import _torch
 from fastload.loader.iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader.resident import ResidentIterator
 from fastload.loader.strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
 from fastload.loader.tuning.caching import LoaderCache
-from fastload.loader.tuning.decide import explicit_plan
-from fastload.loader.tuning.plan import Plan
-from fastload.loader.tuning.prefetching import PrefetchTuner
-from fastload.loader.tuning.resident import ResidentIterator
+from fastload.loader.tuning.plan import Plan, explicit_plan
+from fastload.loader.tuning.prefetching import PrefetchRule
 from fastload.loader.tuning.strategy import TunedStrategy
 
 
@@ -64,7 +63,7 @@ class WorkersStrategy(SingleProcessStrategy):
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
         is_prefetch_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
-        self._prefetching = PrefetchTuner(view) if is_prefetch_open else None
+        self._prefetching = PrefetchRule(view) if is_prefetch_open else None
 
     @property
     def options(self) -> WorkerOptions:
@@ -80,7 +79,7 @@ class WorkersStrategy(SingleProcessStrategy):
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Return an epoch's iterator."""
-        watch = None if self._prefetching is None else self._prefetching.watch(view, start.clock)
+        watch = None if self._prefetching is None else self._prefetching.watch(view)
         return WorkersIterator(view, replace(start, options=self.options, watch=watch))
 
 

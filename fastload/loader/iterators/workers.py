@@ -65,7 +65,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
         torch_view.worker_init_fn = WorkerInit(view.worker_init_fn, arena)
         self._prefetch_factor = options.prefetch_factor
-        self._begin_clock(start.clock, options.num_workers)
+        self.begin_clock(start.clock, options.num_workers)
         try:
             with naming_unpicklable_parts(view):
                 super().__init__(torch_view)
@@ -105,7 +105,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         if self._copies is not None:
             self._copies.restart()
         self.clock.settle()
-        self._begin_clock(start.clock, self._num_workers)
+        self.begin_clock(start.clock, self._num_workers)
         self._due = math.inf if self._watch is None else 1
         if self.draws_each_epoch:
             self._undrawn = view
@@ -170,7 +170,8 @@ class WorkersIterator(_torch.MultiProcessIterator):
         self._batches = 0
         self._turns_to_skip = progress.next_worker
 
-    def _begin_clock(self, clock: StepClock, num_workers: int) -> None:
+    def begin_clock(self, clock: StepClock, num_workers: int) -> None:
+        """Have a clock show so many of the workers, and what making batches takes them from now on."""
         self.clock = clock
         arena = self._arena
         if arena is None:

@@ -1,1 +1,1 @@
-"""What the user left unsaid, decided from measurements: the epoch's own batches are the trials."""
+"""Tuning of a loader's parameters that its user has left unset, on the epochs' own batches."""

@@ -1,6 +1,6 @@
-"""The cache of a loader's dataset: opened before the first worker starts, decided by what was measured.
+"""Cache of a loader's dataset: opened before the first worker starts, decided by what was measured.
 
-Datasets of this library keep their samples themselves (`use_cache`). A loader looks for them in its dataset,
+Datasets of this library cache their samples themselves (`use_cache`). A loader looks for them in its dataset,
 through Subset and ConcatDataset, and tells them what to do.
 """
 
@@ -19,28 +19,22 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.loader.strategy import LoaderView
 from fastload.loader.transport.filling import can_fill_batches
-from fastload.loader.tuning.plan import Alone, Choice
+from fastload.loader.tuning.measurements import PlannedValue, SingleProcessCost
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import size as size_text
 
-# Of what a cache is to hold: samples that cannot be kept, as one whose file is gone, leave it never full.
-_FILLED = 0.98
+# A cache is full with this share of what it is to hold: samples whose files are gone are never cached.
+_FULL = 0.98
 
 
 class LoaderCache:
-    """What a loader keeps of its dataset, and where.
+    """Cache that a loader was asked for.
 
-    Args:
-        asked: As the loader was told.
-        device: Where batches go, if anywhere.
-        why_not_resident: Why batches cannot be made on the device, as a clause; "" if they can.
+    `why_not_resident` is why batches cannot be made on the device, as a clause; "" if they can.
 
     Attributes:
-        resident: The dataset on the device; None where it is not kept there.
-        choice: What came of it, for the plan.
-
-    Raises:
-        OptionError: There is no such cache.
+        resident: The dataset on the device; None if it does not lie there.
+        choice: The cache that is used, for the plan.
     """
 
     def __init__(self, asked: str | Cache, device: torch.device | None, why_not_resident: str) -> None:
@@ -49,36 +43,18 @@ class LoaderCache:
         self._why_not_resident = why_not_resident
         self._is_decided = False
         self.resident: Resident | None = None
-        self.choice = Choice(asked if isinstance(asked, str) else asked.kind, "as you said")
-
-    @property
-    def waits_for_measurements(self) -> bool:
-        """Whether it is to be decided by what the training takes, and has not been."""
-        return self._asked.kind == "auto" and not self._is_decided
+        self.choice = PlannedValue(asked if isinstance(asked, str) else asked.kind, "set by you")
 
     def open(self, dataset: Any) -> None:
-        """Opens what was asked for by name.
-
-        Args:
-            dataset: The loader's.
-
-        Raises:
-            OptionError: It cannot be had, or not for this dataset.
-        """
+        """Open what was asked for by name, or raise OptionError."""
         if self._asked.kind != "auto" and not self._is_decided:
             self._use(dataset, Measured())
             self._is_decided = True
 
-    def decide(self, dataset: Any, alone: Alone | None) -> None:
-        """Decides by what was measured.
-
-        Args:
-            dataset: The loader's.
-            alone: What a batch takes without workers; None where that is not known: then the disk is compared
-                with what all CPUs can prepare.
-        """
-        if self.waits_for_measurements:
-            self._use(dataset, self._measured(alone))
+    def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
+        """Decide what "auto" left open; where the cost of a batch is unknown, by the disk and the CPUs."""
+        if self._asked.kind == "auto" and not self._is_decided:
+            self._use(dataset, self._measured(cost))
         self._is_decided = True
 
     def _use(self, dataset: Any, measured: Measured) -> None:
@@ -87,7 +63,7 @@ class LoaderCache:
             needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
             if self._asked.kind != "auto":
                 raise OptionError(f"{needs}: load from one of these, or leave cache out")
-            self.choice = Choice(None, f"no cache: {needs}")
+            self.choice = PlannedValue(None, f"no cache: {needs}")
             return
         if self._asked.kind == "device":
             self._load(parts, dataset)
@@ -97,20 +73,20 @@ class LoaderCache:
             try:
                 self._load(parts, dataset)
             except OptionError:
-                # It is no such dataset, as is found out by loading it: what is best besides?
+                # Only loading it shows that it cannot lie there: decide again without the device.
                 self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
             return
-        self.choice = Choice(reports[0].kind, reports[0].reason)
+        self.choice = PlannedValue(reports[0].kind, reports[0].reason)
 
-    def _measured(self, alone: Alone | None) -> Measured:
-        """What a loader knows: what all CPUs can prepare of bytes in memory, and what the models take."""
+    def _measured(self, cost: SingleProcessCost | None) -> Measured:
+        """Return the rates that a loader knows: of preparing samples from memory, and of training on them."""
         device, room = self._device, None
         if device is not None and device.type == "cuda" and not self._why_not_resident:
             room = device_room(device)
-        if alone is None:
+        if cost is None:
             return Measured(device_room_bytes=room)
-        cpu_s = max(alone.load_cpu_s, 1e-9) / alone.batch_size
-        step_s = max(alone.step_s, 1e-9) / alone.batch_size
+        cpu_s = max(cost.load_cpu_s, 1e-9) / cost.batch_size
+        step_s = max(cost.step_s, 1e-9) / cost.batch_size
         # The ranks of a machine share its CPUs and its disk, and each has a model.
         return Measured(
             prepare_samples_per_s=usable_cpus() / cpu_s,
@@ -119,9 +95,9 @@ class LoaderCache:
         )
 
     def _load(self, parts: list[ImageDataset], dataset: Any) -> None:
-        """Loads the dataset onto the device."""
+        """Load the dataset onto the device."""
         if self._device is None:
-            raise OptionError('cache="device" needs to know which: say device="cuda" too')
+            raise OptionError('cache="device" needs a device: set device="cuda" too')
         if self._why_not_resident:
             raise OptionError(
                 f'cache="device" makes batches by itself, and {self._why_not_resident}: use cache="ram"'
@@ -131,15 +107,15 @@ class LoaderCache:
             inner = inner.dataset
         if inner is not parts[0]:
             raise OptionError(
-                'cache="device" keeps one dataset, or a Subset of one: use cache="ram" for several'
+                'cache="device" takes one dataset, or a Subset of one: use cache="ram" for several'
             )
         self.resident = Resident.load(inner, self._device)
         size = size_text(self.resident.pixels.nbytes)
-        self.choice = Choice("device", f"{size} of pixels lie on {self._device}")
+        self.choice = PlannedValue("device", f"{size} of pixels lie on {self._device}")
 
 
 def _parts(dataset: Any) -> list[ImageDataset]:
-    """The datasets of this library that a dataset is made of."""
+    """Return the datasets of this library that a dataset is made of."""
     if isinstance(dataset, ImageDataset):
         return [dataset]
     if type(dataset) is Subset:
@@ -152,11 +128,7 @@ def _parts(dataset: Any) -> list[ImageDataset]:
 
 
 def why_not_resident(view: LoaderView) -> str:
-    """Why a loader's batches cannot be made on its device, as a clause; "" if they can.
-
-    Args:
-        view: The loader.
-    """
+    """Return why a loader's batches cannot be made on its device, as a clause; "" if they can."""
     if not view.is_batched:
         return "this loader hands out samples (batch_size=None)"
     if view.collate_fn is not default_collate:
@@ -167,32 +139,20 @@ def why_not_resident(view: LoaderView) -> str:
 
 
 def is_filling(dataset: Any) -> bool:
-    """Whether a cache is on its way to hold as much of a dataset as it is to hold.
-
-    Args:
-        dataset: A loader's.
-    """
+    """Return whether a cache of a dataset is still filling."""
     reports = [part.cached for part in _parts(dataset)]
-    kept = [report for report in reports if report.kind in ("ram", "tmpfs") and not report.stopped]
-    return any(report.ready < _FILLED * report.share for report in kept)
+    filling = [report for report in reports if report.kind in ("ram", "tmpfs") and not report.stopped]
+    return any(report.ready < _FULL * report.share for report in filling)
 
 
-def own_choice(dataset: Any) -> Choice | None:
-    """Where a dataset itself keeps its bytes, as it was told; None where it was told nothing.
-
-    Args:
-        dataset: A loader's.
-    """
+def own_choice(dataset: Any) -> PlannedValue | None:
+    """Return the cache that a dataset itself was asked for; None for none."""
     for report in (part.cached for part in _parts(dataset)):
         if report.kind is not None or report.reason:
-            return Choice(report.kind, report.reason or "as the dataset was told")
+            return PlannedValue(report.kind, report.reason or "set on the dataset")
     return None
 
 
 def asks_for_device(dataset: Any) -> bool:
-    """Whether a dataset itself has been told to live on the device, which takes a loader.
-
-    Args:
-        dataset: A loader's.
-    """
+    """Return whether a dataset itself was asked to lie on the device, which takes a loader."""
     return any(part.cached.kind == "device" for part in _parts(dataset))

@@ -1,140 +1,273 @@
-"""From measurements to a plan: pure, so that any situation can be replayed."""
+"""Deciding how to load from measurements: pure functions, so that any situation can be replayed.
+
+Few candidates: loading without workers, then as many workers as the CPUs can serve, then half or twice as
+many where that may be better. A challenger and the best so far take turns, and the challenger has to win
+clearly. The cost of trials is bounded (`budget_s`), so that tuning is never a loss.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import math
+import statistics
+from typing import NamedTuple
 
-from fastload.loader.tuning.plan import Choice, Limits, Measurements, Plan
-from fastload.loader.tuning.search import (
-    DEFAULT_PREFETCH,
-    Candidate,
-    batch_s,
-    best_candidate,
-    most_workers,
-    next_candidate,
-    prefetch_of,
-    why_alone,
-)
-from fastload.system.units import milliseconds, times
+from fastload.loader.tuning.measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
+from fastload.system.units import milliseconds
 
-_SAID = "as you said"
+SINGLE_PROCESS = Candidate(0, 0)
 
-# Starting workers is worth a word where it takes such a share of an epoch.
-_WORTH_SAYING = 0.05
+# A candidate has to be that much faster than the best so far: windows of a quiet machine differ by up to 5 %.
+# Where the training waits for less than that share of the time, nothing can be.
+_GAIN = 0.05
 
-# Page-locking a batch is another copy of it, which faster transfers have to make up for.
-_WORTH_PINNING = 1.2
+# It loses early by so much. It wins early if it beats even the best window of the other side by so much,
+# measured before and after.
+_EARLY_GAIN = 0.2
+
+# Else so many windows of each side decide, by their medians: one window in ten is off by 10 %.
+_ROUNDS = 3
+
+# Trials may cost this share of a training, which is assumed to last ten epochs, or as long again as so far.
+_BUDGET_SHARE = 0.02
+_EPOCHS_AHEAD = 10
+
+# On a busy machine, starting workers takes so many times as long (measured).
+_START_MARGIN = 2
+
+# A batch that waits for a network leaves its CPU free for so many workers; more have never been seen to pay.
+MOST_WORKERS_PER_CPU = 16
+
+# More workers than the CPUs can serve pay only where they wait (disk, network, sleep) for half of their time.
+_BLOCKED = 0.5
+
+# A worker may load that much faster than the training process, which has other things to do.
+_FASTER_IN_A_WORKER = 1.2
+
+# With fewer batches under way, a long batch leaves the training waiting: two workers with two batches each in
+# advance are up to 28 % slower than with four (measured); beyond eight batches nothing was gained.
+_UNDER_WAY = 8
+DEFAULT_PREFETCH = 2  # torch's own
+
+# So long is one measurement, in seconds.
+WINDOW_S = 0.25
+
+# A settled plan fails if batches without workers take so many times what they did; or if making a batch takes
+# workers less than such a share of what it took without them.
+_SLOWER = 1.4
+_LIGHTER = 0.5
 
 
-def decide(measured: Measurements, origin: str = "measured in this run") -> Plan:
-    """Decides how to load.
+class Decision(NamedTuple):
+    """Best candidate so far, and the next one to measure.
 
-    Args:
-        measured: What is known.
-        origin: Where it comes from, as a sentence.
+    Attributes:
+        best: The best way of loading so far.
+        next: The candidate to measure next; None: none, or not yet.
+        is_deferred: Whether workers are tried as soon as the budget allows it.
     """
-    best = best_candidate(measured)
-    workers = _num_workers(measured, best)
-    is_measuring = measured.alone is None and "num_workers" not in measured.said
-    return Plan(
-        num_workers=workers,
-        prefetch_factor=_prefetch_factor(measured, best, int(workers.value)),
-        pin_memory=_pin_memory(measured),
-        persistent_workers=_persistent_workers(measured, best, int(workers.value)),
-        cache=_cache(measured),
-        measured=measured,
-        is_settled=not is_measuring and ("num_workers" in measured.said or next_candidate(measured) is None),
-        origin=origin,
-    )
+
+    best: Candidate
+    next: Candidate | None
+    is_deferred: bool = False
 
 
-def explicit_plan(explicit: Mapping[str, Any], why_single_process: str = "") -> Plan:
-    """Return the plan of a loader of which nothing is measured."""
-    limits = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
-    plan = decide(Measurements(dict(explicit), limits, only_alone=why_single_process))
-    return dataclasses.replace(plan, is_settled=True)
+def decide(measured: TuningMeasurements) -> Decision:
+    """Return the best candidate so far, and the one to measure next."""
+    best = SINGLE_PROCESS
+    tried = [trial.num_workers for trial in measured.trials if trial.num_workers]
+    if measured.single_process is None or measured.why_no_workers:
+        return Decision(best, None)
+    if not tried and why_single_process(measured):
+        return Decision(best, None)
+    compared = {0}
+    # Once they have been tried, their times decide, also where starting them took longer than expected.
+    challengers = [tried[0] if tried else first_workers(measured)]
+    while challengers:
+        workers = challengers.pop(0)
+        challenger = Candidate(workers, prefetch_of(measured, workers))
+        if not measured.trials_of(challenger) and not is_affordable(measured, workers):
+            return Decision(best, None, is_deferred=best == SINGLE_PROCESS)
+        compared.add(workers)
+        has_won = _has_won(measured, challenger, best)
+        if has_won is None:
+            counts = [len(measured.trials_of(each)) for each in (challenger, best)]
+            return Decision(best, challenger if counts[0] < counts[1] else best)
+        if has_won:
+            best = challenger
+            challengers = [number for number in _neighbours(measured, best) if number not in compared]
+    return Decision(best, None)
 
 
-def _num_workers(measured: Measurements, best: Candidate) -> Choice:
-    if "num_workers" in measured.said:
-        return Choice(measured.said["num_workers"], _SAID)
-    if measured.only_alone:
-        return Choice(0, measured.only_alone)
-    alone = measured.alone
-    if alone is None:
-        return Choice(0, "nothing has been measured yet: iterate the loader")
-    if not measured.trials:
-        return Choice(0, why_alone(measured) or "workers are about to be tried")
-    rate = f"{alone.batch_size / _seconds(measured, best):,.0f} samples/s"
-    if not best.num_workers:
-        others = [t for t in measured.trials if t.num_workers]
-        fastest = min((trial.batch_s for trial in others), default=0.0)
-        if not fastest:
-            return Choice(0, f"{rate} without workers")
-        return Choice(0, f"{rate}; with workers {alone.batch_size / fastest:,.0f} at the most")
-    gain = alone.batch_s / _seconds(measured, best)
-    reason = f"{rate}, {times(gain)} what the training process loads alone"
-    at_limit = best.num_workers == most_workers(measured)
-    return Choice(best.num_workers, f"{reason}; {measured.limits.reason}" if at_limit else reason)
+def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidate) -> bool | None:
+    """Return whether a challenger is clearly better than the best so far; None: measure on, in turns."""
+    theirs = [_cost_s(measured, trial) for trial in measured.trials_of(challenger)]
+    before = [_cost_s(measured, trial) for trial in measured.trials_of(best)]
+    if not theirs:
+        return None
+    ratio = statistics.median(theirs) / max(statistics.median(before), 1e-12)
+    is_affordable_again = ratio < 1 or is_affordable(measured, challenger.num_workers)
+    if ratio >= 1 + _EARLY_GAIN or not is_affordable_again:
+        return False
+    if len(before) > 1 and statistics.median(theirs) <= min(before) * (1 - _EARLY_GAIN):
+        return True
+    if min(len(theirs), len(before)) < _ROUNDS:
+        return None
+    return ratio <= 1 - _GAIN
 
 
-def _prefetch_factor(measured: Measurements, best: Candidate, workers: int) -> Choice:
-    said = measured.said.get("prefetch_factor")
-    if said is not None:
-        return Choice(said, _SAID)
+def _neighbours(measured: TuningMeasurements, best: Candidate) -> list[int]:
+    """Return twice and half as many workers, where either may be better."""
+    cost = measured.single_process
+    assert cost is not None
+    trials = measured.trials_of(best)
+    seconds = statistics.median(trial.batch_s for trial in trials)
+    waiting = statistics.median(trial.waiting_share for trial in trials)
+    blocked = statistics.median(trial.blocked_share for trial in trials)
+    numbers = []
+    twice = min(2 * best.num_workers, most_workers(measured))
+    if waiting > _GAIN and (twice <= _useful_workers(measured, cost) or blocked >= _BLOCKED):
+        numbers.append(twice)
+    half = best.num_workers // 2
+    if half and cost.load_s / half <= seconds * _FASTER_IN_A_WORKER:
+        numbers.append(half)
+    return numbers
+
+
+def why_single_process(measured: TuningMeasurements) -> str:
+    """Return why no workers will ever be tried, as a sentence; "" if they are worth a trial."""
+    cost, limits = measured.single_process, measured.limits
+    assert cost is not None
+    if measured.why_no_workers:
+        return measured.why_no_workers
+    if is_epoch_tiny(measured, cost):
+        epoch_s = (measured.batches or 0) * cost.load_s
+        return f"loading an epoch takes {milliseconds(epoch_s)}, less than starting a worker"
+    if most_workers(measured) < 1:
+        return f"no workers can be started: {limits.reason}"
+    if cost.load_s < _GAIN * cost.batch_s:
+        share = cost.load_s / cost.batch_s
+        return f"loading takes {share:.1%} of the time: there is nothing to gain"
+    if measured.batches is None:
+        return ""
+    workers = first_workers(measured)
+    saved_s = measured.batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
+    start_s = workers * limits.start_s
+    if saved_s - start_s < _GAIN * measured.batches * cost.batch_s:
+        return (
+            f"workers could save at most {milliseconds(saved_s)} of an epoch, and starting them takes "
+            f"{milliseconds(start_s)}"
+        )
+    return ""
+
+
+def is_epoch_tiny(measured: TuningMeasurements, cost: SingleProcessCost) -> bool:
+    """Return whether loading an epoch takes less than starting a worker: then no limits need to be known."""
+    return measured.batches is not None and measured.batches * cost.load_s < measured.limits.start_s
+
+
+def first_workers(measured: TuningMeasurements) -> int:
+    """Return how many workers to try first: as many as the CPUs can serve, if the training needs so many.
+
+    More than the square root would take longer to start than they save: w workers load an epoch in load / w,
+    and take w * start to begin.
+    """
+    cost = measured.single_process
+    assert cost is not None
+    needed = math.ceil(cost.load_s / max(cost.step_s, 1e-9)) + 1
+    workers = min(_useful_workers(measured, cost), needed, most_workers(measured))
+    start_s = _START_MARGIN * measured.limits.start_s
+    if measured.batches is not None and start_s:
+        workers = min(workers, math.ceil(math.sqrt(measured.batches * cost.load_s / start_s)))
+    return max(1, workers)
+
+
+def _useful_workers(measured: TuningMeasurements, cost: SingleProcessCost) -> int:
+    """Return how many workers the CPUs can serve: one that waits for a disk leaves its CPU free."""
+    waits = min(MOST_WORKERS_PER_CPU, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
+    # A worker more for less than a quarter of its time is not worth it.
+    return math.ceil(measured.limits.cpus * waits - 0.25)
+
+
+def most_workers(measured: TuningMeasurements) -> int:
+    """Return the most workers that may be tried, with as few batches in advance as there may be."""
+    prefetch = measured.explicit.get("prefetch_factor", DEFAULT_PREFETCH)
+    limits = measured.limits
+    return max(0, min(limits.most_workers, limits.most_batches // (int(prefetch) + 1)))
+
+
+def prefetch_of(measured: TuningMeasurements, workers: int) -> int:
+    """Return the batches to ask of each worker in advance: eight under way in all, if memory allows."""
     if not workers:
-        return Choice(None, "there are no workers")
-    if best.prefetch_factor == DEFAULT_PREFETCH:
-        reason = "torch's default: more batches in advance were not faster, or not needed"
-    elif "num_workers" not in measured.said and best.prefetch_factor == prefetch_of(measured, workers):
-        reason = f"{workers * best.prefetch_factor} batches under way hide that some take longer than others"
-    else:
-        reason = "measured: fewer batches in advance leave the training waiting"
-    return Choice(best.prefetch_factor, reason)
+        return 0
+    explicit = measured.explicit.get("prefetch_factor")
+    if explicit is not None:
+        return int(explicit)
+    allowed = measured.limits.most_batches // workers - 1
+    return max(DEFAULT_PREFETCH, min(math.ceil(_UNDER_WAY / workers), allowed))
 
 
-def _pin_memory(measured: Measurements) -> Choice:
-    if "pin_memory" in measured.said:
-        return Choice(measured.said["pin_memory"], _SAID)
-    if measured.said.get("device") is not None:
-        return Choice(False, "batches go to the device from the memory that workers wrote, locked once")
-    if not measured.has_cuda:
-        return Choice(False, "this process uses no CUDA device")
-    gain = measured.pinning_gain
-    if gain is None:
-        return Choice(False, "copies to the device have not been measured yet")
-    reason = f"copies of a batch to the device are {times(gain)} as fast from page-locked memory"
-    return Choice(gain >= _WORTH_PINNING, reason)
+def budget_s(measured: TuningMeasurements) -> float:
+    """Return how many seconds more may be lost to trials."""
+    seen = measured.seen_batches
+    ahead = 2 * seen if measured.batches is None else max(2 * seen, _EPOCHS_AHEAD * measured.batches)
+    return _BUDGET_SHARE * ahead * single_process_s(measured) - measured.lost_s
 
 
-def _persistent_workers(measured: Measurements, best: Candidate, workers: int) -> Choice:
-    if "persistent_workers" in measured.said:
-        return Choice(measured.said["persistent_workers"], _SAID)
-    if not workers:
-        return Choice(False, "there are no workers")
-    starting = workers * measured.limits.start_s
-    reason = (
-        f"starting {workers} workers takes {milliseconds(starting)} an epoch, "
-        "and shows them your latest dataset"
-    )
-    if measured.alone is None or measured.batches is None:
-        return Choice(False, reason)
-    share = starting / (starting + measured.batches * _seconds(measured, best))
-    if share < _WORTH_SAYING:
-        return Choice(False, reason)
-    advice = "where that never changes between epochs, persistent_workers=True saves it"
-    return Choice(False, f"{reason}: {share:.0%} of its time; {advice}")
+def is_affordable(measured: TuningMeasurements, workers: int) -> bool:
+    """Return whether so many workers may be tried now: what starting them costs is within the budget."""
+    cost = measured.single_process
+    assert cost is not None
+    return _START_MARGIN * workers * measured.limits.start_s + cost.load_s <= budget_s(measured)
 
 
-def _cache(measured: Measurements) -> Choice:
-    return measured.cache or Choice(None, "none was asked for")
+def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: int | None) -> bool:
+    """Return whether the rest of an epoch is long enough to start so many workers and measure them."""
+    if batches_left is None:
+        return True
+    return batches_left * single_process_s(measured) >= 2 * (workers * measured.limits.start_s + WINDOW_S)
 
 
-def _seconds(measured: Measurements, candidate: Candidate) -> float:
-    trials = [t for t in measured.trials if (t.num_workers, t.prefetch_factor) == candidate]
-    if trials:
-        return batch_s(trials)
-    assert measured.alone is not None
-    return measured.alone.batch_s
+def single_process_s(measured: TuningMeasurements) -> float:
+    """Return the seconds from one batch to the next without workers."""
+    cost = measured.single_process
+    assert cost is not None
+    trials = measured.trials_of(SINGLE_PROCESS)
+    return statistics.median(trial.batch_s for trial in trials) if trials else cost.batch_s
+
+
+def batch_s(measured: TuningMeasurements, candidate: Candidate) -> float:
+    """Return the seconds from one batch to the next for a candidate, the start of workers included."""
+    trials = measured.trials_of(candidate)
+    if not trials:
+        return single_process_s(measured)
+    return statistics.median(_cost_s(measured, trial) for trial in trials)
+
+
+def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
+    """Return how far workers of a settled plan may fall behind loading without them before they are dropped.
+
+    They begin each epoch behind by what starting them takes.
+    """
+    batches = measured.seen_batches if measured.batches is None else measured.batches
+    return 2 * workers * measured.limits.start_s + _GAIN * batches * single_process_s(measured)
+
+
+def has_become_slower(measured: TuningMeasurements, lately: Trial) -> bool:
+    """Return whether a training that loads without workers waits for batches much longer than it did."""
+    cost = measured.single_process
+    if cost is None or lately.num_workers or measured.why_no_workers:
+        return False
+    is_waiting = lately.waiting_s / lately.batches > _SLOWER * cost.load_s
+    return is_waiting and lately.batch_s > _SLOWER * single_process_s(measured)
+
+
+def has_become_lighter(measured: TuningMeasurements, load_s: float) -> bool:
+    """Return whether workers make a batch in so little time that they may not be needed any more."""
+    cost = measured.single_process
+    return cost is not None and load_s < _LIGHTER * cost.load_s
+
+
+def _cost_s(measured: TuningMeasurements, trial: Trial) -> float:
+    """Return the seconds from one batch to the next, with the batch's share of starting the workers."""
+    start_s = 0.0 if trial.includes_start else trial.num_workers * measured.limits.start_s
+    return trial.batch_s + start_s / (measured.batches or math.inf)

@@ -1,4 +1,4 @@
-"""The strategy of a loader whose number of workers was left unset."""
+"""Strategy of a loader whose number of workers was left unset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastload.loader.iterators import WorkersIterator
 from fastload.loader.strategy import EpochIterator, EpochStart, LoaderView, WorkerOptions
 from fastload.loader.tuning.caching import LoaderCache, is_filling
 from fastload.loader.tuning.epoch import TunedIterator
+from fastload.loader.tuning.handover import last_line
 from fastload.loader.tuning.plan import Plan
 from fastload.loader.tuning.tuner import Tuner
 
@@ -26,34 +27,33 @@ class TunedStrategy:
     @property
     def options(self) -> WorkerOptions:
         """The decided values; without workers while their number is not settled."""
-        options = self.tuner.options()
-        return options if self.tuner.is_settled else replace(options, num_workers=0, prefetch_factor=None)
+        return self.tuner.options
 
     @property
     def plan(self) -> Plan:
-        """What was decided so far."""
+        """The decisions so far."""
         return self.tuner.plan
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Look for a plan of an earlier run, and take up what the epoch before left."""
+        """Look for a cached plan, and take up what the epoch before left."""
         self._cache = cache
-        self.tuner.open(view)
-        self.tuner.take_up(is_filling(view.dataset))
+        self.tuner.prepare(view, is_filling(view.dataset))
         if self.tuner.is_settled and cache is not None:
-            cache.decide(view.dataset, self.tuner.plan.measured.alone)
+            cache.decide(view.dataset, self.tuner.measured.single_process)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Return an epoch's iterator."""
-        tuner = self.tuner
-        start = replace(start, seeds_batches=self._is_map_style and not tuner.is_off, options=tuner.options())
-        # Where it is settled how many workers there are, those that live on are torch's.
-        if tuner.is_settled and start.options.persistent_workers and start.options.num_workers:
+        options = self.tuner.options
+        seeds_batches = self._is_map_style and not self.tuner.is_off
+        start = replace(start, seeds_batches=seeds_batches, options=options)
+        # Once the number of workers is settled, those that live on are torch's.
+        if options.persistent_workers and options.num_workers:
             generator = view.generator or torch.default_generator
             state = generator.get_state()
             try:
                 return WorkersIterator(view, start)
             except Exception as error:
                 generator.set_state(state)
-                tuner.note_no_workers(error)
-            start = replace(start, options=tuner.options())
-        return TunedIterator(view, start, tuner, self._cache)
+                self.tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
+            start = replace(start, options=self.tuner.options)
+        return TunedIterator(view, start, self.tuner, self._cache)

@@ -1,6 +1,6 @@
-"""The tuner of one loader: what has been measured so far, what to try next, and the plan that follows.
+"""Memory of one loader's tuning: what has been measured, and what follows from it.
 
-It lives as long as the loader. Epochs tell it what they measured; it changes nothing by itself.
+It lives as long as the loader. Epochs report what they measured; it changes nothing by itself.
 """
 
 from __future__ import annotations
@@ -10,77 +10,73 @@ import statistics
 import weakref
 from typing import Any
 
+import torch
+
 from fastload.loader.strategy import LoaderView, WorkerOptions
-from fastload.loader.tuning import kept
-from fastload.loader.tuning.decide import decide
-from fastload.loader.tuning.drift import has_drifted, has_lightened
-from fastload.loader.tuning.limits import limits_of
-from fastload.loader.tuning.pinning import pinning_gain, uses_cuda
-from fastload.loader.tuning.plan import Alone, Limits, Measurements, Plan, Trial
-from fastload.loader.tuning.search import Candidate, best_candidate, next_candidate, untried_candidate
+from fastload.loader.tuning import plan_cache
+from fastload.loader.tuning.decide import (
+    Decision,
+    budget_s,
+    decide,
+    is_epoch_tiny,
+    single_process_s,
+    tolerated_loss_s,
+)
+from fastload.loader.tuning.limits import read_limits
+from fastload.loader.tuning.measurements import (
+    Candidate,
+    SingleProcessCost,
+    Trial,
+    TuningMeasurements,
+    WorkerLimits,
+)
+from fastload.loader.tuning.plan import NO_LIMITS_YET, Plan, make_plan
 from fastload.loader.tuning.window import Window
 
-_NOT_YET = Limits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=0.0)
+# Cache only plans that are slow to re-measure.
+_WORTH_CACHING_S = 1.0
 
-# A plan is worth keeping, and finding again, where measuring it anew would take time that somebody notices.
-_WORTH_KEEPING_S = 1.0
+# Trials of one candidate that are kept.
+_MOST_TRIALS = 5
 
-# After trials of so long, an epoch's end is the end of them: what is left would only confirm what is known.
-_ENOUGH_S = 5.0
-
-# So long, and over so many epochs, it is tried at most; then the best of what was tried is done.
-_MOST_TRIALS_S = 8.0
-_MOST_EPOCHS = 4
-
-# Of an epoch that was left, so many batches say something of how they were loaded.
-_LEAST_LEFT = 8
-
-# A plan that no longer fits is measured anew so often at the most.
-_MOST_REOPENINGS = 3
-
-# Where starting a worker takes no longer than this, more are started than are tried first: the rest wait for
-# their trial.
-_CHEAP_START_S = 0.2
-_SPARE = 2
-
-# Workers that have not sent a batch after so long, and so many times what the training process needs for one,
-# are taken to be stuck (by a lock that was held when they were forked, by a thread that they lack).
+# Workers that send no batch for so long, and so many times what the training process needs for one, are stuck
+# (by a lock that was held when they were forked, by a thread that they lack).
 _STUCK_S = 60.0
 _STUCK_LOADS = 30
 
 
 class Tuner:
-    """Decides what a user left unsaid of one loader.
-
-    Args:
-        view: The loader.
-    """
+    """Decides the parameters of one loader that its user has left unset."""
 
     def __init__(self, view: LoaderView) -> None:
-        self._said = said = dict(view.explicit)
-        self._measured = Measurements(said, _NOT_YET, batches=view.batches)
+        self._mode = plan_cache.cache_mode()
         self._origin = "measured in this run"
+        self._measured = TuningMeasurements(dict(view.explicit), NO_LIMITS_YET, batches=view.batches)
+        self._view = view
+        self._is_begun = False
         self._plan: Plan | None = None
-        self._key: str | None = None
-        self._is_settled = "num_workers" in said
-        self._reopenings = 0
-        self._trials_s, self._epochs = 0.0, 0
+        self._decision: Decision | None = None
+        self._is_settled = False
         self._was_filling = False
-        # What is being tried, until its trial is noted: of an epoch that is left, it is noted with the next.
-        self._unfinished: tuple[Window, Candidate, bool] | None = None
+        self._trials_s = 0.0
+        # How far workers are behind loading without them: since they were started, or the plan was settled.
+        self._behind_s = 0.0
         self._starts_s: list[float] = []
-        #: Whether it is known what loading does to the dataset.
-        self.is_checked = False
         self._measuring: weakref.ref[Any] | None = None
+        self._unfinished: Window | None = None
+        #: Whether it is known what loading does to the dataset.
+        self.is_dataset_checked = False
         if view.is_iterable:
-            self.note_check(
+            self.forbid_workers(
                 "each worker would get all samples of an iterable dataset, unless that shares them out"
             )
-            self._is_settled = True
-        self._mode = kept.mode()
-        if self._mode == "off" and not self._is_settled:
-            self._is_settled = True
-            self.note_check("FASTLOAD_PLAN=off: nothing is tried")
+        elif self.is_off:
+            self.forbid_workers("FASTLOAD_PLAN=off: nothing is tried")
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the user wants nothing to be tried."""
+        return self._mode == "off"
 
     @property
     def is_settled(self) -> bool:
@@ -88,248 +84,167 @@ class Tuner:
         return self._is_settled
 
     @property
-    def is_alone_known(self) -> bool:
-        """Whether it has been measured what a batch takes without workers."""
-        return self._measured.alone is not None
+    def is_baseline_known(self) -> bool:
+        """Whether the cost of a batch without workers has been measured."""
+        return self._measured.single_process is not None
+
+    @property
+    def measured(self) -> TuningMeasurements:
+        """All that is known."""
+        return self._measured
 
     @property
     def plan(self) -> Plan:
         """What follows from what has been measured so far."""
         if self._plan is None:
-            plan = decide(self._measured, self._origin)
-            self._plan = dataclasses.replace(plan, is_settled=self._is_settled)
+            self._plan = make_plan(self._measured, self.decide(), self._is_settled, self._origin)
         return self._plan
 
+    @property
     def options(self) -> WorkerOptions:
-        """How the next epoch is to begin."""
-        if self._is_settled:
-            plan = self.plan
-            return self._options_of(Candidate(plan.num_workers.value, plan.prefetch_factor.value or 0))
-        chosen = self.best()
-        if self.is_checked:
-            chosen = self.next() or chosen
-        return self._options_of(chosen)
+        """The decided values; without workers while their number is not settled."""
+        plan = self.plan
+        return WorkerOptions(
+            plan.num_workers.value if self._is_settled else 0,
+            plan.prefetch_factor.value if self._is_settled else None,
+            bool(plan.pin_memory.value),
+            bool(plan.persistent_workers.value),
+        )
 
-    def open(self, view: LoaderView) -> None:
-        """Looks, before the first epoch, for the plan that an earlier run has kept."""
-        if self._key is not None or self._is_settled:
+    def decide(self) -> Decision:
+        """Return what follows from what has been measured so far."""
+        if self._decision is None:
+            self._decision = decide(self._measured)
+        return self._decision
+
+    @property
+    def best(self) -> Candidate:
+        """The best way of loading so far."""
+        return self.decide().best
+
+    @property
+    def next(self) -> Candidate | None:
+        """The candidate to measure next; None: none, or not yet."""
+        return None if self._is_settled else self.decide().next
+
+    def prepare(self, view: LoaderView, is_filling: bool) -> None:
+        """Begin another epoch: with a cached plan, or with what the epoch before has left.
+
+        What was measured while a cache of the dataset was filling is no good afterwards.
+        """
+        if not self._is_begun and not self._is_settled and self._mode != "fresh":
+            self._read_plan(view)
+        self._view, self._is_begun = view, True
+        if view.batches != self._measured.batches:
+            self._update(batches=view.batches)
+        window, is_open = self._unfinished, not self._is_settled and self.is_baseline_known
+        if window is not None and window.is_enough and is_open:
+            self.note_trial(window.trial())
+        if self._was_filling and not is_filling and not self._measured.why_no_workers:
+            self.restart("measured in this run")
+        self._was_filling = is_filling
+        self.settle_if_done()
+
+    def begin_measuring(self, epoch: Any) -> bool:
+        """Return whether an epoch is the one that measures: the latest; others that go on only load."""
+        before = None if self._measuring is None else self._measuring()
+        if before is not None and before is not epoch:
+            before.only_load()
+        self._measuring = None if self._is_settled else weakref.ref(epoch)
+        return not self._is_settled
+
+    def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
+        """Record the cost of a batch without workers, and what may be taken for workers."""
+        if not is_epoch_tiny(self._measured, cost):
+            self._note_limits(read_limits(view.multiprocessing_context, cost.batch_bytes))
+        # Asked in a way that does not make this process use a device.
+        has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        self._update(single_process=cost, has_cuda=has_cuda)
+
+    def note_window(self, window: Window) -> None:
+        """Record what is being measured, in case the epoch is left."""
+        self._unfinished = window
+
+    def note_trial(self, trial: Trial) -> None:
+        """Record a trial, and what it cost; the latest of each candidate count."""
+        self._unfinished = None
+        self._trials_s += trial.seconds
+        lost_s, self._behind_s = self._measured.lost_s + self._behind_s, 0.0
+        same = self._measured.trials_of(trial.candidate)
+        outdated = same[0] if len(same) >= _MOST_TRIALS else None
+        trials = [each for each in self._measured.trials if each is not outdated]
+        self._update(trials=(*trials, trial), lost_s=lost_s)
+
+    def note_start(self, seconds: float) -> None:
+        """Record the seconds that starting a worker took."""
+        self._starts_s.append(seconds)
+        self._note_limits(self._measured.limits)
+
+    def note_batches(self, candidate: Candidate, batches: int, seconds: float) -> None:
+        """Record how long batches took, to know how far workers are behind loading without them."""
+        if not self._is_settled:
+            self._update(seen_batches=self._measured.seen_batches + batches)
+        if candidate.num_workers and self._measured.single_process is not None:
+            behind_s = self._behind_s + seconds - batches * single_process_s(self._measured)
+            self._behind_s = max(0.0, behind_s)
+
+    def is_behind(self, workers: int) -> bool:
+        """Return whether workers have lost more time than they may."""
+        if self._is_settled:
+            return self._behind_s > tolerated_loss_s(self._measured, workers)
+        return self._behind_s > budget_s(self._measured)
+
+    def forbid_workers(self, reason: str) -> None:
+        """Record why workers must not load; that settles it."""
+        self.is_dataset_checked = True
+        self._update(why_no_workers=reason)
+        self._is_settled = True
+
+    def settle_if_done(self) -> None:
+        """End the search if nothing is left to try, and cache a plan that is slow to re-measure."""
+        if self._is_settled or not self.is_baseline_known:
             return
-        self._key = kept.key_of(kept.parts_of(view))
-        plan = None if self._mode == "fresh" else kept.read_plan(self._key)
-        if plan is None or plan.measured.batches != self._measured.batches:
+        measured, decision = self._measured, self.decide()
+        if decision.next is not None or decision.is_deferred:
             return
-        limits = limits_of(view, plan.measured.alone.batch_bytes if plan.measured.alone else 0)
-        if limits.most_workers < int(plan.num_workers.value):
+        self._is_settled, self._plan, self._unfinished, self._measuring = True, None, None, None
+        self._behind_s = 0.0
+        if self._trials_s >= _WORTH_CACHING_S and not measured.why_no_workers:
+            plan_cache.write_plan(self._view, self.plan)
+
+    def restart(self, origin: str) -> None:
+        """Begin the search anew, because a plan no longer fits; what it has lost still counts."""
+        lost_s = self._measured.lost_s + self._behind_s
+        self._is_settled, self._unfinished, self._origin = False, None, origin
+        self._trials_s = self._behind_s = 0.0
+        self._update(single_process=None, trials=(), lost_s=lost_s)
+        plan_cache.forget_plan(self._view)
+
+    def stuck_s(self) -> float:
+        """Return the seconds of waiting for a batch after which workers are taken to be stuck."""
+        cost = self._measured.single_process
+        return _STUCK_S + (_STUCK_LOADS * cost.load_s if cost is not None else 0.0)
+
+    def _read_plan(self, view: LoaderView) -> None:
+        plan = plan_cache.read_plan(view)
+        if plan is None or plan.measured.batches != view.batches or plan.measured.single_process is None:
+            return
+        limits = read_limits(view.multiprocessing_context, plan.measured.single_process.batch_bytes)
+        if limits.most_workers < plan.num_workers.value:
             return
         # What starting a worker took was measured then; now there is only a guess.
         limits = dataclasses.replace(limits, start_s=plan.measured.limits.start_s)
-        measured = dataclasses.replace(plan.measured, said=self._said, limits=limits)
-        self._change(**{field.name: getattr(measured, field.name) for field in dataclasses.fields(measured)})
-        self._origin = "measured in an earlier run, and kept"
-        self._is_settled = self.is_checked = True
+        explicit = self._measured.explicit
+        self._measured = dataclasses.replace(plan.measured, explicit=explicit, limits=limits, lost_s=0.0)
+        self._plan = self._decision = None
+        self._origin = "measured in an earlier run, and cached"
+        self._is_settled = self.is_dataset_checked = True
 
-    def note_alone(self, view: LoaderView, alone: Alone) -> None:
-        """Takes note of what a batch takes without workers."""
-        self.note_limits(limits_of(view, alone.batch_bytes))
-        self._change(
-            alone=alone,
-            has_cuda=uses_cuda(),
-            pinning_gain=pinning_gain(alone.batch_bytes) if self._may_pin() else None,
-        )
+    def _note_limits(self, limits: WorkerLimits) -> None:
+        if self._starts_s:
+            limits = dataclasses.replace(limits, start_s=statistics.median(self._starts_s))
+        self._update(limits=limits)
 
-    def note_trial(self, trial: Trial) -> None:
-        """Takes note of what was tried."""
-        self._unfinished = None
-        self._change(trials=(*self._measured.trials, trial))
-        self._trials_s += trial.seconds
-
-    def note_trying(self, window: Window, candidate: Candidate, is_whole: bool) -> None:
-        """Takes note of what is being tried from now on.
-
-        Args:
-            window: What will be seen of it.
-            candidate: How batches are loaded.
-            is_whole: Whether they are from the epoch's first on.
-        """
-        self._unfinished = window, candidate, is_whole
-
-    def take_up(self, is_filling: bool) -> None:
-        """Begins another epoch: with what the one before left behind, and for as long as there is to try.
-
-        Args:
-            is_filling: Whether a cache of the dataset is on the way to hold what it is to hold. What was
-                measured until then is no good after it.
-        """
-        if self._was_filling and not is_filling:
-            self._begin_anew()
-        self._was_filling = is_filling
-        if self._is_settled:
-            return
-        if self._unfinished is not None and self.is_alone_known:
-            window, candidate, is_whole = self._unfinished
-            self._unfinished = None
-            if window.batches >= _LEAST_LEFT:
-                self.note_trial(window.trial(candidate))
-            elif is_whole and window.clock.batches:
-                self.note_trial(window.whole_epoch(candidate))
-        self._epochs += self.is_alone_known
-        if self._epochs > _MOST_EPOCHS and (self._measured.trials or self.next() is None):
-            self.settle()
-
-    def _begin_anew(self) -> None:
-        if "num_workers" in self._said or self._measured.only_alone or self._mode == "off":
-            return
-        self._forget("measured in this run")
-
-    def _forget(self, origin: str) -> None:
-        """Leaves nothing of what was measured, and everything to be tried again."""
-        self._is_settled, self._unfinished, self._origin = False, None, origin
-        self._trials_s, self._epochs, self._starts_s = 0.0, 0, []
-        self._change(alone=None, trials=())
-
-    def note_check(self, reason: str) -> None:
-        """Takes note of whether workers may load, which has been looked into.
-
-        Args:
-            reason: Why they must not, as a sentence; "" if they may.
-        """
-        self.is_checked = True
-        if reason:
-            self._change(only_alone=reason)
-
-    def note_no_workers(self, error: Exception) -> None:
-        """Takes note of why workers cannot be started."""
-        self.note_check(f"workers cannot be started: {line_of(error)}")
-
-    def next(self) -> Candidate | None:
-        """What to try next; None if everything has been, or enough."""
-        if self._is_settled or (self._trials_s >= _MOST_TRIALS_S and self._measured.trials):
-            return None
-        return next_candidate(self._measured)
-
-    def may_settle(self) -> bool:
-        """Whether, at an epoch's end, what is left would only confirm what is known."""
-        measured = self._measured
-        if measured.alone is None:
-            return False
-        is_tried = bool(measured.trials) and untried_candidate(measured) is None
-        return self.next() is None or (is_tried and self._trials_s >= _ENOUGH_S)
-
-    def best(self) -> Candidate:
-        """The best of what was tried."""
-        return best_candidate(self._measured)
-
-    def to_start(self, num_workers: int) -> int:
-        """How many workers to start where so many are to load: while more may be tried, some to spare.
-
-        Args:
-            num_workers: How many are to load.
-        """
-        limits = self._measured.limits
-        if self._is_settled or limits.start_s > _CHEAP_START_S:
-            return num_workers
-        return max(num_workers, min(_SPARE * num_workers, limits.most_workers))
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the user wants nothing to be tried."""
-        return self._mode == "off"
-
-    def note_limits(self, limits: Limits) -> None:
-        """Takes note of what the loader may take."""
-        start_s = statistics.median(self._starts_s) if self._starts_s else limits.start_s
-        self._change(limits=dataclasses.replace(limits, start_s=start_s))
-
-    def note_start(self, seconds: float) -> None:
-        """Takes note of what starting a worker took, in seconds."""
-        self._starts_s.append(seconds)
-        self.note_limits(self._measured.limits)
-
-    def stuck_s(self) -> float:
-        """After how many seconds of waiting for a batch workers are taken to be stuck."""
-        alone = self._measured.alone
-        return _STUCK_S + (_STUCK_LOADS * alone.load_s if alone is not None else 0.0)
-
-    def begins_to_measure(self, epoch: Any) -> bool:
-        """Whether an epoch is the one that measures: it is the latest; others that go on only load.
-
-        Args:
-            epoch: Its iterator.
-        """
-        if self._is_settled:
-            return False
-        before = None if self._measuring is None else self._measuring()
-        if before is not None and before is not epoch:
-            # It may have been left, and not be gone yet.
-            before.only_load()
-        self._measuring = weakref.ref(epoch)
-        return True
-
-    def stop_measuring(self) -> None:
-        """Lets another epoch measure: this one has said all that it has to say."""
-        self._measuring = self._unfinished = None
-
-    def settle(self) -> None:
-        """Ends the search, and keeps its plan for later runs."""
-        self.stop_measuring()
-        if self._is_settled:
-            return
-        self._is_settled, self._plan = True, None
-        if self._key is not None and self._trials_s >= _WORTH_KEEPING_S and not self._measured.only_alone:
-            kept.write_plan(self._key, self.plan)
-
-    def has_drifted(self, lately: Trial) -> bool:
-        """Whether the training waits for batches that take longer than the plan was made for.
-
-        Args:
-            lately: The latest batches.
-        """
-        return self._may_reopen and has_drifted(self._measured, self.best(), lately)
-
-    def has_lightened(self, load_s: float) -> bool:
-        """Whether loading has become so much cheaper that the plan's workers may not be needed.
-
-        Args:
-            load_s: What making a batch takes a worker, lately.
-        """
-        return self._may_reopen and has_lightened(self._measured, self.best(), load_s)
-
-    @property
-    def _may_reopen(self) -> bool:
-        return self._reopenings < _MOST_REOPENINGS
-
-    def reopen(self, epoch: Any) -> None:
-        """Begins the search anew, because a plan no longer fits.
-
-        Args:
-            epoch: The iterator of the epoch that saw it, and that measures from now on.
-        """
-        self._forget(
-            "measured again in this run, because batches took much longer than they had, or far less"
-        )
-        self._reopenings += 1
-        self.begins_to_measure(epoch)
-        if self._key is not None:
-            kept.forget_plan(self._key)
-
-    def _change(self, **measured: Any) -> None:
-        self._measured = dataclasses.replace(self._measured, **measured)
-        self._plan = None
-
-    def _options_of(self, chosen: Candidate) -> WorkerOptions:
-        return WorkerOptions(
-            chosen.num_workers,
-            chosen.prefetch_factor or None,
-            bool(self.plan.pin_memory.value),
-            bool(self._said.get("persistent_workers", False)),
-        )
-
-    def _may_pin(self) -> bool:
-        said = self._said
-        return "pin_memory" not in said and said.get("device") is None and uses_cuda()
-
-
-def line_of(error: Exception) -> str:
-    """What an error says, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else repr(error)
+    def _update(self, **values: Any) -> None:
+        self._measured = dataclasses.replace(self._measured, **values)
+        self._plan = self._decision = None

@@ -1,4 +1,4 @@
-"""A window: some consecutive batches of an epoch, on which one way of loading is measured."""
+"""Windows of consecutive batches, on which one way of loading is measured."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import statistics
 
 from fastload.loader.clock import StepClock
 from fastload.loader.times import LoadTimes
-from fastload.loader.tuning.plan import Alone, Trial
-from fastload.loader.tuning.search import Candidate
+from fastload.loader.tuning.decide import WINDOW_S
+from fastload.loader.tuning.measurements import Candidate, SingleProcessCost, Trial
 
-# A window lasts that long, in seconds, and so many batches of each worker: they come in turns, and so it
-# ends with a turn.
-_WINDOW_S = 0.25
-_BATCHES_A_WORKER = 3
+# So many batches of each worker, which come in turns, and so many in all.
+_BATCHES_PER_WORKER = 3
 _LEAST_BATCHES = 4
+_MOST_BATCHES = 2000
 
 # Without workers, one batch that takes as long as this is enough: more of them would be time lost.
 _LONG_BATCH_S = 0.4
-
-# More are not looked at one by one.
-_MOST_BATCHES = 2000
 
 # A step that takes so many times the usual one (a validation, a checkpoint) counts as that much.
 _UNUSUAL = 5.0
@@ -27,136 +23,120 @@ _UNUSUAL = 5.0
 _NOTHING = LoadTimes(0, 0, 0.0, 0.0, 0.0, 0.0)
 
 
-class Beginning:
-    """What starting workers takes: from being forked until each of them has made a first batch.
-
-    It is seen in how much later those batches come than as many do later on.
-
-    Args:
-        clock: The epoch's.
-    """
-
-    def __init__(self, clock: StepClock) -> None:
-        self._batches, self._seconds = clock.batches, _elapsed_s(clock)
-
-    def seconds(self, window: Window, trial: Trial) -> float:
-        """What it took.
-
-        Args:
-            window: The first one after it.
-            trial: What that showed.
-        """
-        taken_s = window.begun_s - self._seconds
-        return max(0.0, taken_s - (window.first - self._batches) * trial.batch_s)
-
-
 class Window:
-    """What the latest batches took.
+    """Times of the batches that one candidate loads, from the batch number `first` on."""
 
-    Args:
-        clock: The epoch's.
-        first: The number of batches handed out before the window begins. What was in flight when the way
-            of loading changed is none of its business.
-
-    Attributes:
-        clock: See above.
-        first: See above.
-    """
-
-    def __init__(self, clock: StepClock, first: int) -> None:
+    def __init__(self, clock: StepClock, candidate: Candidate, first: int) -> None:
         self.clock = clock
+        self.candidate = candidate
         self.first = first
-        self._begun_at_s = clock.seconds() if clock.batches >= first else None
-        self._loaded: tuple[LoadTimes, ...] = ()
-
-    def due(self, workers: int) -> int:
-        """The number of batches at which to look again whether it is over.
-
-        Args:
-            workers: How many load.
-        """
-        done = self._done
-        if done < 0:
-            return self.first
-        if self._begun_at_s is None:
-            self._begun_at_s = self.clock.seconds()
-            self._loaded = self.clock.loading() if not workers else ()
-        least = self._least(workers)
-        if not workers and done < least:
-            return self.clock.batches + 1
-        if done < least:
-            return self.first + least
-        left = max(1, min(done, int((_WINDOW_S / max(self.seconds(), 1e-9) - 1) * done)))
-        return self.clock.batches + left + -(done + left) % max(1, workers)
-
-    def is_over(self, workers: int) -> bool:
-        """Whether it has lasted long enough to tell.
-
-        Args:
-            workers: How many load.
-        """
-        done = self._done
-        is_long = self.clock.latest_wait_s >= _LONG_BATCH_S
-        if not workers and is_long and (done > 0 or self.clock.batches == 1):
-            return True
-        return done >= self._least(workers) and (done >= _MOST_BATCHES or self.seconds() >= _WINDOW_S)
-
-    @property
-    def begun_s(self) -> float:
-        """How long the epoch had lasted when it began, in seconds."""
-        return self.clock.first_wait_s + (self._begun_at_s or 0.0)
-
-    def seconds(self) -> float:
-        """How long it has lasted."""
-        return 0.0 if self._begun_at_s is None else self.clock.seconds() - self._begun_at_s
+        self._begun_s: float | None = None
+        self._loaded = _NOTHING
+        self._begin_if_due()
 
     @property
     def batches(self) -> int:
-        """How many batches it holds by now."""
-        return 0 if self._begun_at_s is None else max(0, self._done)
+        """Batches in it so far."""
+        return 0 if self._begun_s is None else self.clock.batches - self.first
 
     @property
-    def _done(self) -> int:
-        return self.clock.batches - self.first
+    def begun_s(self) -> float:
+        """Seconds of the epoch before it began."""
+        return self._begun_s or 0.0
 
-    def whole_epoch(self, setting: Candidate) -> Trial:
-        """What the whole epoch shows, its first wait included, where it was loaded in one way."""
+    @property
+    def is_enough(self) -> bool:
+        """Whether it holds enough batches to tell anything."""
+        return self.batches >= max(_LEAST_BATCHES, _BATCHES_PER_WORKER * self.candidate.num_workers)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has lasted long enough."""
+        is_single = not self.candidate.num_workers
+        if (
+            is_single
+            and self.clock.latest_wait_s >= _LONG_BATCH_S
+            and (self.batches or self.clock.batches == 1)
+        ):
+            return True
+        return self.is_enough and (self.batches >= _MOST_BATCHES or self.seconds() >= WINDOW_S)
+
+    def next_check(self) -> int:
+        """Return the number of batches at which it may be over; workers' windows end with a turn."""
+        self._begin_if_due()
+        workers = max(1, self.candidate.num_workers)
+        if self._begun_s is None:
+            return self.first
+        if not self.is_enough:
+            least = max(_LEAST_BATCHES, _BATCHES_PER_WORKER * workers)
+            return self.clock.batches + 1 if workers == 1 else self.first + least
+        done = self.batches
+        left = max(1, min(done, int((WINDOW_S / max(self.seconds(), 1e-9) - 1) * done)))
+        return self.clock.batches + left + -(done + left) % workers
+
+    def seconds(self) -> float:
+        """Return how long it has lasted."""
+        return 0.0 if self._begun_s is None else elapsed_s(self.clock) - self._begun_s
+
+    def trial(self, since: int | None = None) -> Trial:
+        """Return its trial or, with the start of workers, that of all batches since then."""
         clock = self.clock
-        return Trial(*setting, clock.batches, clock.first_wait_s + clock.seconds(), clock.waited_s)
+        waits, steps = latest(clock, max(1, clock.batches - (self.first if since is None else since)))
+        if since == 0 or not waits:
+            waits.insert(0, clock.first_wait_s)
+        load = self._load()
+        blocked = load.blocked_s / load.busy_s if load.busy_s else 0.0
+        seconds, waiting_s = sum(waits) + sum(steps), sum(waits)
+        includes_start = since is not None
+        return Trial(*self.candidate, len(waits), seconds, waiting_s, min(1.0, blocked), includes_start)
 
-    def trial(self, setting: Candidate) -> Trial:
-        """What it shows of a way of loading."""
-        waits, steps = self._taken()
-        return Trial(*setting, len(waits), sum(waits) + sum(steps), sum(waits))
-
-    def alone(self) -> Alone:
-        """What it shows of loading without workers."""
-        _, steps = self._taken()
-        loads = self.clock.loading()[0]
-        before = self._loaded[0] if self._loaded else _NOTHING
-        if before.batches == loads.batches:
-            before = _NOTHING
-        count = max(1, loads.batches - before.batches)
-        return Alone(
+    def single_process_cost(self) -> SingleProcessCost:
+        """Return what it shows of loading without workers."""
+        _, steps = latest(self.clock, max(1, self.clock.batches - self.first))
+        load = self._load()
+        count = max(1, load.batches)
+        return SingleProcessCost(
             batch_size=self.clock.batch_size,
             batch_bytes=self.clock.batch_bytes,
-            load_s=(loads.busy_s - before.busy_s) / count,
-            load_cpu_s=(loads.cpu_s - before.cpu_s) / count,
-            load_blocked_s=max(0.0, loads.blocked_s - before.blocked_s) / count,
+            load_s=load.busy_s / count,
+            load_cpu_s=load.cpu_s / count,
+            load_blocked_s=load.blocked_s / count,
             step_s=sum(steps) / max(1, len(steps)),
         )
 
-    def _taken(self) -> tuple[list[float], list[float]]:
-        """The waits and the steps in it, as many of each, unusual steps cut down."""
-        count = max(1, self._done)
-        waits, steps = list(self.clock.waits_s)[-count:], list(self.clock.steps_s)[-count:]
-        usual = statistics.median(steps) if steps else 0.0
-        return waits, [min(step, usual * _UNUSUAL) if usual else step for step in steps]
+    def load_s(self) -> float:
+        """Return the seconds that making a batch took workers, without waits for a CPU."""
+        load = self._load()
+        return (load.busy_s - load.delayed_s) / max(1, load.batches)
 
-    def _least(self, workers: int) -> int:
-        return max(_LEAST_BATCHES, _BATCHES_A_WORKER * workers)
+    def _begin_if_due(self) -> None:
+        if self._begun_s is None and self.clock.batches >= self.first:
+            self._begun_s = elapsed_s(self.clock)
+            self._loaded = _sum(self.clock.loading())
+
+    def _load(self) -> LoadTimes:
+        """Return what making its batches took; of a window of one batch, what making all took."""
+        total, before = _sum(self.clock.loading()), self._loaded
+        if before.batches >= total.batches:
+            return total
+        return LoadTimes(*(getattr(total, name) - getattr(before, name) for name in LoadTimes.__slots__))
 
 
-def _elapsed_s(clock: StepClock) -> float:
-    """How long an epoch has lasted, in seconds, up to its latest batch."""
+def elapsed_s(clock: StepClock) -> float:
+    """Return how long an epoch has lasted, up to its latest batch."""
     return clock.first_wait_s + clock.seconds()
+
+
+def latest(clock: StepClock, count: int) -> tuple[list[float], list[float]]:
+    """Return the latest waits (but the first batch's) and steps, unusually long steps cut."""
+    if count < 1:
+        return [], []
+    waits, steps = list(clock.waits_s)[-count:], list(clock.steps_s)[-count:]
+    usual = statistics.median(steps) if steps else 0.0
+    return waits, [min(step, usual * _UNUSUAL) if usual else step for step in steps]
+
+
+def _sum(loads: tuple[LoadTimes, ...]) -> LoadTimes:
+    if not loads:
+        return _NOTHING
+    return LoadTimes(*(sum(getattr(load, name) for load in loads) for name in LoadTimes.__slots__))

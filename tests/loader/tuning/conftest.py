@@ -1,11 +1,10 @@
-"""What tests of tuned loaders share: a place for plans that is their own, and haste."""
+"""Fixtures of tests of tuned loaders: a plan cache of their own, and haste."""
 
 import dataclasses
-import math
 
 import pytest
 
-from fastload.loader.tuning.limits import limits_of
+from fastload.loader.tuning.limits import read_limits
 
 
 @pytest.fixture(autouse=True)
@@ -15,14 +14,13 @@ def _plans_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture
 def _hasty(monkeypatch):
-    """Settles on less evidence than would be wise, and among fewer workers; noise is no drift."""
-    monkeypatch.setattr("fastload.loader.tuning.tuner.limits_of", _at_most_two_workers)
-    monkeypatch.setattr("fastload.loader.tuning.drift._DRIFT", math.inf)
-    monkeypatch.setattr("fastload.loader.tuning.tuner._ENOUGH_S", 0.3)
-    monkeypatch.setattr("fastload.loader.tuning.tuner._WORTH_KEEPING_S", 0.0)
-    monkeypatch.setattr("fastload.loader.tuning.window._WINDOW_S", 0.05)
+    """Settles on less evidence than would be wise, and among fewer workers."""
+    monkeypatch.setattr("fastload.loader.tuning.tuner.read_limits", _at_most_two_workers)
+    monkeypatch.setattr("fastload.loader.tuning.tuner._WORTH_CACHING_S", 0.0)
+    monkeypatch.setattr("fastload.loader.tuning.decide.WINDOW_S", 0.05)
+    monkeypatch.setattr("fastload.loader.tuning.window.WINDOW_S", 0.05)
 
 
-def _at_most_two_workers(loader, batch_bytes):
-    limits = limits_of(loader, batch_bytes)
+def _at_most_two_workers(context, batch_bytes):
+    limits = read_limits(context, batch_bytes)
     return dataclasses.replace(limits, most_workers=min(limits.most_workers, 2))

@@ -23,9 +23,9 @@ def busy(seconds: float) -> None:
 
 
 class Slow(Dataset[Any]):
-    """Samples that take time, half of it waits, and note in a file which of them were read.
+    """Samples that take time, and note in a file which of them were read.
 
-    So workers pay on a machine however busy.
+    Most of the time they wait: so workers pay on a machine however busy.
     """
 
     def __init__(self, length: int = 600, seconds: float = 0.003, log: Path | None = None) -> None:
@@ -44,8 +44,8 @@ class Slow(Dataset[Any]):
             descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             os.write(descriptor, f"{index}\n".encode())
             os.close(descriptor)
-        busy(self.seconds / 2)
-        time.sleep(self.seconds / 2)
+        busy(self.seconds / 5)
+        time.sleep(self.seconds * 4 / 5)
         return torch.tensor(index)
 
 
@@ -64,13 +64,13 @@ class Remembering(Slow):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.kept: list[torch.Tensor | None] = [None] * self.length
+        self.remembered: list[torch.Tensor | None] = [None] * self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        kept = self.kept[index]
-        if kept is None:
-            kept = self.kept[index] = super().__getitem__(index)
-        return kept
+        sample = self.remembered[index]
+        if sample is None:
+            sample = self.remembered[index] = super().__getitem__(index)
+        return sample
 
 
 class Drawing(Slow):
@@ -102,8 +102,8 @@ class HoldingAFile(Slow):
         return super().__getitem__(index)
 
 
-class AtHomeAlone(Slow):
-    """Works in the process that made it alone, as what holds tensors of a GPU does."""
+class OnlyInItsProcess(Slow):
+    """Works only in the process that made it, as a dataset that holds tensors of a GPU does."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if os.getpid() != self.process:

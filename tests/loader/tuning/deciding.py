@@ -1,4 +1,4 @@
-"""Tuners that decide what a test says, in place of what is measured."""
+"""Tuners that decide what a test wants, in place of what is measured."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import fastload
 from fastload.loader.strategy import LoaderView
-from fastload.loader.tuning.plan import Trial
-from fastload.loader.tuning.search import Candidate
+from fastload.loader.tuning.decide import Decision
+from fastload.loader.tuning.measurements import Candidate, Trial
 from fastload.loader.tuning.strategy import TunedStrategy
 from fastload.loader.tuning.tuner import Tuner
-from tests.loader.tuning.simulation import alone, limits
+from tests.loader.tuning.simulation import limits, single_process_cost
 
 
 class Deciding(Tuner):
@@ -20,36 +20,45 @@ class Deciding(Tuner):
     def __init__(self, view: LoaderView, candidates: Sequence[Candidate]) -> None:
         super().__init__(view)
         self._candidates = candidates
-        self.is_checked = True
+        self.is_dataset_checked = True
 
-    def next(self) -> Candidate | None:
-        tried = len(self._measured.trials)
-        return self._candidates[tried] if tried < len(self._candidates) else None
+    def decide(self) -> Decision:
+        if not self.is_baseline_known:
+            return Decision(Candidate(0, 0), None)
+        # The first trial is that of the training process, whose cost is measured first.
+        tried = len(self._measured.trials) - 1
+        return Decision(self._candidates[-1], (*self._candidates, None)[min(tried, len(self._candidates))])
 
-    def best(self) -> Candidate:
-        return self._candidates[-1] if self._candidates else Candidate(0, 0)
-
-    def to_start(self, num_workers: int) -> int:
-        return num_workers
+    def is_behind(self, workers: int) -> bool:
+        return False
 
 
 def strategy_of(loader: Any) -> TunedStrategy:
-    """Returns a loader's strategy, without waiting for its first epoch."""
+    """Return a loader's strategy, without waiting for its first epoch."""
     strategy = loader._choose_strategy()
     assert isinstance(strategy, TunedStrategy)
     return strategy
 
 
 def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
-    """Has a loader load some batches alone, then some in each of some ways."""
+    """Have a loader load some batches in the training process, then some with each candidate."""
     strategy_of(loader).tuner = Deciding(loader._view(), [Candidate(*each) for each in candidates])
     return loader
 
 
 def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fastload.DataLoader:
-    """Has a loader begin as a plan says that was kept."""
+    """Have a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
-    trial = Trial(workers, prefetch if workers else 0, 10, 0.01, 0.0)
-    tuner._change(limits=limits(), alone=alone(1.0), trials=(trial,))
-    tuner._is_settled = tuner.is_checked = True
+    prefetch = prefetch if workers else 0
+
+    def decide() -> Decision:
+        return Decision(Candidate(workers, prefetch), None)
+
+    tuner.decide = decide  # type: ignore[method-assign]
+    tuner.is_behind = lambda workers: False  # type: ignore[method-assign]
+    trial = Trial(workers, prefetch, 10, 0.01, 0.0)
+    # No time is less than half of that.
+    cost = single_process_cost(-1.0)
+    tuner._update(limits=limits(), single_process=cost, trials=(trial,))
+    tuner._is_settled = tuner.is_dataset_checked = True
     return loader

@@ -1,11 +1,11 @@
-"""What tests of tuned loaders look at."""
+"""Outcomes that tests of tuned loaders look at."""
 
 
 def numbers(batches):
-    """All samples of some batches, each a number."""
+    """Return all samples of some batches, each a number."""
     return [int(number) for batch in batches for number in batch]
 
 
-def kept_plans(tmp_path):
-    """The files of kept plans."""
+def cached_plans(tmp_path):
+    """Return the files of cached plans."""
     return sorted((tmp_path / "cache").rglob("*.json"))

@@ -1,72 +1,113 @@
-"""Machines that exist as numbers alone: what a batch takes there, and a search that is told so."""
+"""Simulated machines: the time of a batch is a function, and epochs are replayed without a clock."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
-from fastload.loader.tuning.plan import Alone, Limits, Measurements, Trial
-from fastload.loader.tuning.search import Candidate, best_candidate, next_candidate
-
-
-class Machine(NamedTuple):
-    """A simulated training.
-
-    Attributes:
-        batch_s: Seconds from one batch to the next, for a number of workers and a prefetch_factor.
-        alone: What a batch takes without workers.
-        limits: What a loader may take.
-        noise: The standard deviation of what is measured, as a share.
-        said: What its user has said.
-    """
-
-    batch_s: Callable[[int, int], float]
-    alone: Alone
-    limits: Limits
-    noise: float = 0.0
-    said: dict = {}  # noqa: RUF012
-
-    def regret(self, chosen: Candidate, grid: list[Candidate]) -> float:
-        """The throughput of what was chosen, as a share of the best of a grid."""
-        return min(self.batch_s(*each) for each in grid) / self.batch_s(*chosen)
-
-
-class Searched(NamedTuple):
-    """What a search came to."""
-
-    best: Candidate
-    measured: Measurements
-
+from fastload.loader.tuning.decide import WINDOW_S, decide, is_affordable
+from fastload.loader.tuning.measurements import (
+    Candidate,
+    SingleProcessCost,
+    Trial,
+    TuningMeasurements,
+    WorkerLimits,
+)
 
 GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 
 
-def searched(machine: Machine, seed: int = 0, batches: int = 10_000) -> Searched:
-    """Lets the search run until it has nothing left to try."""
-    noise = random.Random(seed)
-    measured = Measurements(machine.said, machine.limits, machine.alone, batches)
-    while True:
-        candidate = next_candidate(measured)
-        if candidate is None:
-            return Searched(best_candidate(measured), measured)
-        assert len(measured.trials) < 80, "the search does not end"
-        assert candidate.num_workers <= machine.limits.most_workers
-        seconds = machine.batch_s(*candidate) * max(0.5, 1 + noise.gauss(0, machine.noise))
-        count = max(4, 2 * candidate.num_workers)
-        waiting = max(0.0, seconds - machine.alone.step_s)
-        trial = Trial(*candidate, count, count * seconds, count * waiting)
-        measured = Measurements(
-            machine.said, machine.limits, machine.alone, batches, (*measured.trials, trial)
-        )
+def limits(
+    cpus: int = 2, most_workers: int = 32, most_batches: int = 1000, start_s: float = 0.025
+) -> WorkerLimits:
+    """Return the limits of a machine, generous ones by default."""
+    return WorkerLimits(cpus, most_workers, most_batches, "the test allows no more", start_s)
 
 
-def limits(cpus: int = 2, most_workers: int = 32, most_batches: int = 1000, start_s: float = 0.02) -> Limits:
-    """Limits of a machine, generous ones unless said otherwise."""
-    return Limits(cpus, most_workers, most_batches, "so says the test", start_s)
-
-
-def alone(load_s: float, cpu_s: float | None = None, step_s: float = 1e-4, batch_size: int = 64) -> Alone:
-    """What a batch takes without workers; all of it CPU time unless said otherwise."""
+def single_process_cost(
+    load_s: float, cpu_s: float | None = None, step_s: float = 1e-4, batch_size: int = 64
+) -> SingleProcessCost:
+    """Return the cost of a batch without workers; all of it is CPU time by default."""
     cpu_s = load_s if cpu_s is None else cpu_s
-    return Alone(batch_size, 10_000_000, load_s, cpu_s, load_s - cpu_s, step_s)
+    return SingleProcessCost(batch_size, 10_000_000, load_s, cpu_s, load_s - cpu_s, step_s)
+
+
+@dataclass
+class Machine:
+    """A simulated training.
+
+    Attributes:
+        batch_s: Seconds from one batch to the next, for a number of workers and a prefetch_factor.
+        cost: The cost of a batch without workers.
+        limits: The resources that a loader may take.
+        noise: The standard deviation of a measured window, as a share.
+        start_s: Seconds that starting a worker takes; None: those of the limits.
+        blocked: Share of workers' time in which they wait for something other than a CPU.
+        explicit: The parameters that its user has set.
+    """
+
+    batch_s: Callable[[int, int], float]
+    cost: SingleProcessCost
+    limits: WorkerLimits = field(default_factory=limits)
+    noise: float = 0.0
+    start_s: float | None = None
+    blocked: float = 0.0
+    explicit: dict[str, Any] = field(default_factory=dict)
+
+    def regret(self, chosen: Candidate, grid: list[Candidate]) -> float:
+        """Return the throughput of a candidate as a share of the best of a grid."""
+        return min(self.batch_s(*each) for each in grid) / self.batch_s(*chosen)
+
+
+@dataclass
+class Searched:
+    """The outcome of a search: the best candidate, the measurements, and how many seconds it took."""
+
+    best: Candidate
+    measured: TuningMeasurements
+    lost_s: float
+
+
+def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> Searched:
+    """Let the search run until it has nothing left to try."""
+    noise = random.Random(seed)
+    known = dataclasses.replace(machine.limits)
+    measured = TuningMeasurements(machine.explicit, known, machine.cost, batches)
+    measured = dataclasses.replace(measured, trials=(_trial(machine, Candidate(0, 0), noise),))
+    lost_s = 0.0
+    for _ in range(60):
+        decision = decide(measured)
+        if decision.next is None:
+            return Searched(decision.best, measured, lost_s)
+        candidate = decision.next
+        assert candidate.num_workers <= machine.limits.most_workers
+        assert (
+            not candidate.num_workers
+            or measured.trials_of(candidate)
+            or is_affordable(measured, candidate.num_workers)
+        )
+        trial = _trial(machine, candidate, noise)
+        start_s = machine.limits.start_s if machine.start_s is None else machine.start_s
+        loss_s = candidate.num_workers * start_s + trial.seconds - trial.batches * machine.batch_s(0, 0)
+        lost_s += max(0.0, loss_s)
+        known = dataclasses.replace(known, start_s=start_s if candidate.num_workers else known.start_s)
+        measured = dataclasses.replace(
+            measured,
+            limits=known,
+            trials=(*measured.trials, trial),
+            lost_s=lost_s,
+            seen_batches=measured.seen_batches + trial.batches,
+        )
+    raise AssertionError("the search does not end")
+
+
+def _trial(machine: Machine, candidate: Candidate, noise: random.Random) -> Trial:
+    seconds = machine.batch_s(*candidate) * max(0.5, 1 + noise.gauss(0, machine.noise))
+    count = max(4, 3 * candidate.num_workers, int(WINDOW_S / seconds))
+    waiting = max(0.0, seconds - machine.cost.step_s)
+    return Trial(
+        *candidate, count, count * seconds, count * waiting, machine.blocked if candidate.num_workers else 0.0
+    )

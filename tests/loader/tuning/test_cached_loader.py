@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
-from fastload.loader.tuning.plan import Alone
+from fastload.loader.tuning.measurements import SingleProcessCost
 from tests.tools import CUDA
 
 
@@ -47,10 +47,10 @@ def epochs(loader, count=2):
 @pytest.mark.parametrize("cache", ["ram", "auto", fastload.Cache("ram", form="decoded")], ids=str)
 @pytest.mark.parametrize("workers", [0, 2, None])
 def test_batches_are_those_without_a_cache(folder, cache, workers):
-    said = {} if workers is None else {"num_workers": workers}
+    explicit = {} if workers is None else {"num_workers": workers}
     for plain, cached in zip(datasets(folder), datasets(folder), strict=True):
         expected = epochs(fastload.DataLoader(plain, batch_size=8, shuffle=True, seed=3, num_workers=0))
-        loader = fastload.DataLoader(cached, batch_size=8, shuffle=True, seed=3, cache=cache, **said)
+        loader = fastload.DataLoader(cached, batch_size=8, shuffle=True, seed=3, cache=cache, **explicit)
         for got, wanted in zip(epochs(loader), expected, strict=True):
             assert torch.equal(got, wanted)
         cached.close_cache()
@@ -68,11 +68,11 @@ def test_cache_of_memory_is_full_after_the_first_epoch_of_workers(folder):
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_device_makes_the_batches_that_the_cpu_makes(folder, device):
-    for plain, kept in zip(datasets(folder), datasets(folder), strict=True):
+    for plain, cached in zip(datasets(folder), datasets(folder), strict=True):
         options = {"batch_size": 8, "shuffle": True, "seed": 1, "num_workers": 0}
         part = list(range(0, 60, 2))
         expected = epochs(fastload.DataLoader(Subset(plain, part), **options))
-        loader = fastload.DataLoader(Subset(kept, part), device=device, cache="device", **options)
+        loader = fastload.DataLoader(Subset(cached, part), device=device, cache="device", **options)
         for got, wanted in zip(epochs(loader), expected, strict=True):
             assert got.device.type == device
             torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-6)
@@ -101,16 +101,16 @@ def test_device_cache_that_a_dataset_asked_for_is_the_loaders(folder):
 
 def test_device_cache_beside_a_collate_fn_is_refused(folder):
     options = {"batch_size": 8, "device": "cpu", "cache": "device"}
-    for said, reason in (({"collate_fn": list}, "collate_fn"), ({"batch_size": None}, "batch_size=None")):
-        loader = fastload.DataLoader(datasets(folder)[0], **{**options, **said})
+    for more, reason in (({"collate_fn": list}, "collate_fn"), ({"batch_size": None}, "batch_size=None")):
+        loader = fastload.DataLoader(datasets(folder)[0], **{**options, **more})
         for _ in range(2):
             with pytest.raises(OptionError, match=reason):
                 iter(loader)
 
 
-def test_device_cache_without_a_device_says_what_to_say(folder):
+def test_device_cache_without_a_device_names_the_parameter(folder):
     loader = fastload.DataLoader(datasets(folder)[0], cache="device")
-    with pytest.raises(OptionError, match='say device="cuda" too'):
+    with pytest.raises(OptionError, match='set device="cuda" too'):
         iter(loader)
 
 
@@ -141,7 +141,7 @@ def test_parts_of_several_datasets_are_all_cached(folder):
 def test_model_slower_than_the_disk_needs_no_cache(folder):
     dataset = datasets(folder)[0]
     loader = fastload.DataLoader(dataset, batch_size=8, cache="auto")
-    cost = Alone(batch_size=8, batch_bytes=1000, load_s=0.01, load_cpu_s=0.01, load_blocked_s=0.0, step_s=2.0)
+    cost = SingleProcessCost(8, 1000, load_s=0.01, load_cpu_s=0.01, load_blocked_s=0.0, step_s=2.0)
     loader._cache.decide(dataset, cost)
     assert dataset.cached.kind is None
     assert "no cache" in loader.plan.cache.reason

@@ -1,4 +1,4 @@
-"""What goes wrong with workers, or shows only in them, is as if there were none."""
+"""Workers that fail are replaced by the training process, and the epoch goes on."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import pytest
 import torch
 
 import fastload
-from tests.loader.tuning.datasets import AtHomeAlone, Deadly, Lacking, Slow, Unpicklable
+from tests.loader.tuning.datasets import Deadly, Lacking, OnlyInItsProcess, Slow, Unpicklable
 from tests.loader.tuning.deciding import planned
-from tests.loader.tuning.seen import kept_plans, numbers
+from tests.loader.tuning.seen import cached_plans, numbers
 
 
 def tried(loader):
     return {trial.num_workers for trial in loader.plan.measured.trials}
 
 
-@pytest.mark.parametrize("kind", [AtHomeAlone, Deadly])
+@pytest.mark.parametrize("kind", [OnlyInItsProcess, Deadly])
 def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind, tmp_path):
     loader = fastload.DataLoader(kind(length=600), batch_size=6, shuffle=True)
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind,
     plan = loader.plan
     assert plan.num_workers.value == 0
     assert "failed where the training process does not" in plan.num_workers.reason
-    assert not kept_plans(tmp_path)
+    assert not cached_plans(tmp_path)
 
 
 def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_goes_on():
@@ -69,7 +69,7 @@ def test_iterator_is_gone_at_once_after_an_error_of_a_sample():
 
 
 def test_unpicklable_dataset_is_loaded_without_workers_where_these_are_spawned():
-    dataset = Unpicklable(length=2000, seconds=0.02)
+    dataset = Unpicklable(length=20_000, seconds=0.02)
     loader = fastload.DataLoader(dataset, batch_size=2, multiprocessing_context="spawn")
     iterator = iter(loader)
     assert numbers(next(iterator) for _ in range(30)) == list(range(60))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fastload
-from fastload.loader.tuning.limits import Room, limits_in, limits_of
-from tests.loader.tuning.datasets import Slow
+from fastload.loader.tuning.limits import FreeResources, limits_within, read_limits
 
-PLENTY = Room(cpus=4, available_bytes=64 << 30, shared_bytes=None, descriptors=100_000, forks=True)
+PLENTY = FreeResources(cpus=4, available_bytes=64 << 30, shared_bytes=None, descriptors=100_000, forks=True)
 MIB = 1 << 20
 
 
@@ -22,7 +20,7 @@ MIB = 1 << 20
 def test_workers_and_batches_leave_a_quarter_of_the_memory_and_a_gibibyte(
     available, batch_bytes, forks, cpus
 ):
-    limits = limits_in(Room(cpus, available, None, None, forks), batch_bytes)
+    limits = limits_within(FreeResources(cpus, available, None, None, forks), batch_bytes)
     each = (100 if forks else 400) * MIB
     taken = limits.most_workers * each + limits.most_batches * batch_bytes
     assert taken <= max(0, min(available * 0.75, available - (1 << 30)))
@@ -31,37 +29,36 @@ def test_workers_and_batches_leave_a_quarter_of_the_memory_and_a_gibibyte(
 
 @given(shared=st.integers(0, 1 << 30), batch_bytes=st.integers(1, 1 << 30))
 def test_batches_fill_half_of_shared_memory_at_the_most(shared, batch_bytes):
-    room = Room(2, 64 << 30, shared, None, True)
-    assert limits_in(room, batch_bytes).most_batches * batch_bytes <= shared / 2
+    room = FreeResources(2, 64 << 30, shared, None, True)
+    assert limits_within(room, batch_bytes).most_batches * batch_bytes <= shared / 2
 
 
 def test_dockers_shared_memory_allows_few_large_batches():
-    limits = limits_in(Room(8, 64 << 30, 64 * MIB, None, True), 16 * MIB)
+    limits = limits_within(FreeResources(8, 64 << 30, 64 * MIB, None, True), 16 * MIB)
     assert limits.most_batches == 2
     assert "/dev/shm has 64 MiB" in limits.reason
 
 
 def test_few_descriptors_allow_few_workers():
-    limits = limits_in(Room(8, 64 << 30, None, 100, True), MIB)
+    limits = limits_within(FreeResources(8, 64 << 30, None, 100, True), MIB)
     assert limits.most_workers == 4
     assert "ulimit -n" in limits.reason
 
 
 def test_no_room_at_all_allows_no_workers():
-    assert limits_in(Room(8, 1 << 30, None, None, True), MIB).most_workers == 0
-    assert limits_in(Room(8, 64 << 30, None, 10, True), MIB).most_workers == 0
+    assert limits_within(FreeResources(8, 1 << 30, None, None, True), MIB).most_workers == 0
+    assert limits_within(FreeResources(8, 64 << 30, None, 10, True), MIB).most_workers == 0
 
 
 def test_ranks_of_one_machine_share_its_cpus(monkeypatch):
-    loader = fastload.DataLoader(Slow(10))
-    alone = limits_of(loader._view(), MIB).cpus
+    one_rank = read_limits(None, MIB).cpus
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert limits_of(loader._view(), MIB).cpus == max(1, alone // 2)
+    assert read_limits(None, MIB).cpus == max(1, one_rank // 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")
-    assert limits_of(loader._view(), MIB).cpus == 1
+    assert read_limits(None, MIB).cpus == 1
 
 
 def test_plenty_of_everything_is_limited_by_cpus():
-    limits = limits_in(PLENTY, MIB)
+    limits = limits_within(PLENTY, MIB)
     assert limits.most_workers == 64
     assert "4 CPUs" in limits.reason

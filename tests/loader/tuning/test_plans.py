@@ -1,4 +1,4 @@
-"""Plans: printed, kept for later runs, followed by them, and left alone where they are no good."""
+"""Plans are printed, cached for later runs, followed by them, and measured anew where they no longer fit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 import fastload
 from fastload.errors import OptionError
-from fastload.loader.tuning import kept
+from fastload.loader.tuning import plan_cache
 from tests.loader.tuning.datasets import Slow
-from tests.loader.tuning.seen import kept_plans, numbers
+from tests.loader.tuning.seen import cached_plans, numbers
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_persistent_workers_follow_a_plan_that_was_kept():
+def test_persistent_workers_follow_a_plan_from_the_cache():
     loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
     while not loader.plan.is_settled:
         assert numbers(loader) == list(range(900))
@@ -26,7 +26,7 @@ def test_persistent_workers_follow_a_plan_that_was_kept():
     for _ in range(2):
         assert numbers(again) == list(range(900))
         pids.append({process.pid for process in multiprocessing.active_children()})
-    assert "kept" in again.plan.origin
+    assert "cached" in again.plan.origin
     assert pids[0] == pids[1] != set()
 
 
@@ -44,16 +44,16 @@ def test_unknown_value_of_the_variable_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_plan_is_kept_and_followed_by_the_next_run(tmp_path, monkeypatch):
+def test_plan_is_cached_and_followed_by_the_next_run(tmp_path, monkeypatch):
     loader = fastload.DataLoader(Slow(900), batch_size=8)
     while not loader.plan.is_settled:
         list(loader)
-    assert len(kept_plans(tmp_path)) == 1
+    assert len(cached_plans(tmp_path)) == 1
     again = fastload.DataLoader(Slow(900), batch_size=8)
     iterator = iter(again)
     assert again.num_workers == loader.num_workers > 0
     assert again.plan.measured.limits.start_s == loader.plan.measured.limits.start_s
-    assert "kept" in again.plan.origin
+    assert "cached" in again.plan.origin
     assert numbers(iterator) == list(range(900))
     monkeypatch.setenv("FASTLOAD_PLAN", "fresh")
     fresh = fastload.DataLoader(Slow(900), batch_size=8)
@@ -70,11 +70,11 @@ def test_damaged_plan_is_as_if_it_were_not_there(tmp_path):
     loader = fastload.DataLoader(Slow(900), batch_size=8)
     while not loader.plan.is_settled:
         list(loader)
-    (plan,) = kept_plans(tmp_path)
+    (plan,) = cached_plans(tmp_path)
     sound = json.loads(plan.read_text())
     unsound = [copy.deepcopy(sound) for _ in range(4)]
     unsound[0]["num_workers"]["value"] = "x"
-    unsound[1]["measured"]["alone"]["load_s"] = -1
+    unsound[1]["measured"]["single_process"]["load_s"] = -1
     unsound[2]["measured"]["trials"][0]["batches"] = 0
     unsound[3]["measured"]["trials"][0]["num_workers"] = -1
     for text in ("", "{}", "[1, 2", '{"num_workers": 3}', "null", *map(json.dumps, unsound)):
@@ -104,29 +104,24 @@ def test_search_ends_though_every_epoch_is_left():
     assert loader.plan.num_workers.value > 0
 
 
-def test_nothing_is_kept_where_there_is_no_home(monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr("pathlib.Path.expanduser", _no_home)
-    assert kept.read_plan("none") is None
-    kept.forget_plan("none")
+def test_nothing_is_cached_where_there_is_no_home(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     loader = fastload.DataLoader(Slow(16), batch_size=8)
     assert numbers(loader) == list(range(16))
-    kept.write_plan("none", loader.plan)
-
-
-def _no_home(path):
-    raise RuntimeError("Could not determine home directory.")
+    plan_cache.write_plan(loader._view(), loader.plan)
+    assert plan_cache.read_plan(loader._view()) is None
+    plan_cache.forget_plan(loader._view())
 
 
 def test_plan_of_the_time_before_a_cache_was_full_is_no_plan():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     tuner = loader._strategy.tuner
-    assert tuner.is_alone_known
-    tuner.take_up(is_filling=True)
-    assert tuner.is_alone_known
-    tuner.take_up(is_filling=False)
-    assert not tuner.is_alone_known
+    assert tuner.is_baseline_known
+    tuner.prepare(loader._view(), is_filling=True)
+    assert tuner.is_baseline_known
+    tuner.prepare(loader._view(), is_filling=False)
+    assert not tuner.is_baseline_known
     assert not tuner.is_settled
     assert numbers(loader) == list(range(300))
 

@@ -1,4 +1,4 @@
-"""A loader that was told nothing finds out how to load, and nobody sees it do so."""
+"""A loader with nothing set finds out how to load, and its batches are torch's all the same."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_slow_samples_get_workers_and_the_order_is_torchs():
     assert tried(loader) - {0}
 
 
-@pytest.mark.parametrize("said", [{}, {"num_workers": 2}, {"num_workers": 0}])
-def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(said):
-    loader = fastload.DataLoader(Slow(300), batch_size=8, **said)
+@pytest.mark.parametrize("explicit", [{}, {"num_workers": 2}, {"num_workers": 0}])
+def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(explicit):
+    loader = fastload.DataLoader(Slow(300), batch_size=8, **explicit)
     list(loader)
     iterator = iter(loader)
     next(iterator)
@@ -42,7 +42,7 @@ def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(said):
     file.seek(0)
     state = torch.load(file, weights_only=True)
     for copied in (pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader)):
-        assert ("num_workers" in said) == (copied.plan.num_workers.reason == "as you said")
+        assert ("num_workers" in explicit) == (copied.plan.num_workers.reason == "set by you")
         copied.load_state_dict(state)
         assert numbers(copied) == list(range(8, 300))
 
@@ -73,16 +73,16 @@ def test_cheap_samples_are_loaded_without_workers_as_by_torch(length):
 
 @pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
 def test_dataset_that_reading_changes_keeps_the_training_process(kind):
-    loader = fastload.DataLoader(kind(length=200), batch_size=5, shuffle=True)
-    assert sorted(numbers(loader)) == list(range(200))
+    loader = fastload.DataLoader(kind(length=800), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(800))
     assert loader.plan.num_workers.value == 0
     assert "reading changes the dataset" in loader.plan.num_workers.reason
-    assert getattr(loader.dataset, "reads", 200) == 200
+    assert getattr(loader.dataset, "reads", 800) == 800
 
 
 def test_dataset_that_holds_a_file_open_keeps_the_training_process(tmp_path):
-    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=300), batch_size=5, shuffle=True)
-    assert sorted(numbers(loader)) == list(range(300))
+    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=800), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(800))
     assert "holds open" in loader.plan.num_workers.reason
     loader.dataset.file.close()
 

@@ -1,34 +1,95 @@
-"""What a window shows of workers' beginning: how much later their first batches come than later ones."""
-
-import time
+"""Windows measure batches of one candidate: none that were in flight before, and no unusual steps."""
 
 import pytest
-import torch
 
 from fastload.loader.clock import StepClock
-from fastload.loader.tuning.search import Candidate
-from fastload.loader.tuning.window import Beginning, Window
+from fastload.loader.tuning.measurements import Candidate
+from fastload.loader.tuning.window import Window
 
 
-def hand(clock: StepClock, waits_s: list[float]) -> None:
-    """Hands out batches after waits of so many seconds each, and steps of nothing."""
-    for wait_s in waits_s:
-        clock.ask()
-        clock._asked -= wait_s
-        clock.hand(torch.zeros(2))
-        clock._handed = time.perf_counter()
-
-
-@pytest.mark.parametrize("earlier", [0, 3])
-def test_beginning_is_what_the_first_batches_take_longer_than_later_ones(earlier):
+def started() -> StepClock:
     clock = StepClock()
     clock.begin(0, None, None)
-    hand(clock, [0.5] * earlier)
-    beginning = Beginning(clock)
-    window = Window(clock, earlier + 2)
-    hand(clock, [4.0, 1.0])
-    window.due(2)
+    return clock
+
+
+def hand(clock: StepClock, waits_s: list[float], step_s: float = 0.0) -> None:
+    """Hand out batches after waits of so many seconds each; each is followed by a step."""
+    for wait_s in waits_s:
+        if clock.batches:
+            clock.waits_s.append(wait_s)
+            clock._waiting_s += wait_s
+        else:
+            clock.first_wait_s = wait_s
+        clock.latest_wait_s = wait_s
+        clock.batches += 1
+        clock.steps_s.append(step_s)
+        clock._stepping_s += step_s
+
+
+def test_batches_in_flight_when_the_candidate_changed_do_not_count():
+    clock = started()
+    hand(clock, [0.5] * 3)
+    window = Window(clock, Candidate(2, 2), 5)
+    hand(clock, [4.0, 4.0])
+    assert window.next_check() == 11  # three batches of each worker
     hand(clock, [1.0] * 4)
-    trial = window.trial(Candidate(2, 2))
-    assert trial.batch_s == pytest.approx(1.0, abs=0.1)
-    assert beginning.seconds(window, trial) == pytest.approx(3.0, abs=0.2)
+    assert window.trial().batch_s == pytest.approx(1.0)
+    assert window.trial().batches == 4
+    assert window.begun_s == pytest.approx(9.5)
+
+
+def test_trial_since_the_epochs_first_batch_includes_the_start_of_workers():
+    clock = started()
+    window = Window(clock, Candidate(2, 2), 2)
+    hand(clock, [3.0, 1.0, 1.0, 1.0])
+    trial = window.trial(since=0)
+    assert (trial.batches, trial.includes_start) == (4, True)
+    assert trial.seconds == pytest.approx(6.0)
+
+
+def test_window_is_over_after_a_quarter_of_a_second_and_a_turn_of_three_batches_a_worker():
+    clock = started()
+    hand(clock, [0.0])
+    window = Window(clock, Candidate(2, 2), 1)
+    hand(clock, [0.2] * 5)
+    assert not window.is_over
+    hand(clock, [0.2])
+    assert window.is_over
+
+
+def test_window_of_short_batches_lasts_a_quarter_of_a_second():
+    clock = started()
+    hand(clock, [0.0])
+    window = Window(clock, Candidate(0, 0), 1)
+    hand(clock, [0.03] * 5)
+    assert not window.is_over
+    assert window.next_check() == 9
+    hand(clock, [0.03] * 4)
+    assert window.is_over
+
+
+def test_one_long_batch_without_workers_is_enough():
+    clock = started()
+    window = Window(clock, Candidate(0, 0), 1)
+    hand(clock, [0.3])
+    assert not window.is_over
+    assert window.next_check() == 2
+    hand(clock, [0.5])
+    assert window.is_over
+
+
+def test_validation_between_two_batches_counts_as_five_steps():
+    clock = started()
+    hand(clock, [0.0])
+    window = Window(clock, Candidate(0, 0), 1)
+    hand(clock, [0.01] * 4, step_s=0.1)
+    hand(clock, [0.01], step_s=60.0)
+    assert window.trial().seconds == pytest.approx(0.05 + 0.4 + 0.5)
+
+
+def test_window_without_batches_shows_the_first_wait():
+    clock = started()
+    window = Window(clock, Candidate(0, 0), 1)
+    hand(clock, [2.0])
+    assert window.trial().seconds == pytest.approx(2.0)

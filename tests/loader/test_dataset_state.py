@@ -1,4 +1,4 @@
-"""What reading does to a dataset is seen without running any of its code."""
+"""Changes of a dataset by reading are seen without running any of its code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import cv2
+import h5py
 import lmdb
 import numpy as np
 import pytest
 import torch
 
 import fastload
-from fastload.loader.tuning.footprint import Footprint, moved_files, open_files
-from fastload.loader.tuning.kept import described
-from fastload.loader.tuning.state import bound_to, fingerprint
+from fastload.loader.dataset_state import DatasetState, bound_to_process, file_positions, fingerprint
+from fastload.loader.tuning.plan_cache import describe
 
 
 class Holder:
@@ -34,22 +34,22 @@ class Holder:
         self.__dict__.update(things)
 
     def __eq__(self, other: object) -> bool:
-        raise AssertionError("nobody asked you")
+        raise AssertionError("code of the dataset was run")
 
     __hash__ = None  # type: ignore[assignment]
 
     def __getstate__(self) -> Any:
-        raise AssertionError("nobody asked you")
+        raise AssertionError("code of the dataset was run")
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError("nobody asked you")
+        raise AssertionError("code of the dataset was run")
 
     def __len__(self) -> int:
-        raise AssertionError("nobody asked you")
+        raise AssertionError("code of the dataset was run")
 
     @property
     def computed(self) -> Any:
-        raise AssertionError("nobody asked you")
+        raise AssertionError("code of the dataset was run")
 
 
 class Slotted:
@@ -115,32 +115,37 @@ def test_datasets_of_this_library_look_the_same_after_reading(tmp_path):
     for number in range(4):
         assert cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
     dataset = fastload.FolderDataset(tmp_path)
-    before = Footprint(dataset)
+    before = DatasetState(dataset)
     assert [dataset[index][1] for index in range(4)] == [-1, -1, -1, -1]
-    assert before.change() == ""
+    assert before.change_by_reading() == ""
+
+
+def moved(before: dict[int, int]) -> list[int]:
+    """The descriptors of files that were read through since."""
+    return [number for number, position in file_positions().items() if before.get(number, 0) != position]
 
 
 def test_file_that_was_read_through_is_seen(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
     with path.open("rb") as file, path.open("rb") as untouched:
-        before = open_files()
+        before = file_positions()
         file.seek(50_000)
         file.read(10)
-        assert moved_files(before, open_files()) == [file.fileno()]
+        assert moved(before) == [file.fileno()]
         untouched.tell()
     with path.open("rb") as file:
-        before = open_files()
+        before = file_positions()
         file.fileno()
-        assert moved_files(before, open_files()) == []
+        assert moved(before) == []
 
 
-def test_file_that_is_written_to_is_nobodys_business(tmp_path):
+def test_file_that_is_written_to_does_not_count(tmp_path):
     with (tmp_path / "log").open("w") as log:
-        before = open_files()
+        before = file_positions()
         log.write("x" * 100_000)
         log.flush()
-        assert moved_files(before, open_files()) == []
+        assert moved(before) == []
 
 
 def test_mapped_file_is_not_read(tmp_path):
@@ -171,12 +176,12 @@ def test_inherited_slots_are_looked_at():
 
 @pytest.mark.parametrize("make", [lambda step: lambda x: x + step, lambda step: functools.partial(max, step)])
 def test_functions_that_do_the_same_look_the_same_to_a_plan(make):
-    assert described(make(1)) == described(make(1))
+    assert describe(make(1)) == describe(make(1))
 
 
 def test_functions_that_differ_have_plans_of_their_own():
     functions = [lambda x: x + 1, lambda x: x + 2, lambda x: -x, max, min, functools.partial(max, 1)]
-    assert len({str(described(function)) for function in functions}) == len(functions)
+    assert len({str(describe(function)) for function in functions}) == len(functions)
 
 
 COUNTED = 0
@@ -248,16 +253,16 @@ class Reads:
 )
 def test_state_beside_the_attributes_is_seen(kind):
     dataset = kind()
-    before = Footprint(dataset)
+    before = DatasetState(dataset)
     dataset[7]
-    assert "reading changes the dataset" in before.change()
+    assert "reading changes the dataset" in before.change_by_reading()
 
 
 def test_dataset_that_only_reads_has_no_footprint():
     dataset = Reads()
-    before = Footprint(dataset)
+    before = DatasetState(dataset)
     dataset[7]
-    assert before.change() == ""
+    assert before.change_by_reading() == ""
     assert before.change_by_training() == ""
     dataset.epoch = 3
     assert "the training changes the dataset" in before.change_by_training()
@@ -273,7 +278,7 @@ def test_what_belongs_to_the_process_is_found(tmp_path):
         ):
             holder = Holder()
             holder.held = held
-            assert words in Footprint(holder).change()
+            assert words in DatasetState(holder).change_by_reading()
 
 
 def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
@@ -288,7 +293,7 @@ def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
         tensor = torch.ones(3)
     held = [tensor, Lazy("abc")]
     assert fingerprint(held) == fingerprint(held)
-    assert described(held) == described(held)
+    assert describe(held) == describe(held)
 
 
 def squares():
@@ -297,7 +302,7 @@ def squares():
 
 @pytest.mark.parametrize("made", [squares(), iter([1, 2]), itertools.count(), zip([1], [2], strict=True)])
 def test_what_gives_each_value_once_keeps_workers_away(made):
-    assert "each of its values once" in bound_to(Holder(thing=made))
+    assert "each of its values once" in bound_to_process(Holder(thing=made))
 
 
 def test_iterator_written_in_python_shows_its_position():
@@ -310,19 +315,26 @@ def test_iterator_written_in_python_shows_its_position():
 
     holder = Holder(thing=Positions())
     before = fingerprint(holder)
-    assert bound_to(holder) == ""
+    assert bound_to_process(holder) == ""
     next(holder.thing)
     assert fingerprint(holder) != before
 
 
+def test_open_hdf5_file_keeps_workers_away(tmp_path):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["images"] = np.arange(3)
+        assert "an HDF5 file" in bound_to_process(Holder(thing=file))
+        assert "an HDF5 file" in bound_to_process(Holder(thing=[file["images"]]))
+
+
 def test_databases_and_pools_keep_workers_away(tmp_path):
     with lmdb.open(str(tmp_path / "data")) as environment:
-        assert "database" in bound_to(Holder(thing=environment))
+        assert "database" in bound_to_process(Holder(thing=environment))
     with ThreadPool(1) as pool:
-        assert "threads" in bound_to(Holder(thing=pool))
+        assert "threads" in bound_to_process(Holder(thing=pool))
     own = threading.local()
     own.connection = sqlite3.connect(":memory:")
-    assert "database" in bound_to(Holder(thing=own))
+    assert "database" in bound_to_process(Holder(thing=own))
     own.connection.close()
 
 
@@ -340,7 +352,7 @@ def test_a_plan_is_that_of_what_functions_close_over_and_dicts_hold():
 
         return scale
 
-    assert described(scaled(2)) == described(scaled(2))
-    assert described(scaled(2)) != described(scaled(3))
-    assert described(scaled(2)) != described(scaled(2, offset=5))
-    assert described({"size": 224}) != described({"size": 448})
+    assert describe(scaled(2)) == describe(scaled(2))
+    assert describe(scaled(2)) != describe(scaled(3))
+    assert describe(scaled(2)) != describe(scaled(2, offset=5))
+    assert describe({"size": 224}) != describe({"size": 448})

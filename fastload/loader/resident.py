@@ -1,4 +1,4 @@
-"""An epoch of a dataset that lies on the device: batches are made there, and nothing is loaded."""
+"""Epoch of a dataset that lies on the device: batches are made there, and nothing is loaded."""
 
 from __future__ import annotations
 
@@ -12,33 +12,22 @@ from fastload.loader.strategy import EpochStart, LoaderView
 
 
 class ResidentIterator(SingleProcessIterator):
-    """Makes an epoch's batches on the device.
-
-    Args:
-        view: The loader.
-        start: What it begins with.
-        resident: The dataset, there.
-    """
+    """Makes an epoch's batches on the device."""
 
     def __init__(self, view: LoaderView, start: EpochStart, resident: Resident) -> None:
         super().__init__(view, start)
-        self._dataset_fetcher = _Fetcher(resident, view.dataset)
+        self._dataset_fetcher = _ResidentFetcher(resident, view.dataset)
 
 
-class _Fetcher:
-    """Stands for torch's fetcher: indices become a batch.
-
-    Args:
-        resident: The dataset on the device.
-        dataset: The loader's: that, or a Subset of it.
-    """
+class _ResidentFetcher:
+    """Stand-in for torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
 
     def __init__(self, resident: Resident, dataset: Any) -> None:
         self._resident = resident
         self._dataset = dataset
 
     def fetch(self, seeded: Any) -> Any:
-        """Makes the batch of some indices, with the seed that transforms draw from."""
+        """Return the batch of some indices, with the seed that transforms draw from."""
         indices, dataset = seeded.indices, self._dataset
         while type(dataset) is Subset:
             indices = [dataset.indices[index] for index in indices]
