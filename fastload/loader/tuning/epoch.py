@@ -203,6 +203,7 @@ class TunedIterator(SwitchingIterator):
         if self._has_ended:
             return
         self._account()
+        self._tuner.note_epoch(self._progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
             if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):

@@ -58,6 +58,8 @@ class Tuner:
         self._decision: Decision | None = None
         self._is_settled = False
         self._was_filling = False
+        # Batches of the latest whole epoch, which stand for the length of a sampler that has none.
+        self._counted_batches: int | None = None
         self._trials_s = 0.0
         # How far workers are behind loading without them: since they were started, or the plan was settled.
         self._behind_s = 0.0
@@ -135,8 +137,9 @@ class Tuner:
         if not self._is_begun and not self._is_settled and self._mode != "fresh":
             self._read_plan(view)
         self._view, self._is_begun = view, True
-        if view.batches != self._measured.batches:
-            self._update(batches=view.batches)
+        batches = self._counted_batches if view.batches is None else view.batches
+        if batches != self._measured.batches:
+            self._update(batches=batches)
         window, is_open = self._unfinished, not self._is_settled and self.is_baseline_known
         if window is not None and window.is_enough and is_open:
             self.note_trial(window.trial())
@@ -188,6 +191,10 @@ class Tuner:
             behind_s = self._behind_s + seconds - batches * single_process_s(self._measured)
             self._behind_s = max(0.0, behind_s)
 
+    def note_epoch(self, batches: int) -> None:
+        """Record the number of batches of a whole epoch."""
+        self._counted_batches = batches
+
     def is_behind(self, workers: int) -> bool:
         """Return whether workers have lost more time than they may."""
         if self._is_settled:
@@ -227,7 +234,9 @@ class Tuner:
 
     def _read_plan(self, view: LoaderView) -> None:
         plan = plan_cache.read_plan(view)
-        if plan is None or plan.measured.batches != view.batches or plan.measured.single_process is None:
+        if plan is None or plan.measured.single_process is None:
+            return
+        if view.batches is not None and plan.measured.batches != view.batches:
             return
         limits = read_limits(view.multiprocessing_context, plan.measured.single_process.batch_bytes)
         if limits.most_workers < plan.num_workers.value:

@@ -149,7 +149,7 @@ def test_script_without_a_guard_is_run_once_where_workers_import_it(tmp_path, me
             multiprocessing.set_start_method({method!r})
             import fastload
             from tests.loader.tuning.datasets import Slow
-            loader = fastload.DataLoader(Slow(150, seconds=0.01), batch_size=4)
+            loader = fastload.DataLoader(Slow(400, seconds=0.01), batch_size=4)
             print(sum(int(n) for batch in loader for n in batch))
             print(loader.plan.num_workers.reason)
             """
@@ -161,6 +161,6 @@ def test_script_without_a_guard_is_run_once_where_workers_import_it(tmp_path, me
     )
     assert done.returncode == 0, done.stderr
     total, reason = done.stdout.splitlines()
-    assert int(total) == sum(range(150))
+    assert int(total) == sum(range(400))
     assert "run your script again" in reason
     assert (tmp_path / "runs").read_text() == "run\n"
