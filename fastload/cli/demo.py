@@ -103,7 +103,7 @@ def _race(
     import fastload.transforms as T
     from fastload.bench import race
     from fastload.images.opencv import cv2
-    from fastload.packing.choose import look_at
+    from fastload.packing.choose import estimate_stats
     from fastload.sources.folder import list_folder
     from fastload.system.cpus import cpu_name, usable_cpus
 
@@ -111,7 +111,7 @@ def _race(
     files = list_folder(os.fspath(folder))[""]
     notes = list(files.warnings)
     encodings = options.encode or ["auto", "raw"]
-    raw_bytes = int(3 * look_at(files, None).mean_pixels * len(files))
+    raw_bytes = int(3 * estimate_stats(files, None).mean_pixels * len(files))
     if not options.encode and raw_bytes > _MOST_RAW_BYTES:
         encodings.remove("raw")
         size = size_text(raw_bytes)
@@ -177,6 +177,7 @@ def _images(
     """
     from fastload.bench.images import make_files
     from fastload.sources.folder import list_folder
+    from fastload.sources.protocol import evenly_spaced
 
     if options.data is None:
         count = options.images or _IMAGES
@@ -187,7 +188,7 @@ def _images(
     wanted = options.images or min(_IMAGES, max(_LEAST_IMAGES, int(_MOST_BYTES / mean_bytes)))
     if len(source) <= wanted and not split:
         return Path(options.data), len(source)
-    for index in source.sample(wanted):
+    for index in evenly_spaced(len(source), wanted):
         link = folder / source.key(index)
         link.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(os.path.abspath(source.files.path(index)), link)

@@ -177,9 +177,9 @@ def _print_summary(result: PackResult, is_accepted: bool) -> None:
 
 
 def _print_left_out(result: PackResult, is_accepted: bool) -> None:
-    from fastload.sources.left_out import told
+    from fastload.sources.left_out import describe_left_out
 
-    for line in told(entry for split in result.splits for entry in split.left_out):
+    for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
         print(line)
     if _missed(result):
         hint = "" if is_accepted else "; --on-error skip accepts that with exit code 0"

@@ -14,7 +14,7 @@ from fastload.datasets.cache.records import KeptRecord, KeptRecords, stated_orie
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import read_header, states_its_size
+from fastload.images.header import has_parsed_header, read_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, reduction_for
@@ -51,15 +51,15 @@ class RecordImages:
         self._positions = positions
         self._reducing_gap = reducing_gap
         # Before anything else: not even memory may be allocated from the numbers of a damaged record.
-        records.check(positions)
-        self._shapes = records.taken("image/shape", positions)
+        records.verify_records(positions)
+        self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         if not self._shapes[:, 0].all():
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""
-        record = self._records.read_checked(int(self._positions[position]))
+        record = self._records.read_verified(int(self._positions[position]))
         encoding = _PIXELS if _is_decoded(record) else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
         try:
@@ -75,7 +75,7 @@ class RecordImages:
         """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
-        records = map(self._records.read_checked, self._positions.tolist())
+        records = map(self._records.read_verified, self._positions.tolist())
         return [_orientation_of(record) for record in records]
 
     def gathered(self) -> Gathered | None:
@@ -85,7 +85,7 @@ class RecordImages:
         )
         if not is_pixels or (self._shapes != self._shapes[0]).any():
             return None
-        stacked = self._records.stacked("image", self._positions)
+        stacked = self._records.stack("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
         if stacked is None or stacked[0].shape[1] != shape[0] * shape[1] * shape[2]:
             return None
@@ -195,7 +195,7 @@ class FileImages:
 
     def gathered(self) -> Gathered | None:
         """See `BatchSource`."""
-        stacked = None if self._cached is None else self._cached.stacked(np.array(self._positions, np.int64))
+        stacked = None if self._cached is None else self._cached.stack(np.array(self._positions, np.int64))
         return None if stacked is None else Gathered(*stacked)
 
     def _size(self, position: int) -> tuple[int, int]:
@@ -212,7 +212,7 @@ class FileImages:
             return size
         data = self._read(position)
         try:
-            if states_its_size(data):
+            if has_parsed_header(data):
                 header = read_header(data)
                 self._buffer(self._files, position, data, len(data))
                 self._headers.store(index, (header.height, header.width), header.orientation)

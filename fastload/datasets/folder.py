@@ -22,6 +22,7 @@ from fastload.datasets.images import ImageDataset, Transform
 from fastload.errors import DecodeError, SourceError
 from fastload.images.header import read_header
 from fastload.sources.folder import list_folder
+from fastload.sources.protocol import evenly_spaced
 
 # The number of images from which the size of all pixels is estimated, and the reserve on top: memory that is
 # never written costs nothing.
@@ -134,7 +135,7 @@ class FolderDataset(ImageDataset):
         files, count = self.source.files, len(self)
         decoded_bytes = 0.0
         if wants_pixels:
-            sizes = [self._pixels_bytes(index) for index in self.source.sample(_SAMPLED)]
+            sizes = [self._pixels_bytes(index) for index in evenly_spaced(len(self.source), _SAMPLED)]
             decoded_bytes = float(np.mean(sizes)) * count * (1 if len(set(sizes)) == 1 else _PIXELS_RESERVE)
         return Extent(
             identity=f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}",

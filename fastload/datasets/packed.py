@@ -200,7 +200,7 @@ class PackedDataset(ImageDataset):
             decoded_bytes = float(np.prod(manifest.image_shape[:2])) * 3 * count
         elif wants_pixels and count:
             sample = np.unique(np.linspace(0, count - 1, _SAMPLED).astype(np.int64))
-            sides = records.taken("image/shape", sample)[:, :2].astype(np.float64)
+            sides = records.take("image/shape", sample)[:, :2].astype(np.float64)
             decoded_bytes = float(np.mean(sides.prod(axis=1))) * 3 * count * _PIXELS_RESERVE
         # Besides images: the shards' size is an upper bound if records hold more than keys and numbers.
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
@@ -219,7 +219,7 @@ class PackedDataset(ImageDataset):
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
         # Verified just before, when the source of their images was made.
-        records = map(self._stored.read_checked, positions.tolist())
+        records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
         names = [field.name for field in self._target_fields]
@@ -234,7 +234,7 @@ class PackedDataset(ImageDataset):
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
-        return self._stored.taken("label", positions) if self._has_counted_labels else None
+        return self._stored.take("label", positions) if self._has_counted_labels else None
 
 
 def _is_counted(field: Field) -> bool:

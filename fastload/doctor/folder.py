@@ -31,12 +31,13 @@ from fastload.errors import FastloadError, SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2
-from fastload.packing.choose import choose_encoding, look_at
+from fastload.packing.choose import choose_encoding, estimate_stats
 from fastload.packing.job import pack
 from fastload.shards.manifest import is_packed
 from fastload.sources import Source, open_source
 from fastload.sources.files import FileSource
-from fastload.sources.left_out import told
+from fastload.sources.left_out import describe_left_out
+from fastload.sources.protocol import evenly_spaced
 from fastload.system.units import count, milliseconds, size
 
 Step = Callable[[str, int, int], None]
@@ -124,12 +125,15 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
     if not isinstance(source, FileSource):
         raise SourceError(f"{name}: must be files to be examined, got a {source.kind}")
     busy = BusyWatch()
-    paths = [source.files.path(index) for index in source.sample(_MOST_FILES)]
+    paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_FILES)]
     step("reading", 1, _STEPS)
     store = measure_store(paths, len(source))
     step("decoding", 2, _STEPS)
     chosen = choose_encoding(
-        look_at(source, None), is_resized=False, has_jpegtran=find_jpegtran() is not None, space_bytes=None
+        estimate_stats(source, None),
+        is_resized=False,
+        has_jpegtran=find_jpegtran() is not None,
+        space_bytes=None,
     )
     decoding, stored_bytes = _measure_decoding(paths, chosen.encode)
     if not decoding:
@@ -150,7 +154,10 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
         encoding=chosen.encode,
         encoding_reason=chosen.reason,
         stored_bytes=stored_bytes,
-        notes=(*source.warnings, *told(entry for entry in source.left_out if not entry.is_clutter)),
+        notes=(
+            *source.warnings,
+            *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
+        ),
     )
 
 

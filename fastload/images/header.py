@@ -47,7 +47,7 @@ class ParsedFile:
     rgb: NDArray[np.uint8] | None  # as from `decode`, if the file had to be decoded to judge it
 
 
-def states_its_size(data: bytes) -> bool:
+def has_parsed_header(data: bytes) -> bool:
     """Return whether `read_header` usually reads such a file without decoding it: a JPEG or a PNG."""
     return data.startswith((SOI, PNG_SIGNATURE))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.packing._chunk import Chunk, Failure
 from fastload.packing._payload import PayloadRange
-from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, shard_identity
+from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry
 from fastload.shards.schema import CRC32C, Column, Field, record_columns
@@ -155,7 +155,7 @@ class Assembler:
         crc32c, size = file_crc32c(draft), draft.stat().st_size
         path = self.folder / f"shard-{shard.number:05d}{self.writer.suffix}"
         os.replace(draft, path)
-        bound = binding(content.identity)
+        bound = identity_crc(content.identity)
         names = [each.name for each in self.fields if each.kind in ("scalar", "vector")]
         column_crcs = {name: array_crc32c(content.fixed[name], bound) for name in names}
         return FinishedShard(
@@ -178,7 +178,7 @@ class Assembler:
         crcs = b"".join(chunk.crcs[4 * first : 4 * last] for chunk, first, last in shard.parts)
         sizes = np.concatenate([chunk.sizes[first:last] for chunk, first, last in shard.parts])
         identity = shard_identity([self.dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
-        fixed[CRC32C.name] = masked(identity, np.frombuffer(crcs, "<u4"))
+        fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed[f"{image.name}/shape"])
         is_array = image.encoding == "raw" and shape is not None
         payload = Payload(image.name, shard.path, _offsets(sizes), shape if is_array else None)

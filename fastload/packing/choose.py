@@ -47,7 +47,7 @@ class EncodingChoice:
     reason: str
 
 
-def look_at(source: Source, limit: SizeLimit | None) -> SourceStats:
+def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
     """Estimate a source's statistics from the headers of sampled records, without unreadable ones."""
     sizes, pixels, jpegs = [], [], 0
     for index in evenly_spaced(len(source), SAMPLE_RECORDS):

@@ -26,7 +26,7 @@ from fastload.packing._options import (
 from fastload.packing._split import SplitPacker, require_records
 from fastload.packing._staging import Staging, check_apart
 from fastload.packing._workers import describe_failure
-from fastload.packing.choose import EncodingChoice, choose_encoding, combine, look_at
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.packing.result import PackedSplit, PackProgress, PackResult
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
 from fastload.shards.schema import Field
@@ -162,7 +162,7 @@ class _PackJob:
         if options.encode != "auto":
             return EncodingChoice(options.encode, "")
         return choose_encoding(
-            combine([look_at(source, options.limit) for source in self.sources.values()]),
+            combine([estimate_stats(source, options.limit) for source in self.sources.values()]),
             is_resized=options.limit is not None,
             has_jpegtran=find_jpegtran() is not None,
             space_bytes=options.space_bytes,

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fastload.errors import AccessError, DamageError, DecodeError, FastloadError, FormatError, OptionError
-from fastload.images.stated import disagreement
+from fastload.images.consistency import find_contradiction
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import require_shard, unreadable
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
@@ -262,7 +262,7 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
             continue
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
-        found = disagreement(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
+        found = find_contradiction(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
         if found:
             return f"{field.name}: {found}"
     return None

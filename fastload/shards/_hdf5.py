@@ -199,11 +199,11 @@ class Hdf5Reader:
     def fixed(self, column: str) -> NDArray[Any]:
         return self._fixed[column]
 
-    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
+    def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return a view of the mapped file; None as well if an earlier record has another size."""
         data, offsets, row_bytes = self._ragged[column]
         bounds = np.frombuffer(offsets, np.uint64)

@@ -253,12 +253,12 @@ class LmdbReader:
         rows: NDArray[Any] = self._fixed[column].copy()
         return rows
 
-    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         self._opened()
         rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
+    def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         values = [self.row(column, index) for index in indices.tolist()]
         if len({len(value) for value in values}) != 1:
             return None

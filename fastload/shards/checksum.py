@@ -46,27 +46,27 @@ def shard_identity(parts: Sequence[bytes]) -> bytes:
     return digest.digest()
 
 
-def binding(identity: bytes) -> int:
+def identity_crc(identity: bytes) -> int:
     """Return the checksum of a shard's identity, the start of all checksums that are bound to it."""
     return int(extend(0, identity))
 
 
-def mask(bound: int, row: int) -> int:
-    """Return the mask of a record's checksum, from the `binding` of its shard and its row there."""
+def row_mask(bound: int, row: int) -> int:
+    """Return the mask of a record's checksum, from the `identity_crc` of its shard and its row there."""
     crc: int = extend(bound, _pack_uint64(row))
     return crc
 
 
-def masked(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def apply_masks(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Apply the masks to the checksums of all records of a shard; applied twice, they cancel out."""
-    bound = binding(identity)
-    masks = np.fromiter((mask(bound, row) for row in range(len(crcs))), "<u4", len(crcs))
+    bound = identity_crc(identity)
+    masks = np.fromiter((row_mask(bound, row) for row in range(len(crcs))), "<u4", len(crcs))
     stored: NDArray[np.uint32] = crcs ^ masks
     return stored
 
 
 def array_crc32c(array: NDArray[Any], bound: int = 0) -> str:
-    """Return the checksum of an array's bytes, eight hexadecimal digits, started from a shard's `binding`."""
+    """Return the checksum of an array's bytes, in hexadecimal, started from a shard's `identity_crc`."""
     return format(extend(bound, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
 
 

@@ -90,10 +90,10 @@ class ShardReader(Protocol):
     def fixed(self, column: str) -> NDArray[Any]:
         """Return a whole fixed column, (count, *row shape), read-only, mapped where the container can."""
 
-    def taken(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of some rows of a fixed column, (indices, *row shape)."""
 
-    def stacked(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
+    def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return some records' bytes of a ragged column as one array, or None if sizes differ.
 
         Returns:

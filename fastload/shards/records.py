@@ -21,7 +21,7 @@ from fastload.errors import DamageError, FormatError, OptionError, RecordIndexEr
 from fastload.shards._readahead import fetch_ahead, is_resident
 from fastload.shards._record import Record as Record
 from fastload.shards._record import value_reader as value_reader
-from fastload.shards.checksum import array_crc32c, binding, mask, record_crc32c
+from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
@@ -58,7 +58,7 @@ class RecordReader:
         self._ends = list(accumulate(shard.records for shard in manifest.shards))
         self._count = manifest.records
         self._identities = [bytes.fromhex(shard.identity) for shard in manifest.shards]
-        self._bindings = list(map(binding, self._identities))
+        self._identity_crcs = list(map(identity_crc, self._identities))
         self._open: dict[int, ShardReader] = {}
         self._epoch: tuple[int, int] | None = None
         self._recheck: set[int] = set()
@@ -96,13 +96,13 @@ class RecordReader:
             self._verify(number, shard, row, index)
         return Record(index, shard, row, self._values)
 
-    def read_checked(self, index: int) -> Record:
-        """Return the record at a valid index that was passed to `check` before."""
+    def read_verified(self, index: int) -> Record:
+        """Return a record that passed `verify_records`, by its index."""
         number = bisect_right(self._ends, index)
         shard = self._open.get(number) or self._open_shard(number)
         return Record(index, shard, index - (self._ends[number - 1] if number else 0), self._values)
 
-    def check(self, indices: NDArray[np.int64]) -> None:
+    def verify_records(self, indices: NDArray[np.int64]) -> None:
         """Verify some records as `verify` demands; raise DamageError for the first damaged one."""
         if self.verify == "never":
             return
@@ -113,20 +113,20 @@ class RecordReader:
         for index in indices.tolist():
             self.read(index)
 
-    def taken(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of some rows of a fixed column, (indices, *row shape), without verification."""
         parts = self._by_shard(indices)
         if len(parts) == 1:
-            return parts[0].shard.taken(name, parts[0].rows)
+            return parts[0].shard.take(name, parts[0].rows)
         values = np.empty((len(indices), *self._column(name).shape), self._column(name).numpy_dtype)
         for part in parts:
-            values[part.positions] = part.shard.taken(name, part.rows)
+            values[part.positions] = part.shard.take(name, part.rows)
         return values
 
-    def stacked(self, name: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
-        """Return some records' bytes as `ShardReader.stacked` does, without verification."""
+    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
+        """Return some records' bytes as `ShardReader.stack` does, without verification."""
         parts = self._by_shard(indices)
-        stacks = [part.shard.stacked(name, part.rows) for part in parts]
+        stacks = [part.shard.stack(name, part.rows) for part in parts]
         if len(stacks) == 1:
             return stacks[0]
         found = [stack for stack in stacks if stack is not None]
@@ -179,7 +179,7 @@ class RecordReader:
 
     def _column_of(self, number: int, name: str) -> NDArray[Any]:
         entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
-        crc = "" if self.verify == "never" else array_crc32c(array, self._bindings[number])
+        crc = "" if self.verify == "never" else array_crc32c(array, self._identity_crcs[number])
         if crc and crc != entry.columns.get(name):
             raise DamageError(
                 f"{self.folder / entry.file}, column {name}: checksum is {crc}, the manifest says "
@@ -234,7 +234,7 @@ class RecordReader:
     def _verify(self, number: int, shard: ShardReader, row: int, index: int) -> None:
         if self._verified[index] and self.verify == "once":
             return
-        crc = record_crc32c(shard.rows(row)) ^ mask(self._bindings[number], row)
+        crc = record_crc32c(shard.rows(row)) ^ row_mask(self._identity_crcs[number], row)
         stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
         if crc != stored:
             key = os.fsdecode(bytes(shard.row("key", row)))

@@ -19,7 +19,7 @@ from fastload.images.limits import MOST_BYTES
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources._names import NameTable, NameTableBuilder
-from fastload.sources.protocol import SourceRecord, evenly_spaced
+from fastload.sources.protocol import SourceRecord
 
 NOT_FOUND = -1
 """The size of a file that does not exist."""
@@ -195,10 +195,6 @@ class FileSource:
         """Return the size of all files; a file listed twice counts twice."""
         lists = [self.files, *(column for column in self.values.values() if isinstance(column, FileList))]
         return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in lists)
-
-    def sample(self, count: int) -> list[int]:
-        """Return at most `count` indices, evenly spaced over the source."""
-        return evenly_spaced(len(self), count)
 
 
 def safe_key(path: str) -> str:

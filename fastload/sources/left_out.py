@@ -75,7 +75,7 @@ def count_suffixes(left_out: Iterable[LeftOut]) -> Counter[str]:
     return suffixes
 
 
-def told(left_out: Iterable[LeftOut]) -> Iterator[str]:
+def describe_left_out(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """Yield a line for each reason: the number of files, and their suffixes."""
     by_reason: dict[str, list[LeftOut]] = {}
     for entry in left_out:

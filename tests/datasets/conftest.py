@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fastload
-from tests.datasets.plainly import CLASSES, folder_of
+from tests.datasets.reference import CLASSES, folder_of
 
 SIZES = [(60, 85), (97, 64), (33, 120), (128, 128), (75, 75), (64, 90)]
 

@@ -15,8 +15,8 @@ from fastload.errors import OptionError
 from fastload.loader.transport.filling import HeapMemory
 from fastload.transforms.draws import epoch_seed
 from tests.datasets.pipelines import MEAN, PIPELINES, STD
-from tests.datasets.plainly import SEED, filled
-from tests.images.pictures import file_of, photo
+from tests.datasets.reference import SEED, filled
+from tests.images.samples import file_of, photo
 
 
 class TestTargets:

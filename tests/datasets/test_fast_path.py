@@ -11,8 +11,8 @@ import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
 from fastload.errors import OptionError
 from tests.datasets.pipelines import MEAN, PIPELINES, STD, TINY_PIPELINES
-from tests.datasets.plainly import check_against_plain, filled, plain
-from tests.images.pictures import file_of, photo
+from tests.datasets.reference import check_against_plain, filled, plain
+from tests.images.samples import file_of, photo
 
 
 class TestFastPathIsThePlainPath:

@@ -12,7 +12,7 @@ import torch.utils.data
 
 import fastload
 from fastload import FolderDataset, PackedDataset
-from tests.datasets.plainly import are_equal
+from tests.datasets.reference import are_equal
 
 
 class TestAgainstImageFolder:

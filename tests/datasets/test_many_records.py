@@ -12,7 +12,7 @@ import torch.utils.data
 import fastload
 from fastload import Field, PackedDataset
 from fastload.shards._hdf5 import Hdf5Writer
-from fastload.shards.checksum import array_crc32c, binding, file_crc32c, masked, record_crc32c
+from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, record_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.schema import CRC32C, record_columns
@@ -44,11 +44,11 @@ def _write_pixels(path, count, shard_records):
         rows = zip(keys.tolist(), pixels, fixed["label"], strict=True)
         crcs = [record_crc32c([k, p.tobytes(), rest, label.tobytes()]) for k, p, label in rows]
         identity = b"%016d" % number
-        fixed["crc32c"] = masked(identity, np.array(crcs, "<u4"))
+        fixed["crc32c"] = apply_masks(identity, np.array(crcs, "<u4"))
         file = path / f"shard-{number:05d}.h5"
         content = ShardContent(size, identity, fixed, ragged, Payload("image", payload, 3 * ones, (1, 1, 3)))
         Hdf5Writer.write(file, (*columns, CRC32C), content)
-        column_crcs = {"label": array_crc32c(fixed["label"], binding(identity))}
+        column_crcs = {"label": array_crc32c(fixed["label"], identity_crc(identity))}
         stored = file.stat().st_size, file_crc32c(file)
         entries.append(ShardEntry(file.name, size, *stored, column_crcs, identity.hex()))
     manifest = Manifest("hdf5", fields, (), tuple(entries), {"fastload": "test"}, (1, 1, 3))

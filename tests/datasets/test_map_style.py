@@ -13,7 +13,7 @@ import torch.utils.data
 
 import fastload
 from fastload import FolderDataset, PackedDataset
-from tests.datasets.plainly import CLASSES, are_equal
+from tests.datasets.reference import CLASSES, are_equal
 
 
 class TestIndices:

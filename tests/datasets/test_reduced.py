@@ -15,8 +15,8 @@ from fastload.errors import OptionError
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.pipeline import Pipeline
 from tests.datasets.pipelines import PIPELINES
-from tests.datasets.plainly import SEED, filled
-from tests.images.pictures import exif, file_of, photo
+from tests.datasets.reference import SEED, filled
+from tests.images.samples import exif, file_of, photo
 
 MEAN_LEVELS_APART = 3  # of 255; scaled cosine transforms are another low-pass filter than the resize
 

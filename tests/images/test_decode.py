@@ -6,7 +6,7 @@ import pytest
 
 from fastload.errors import DecodeError, OptionError
 from fastload.images.decode import decode, encode
-from tests.images.pictures import ODD_SIZES, TOLERANCES, exif, file_of, photo, pil_rgb
+from tests.images.samples import ODD_SIZES, TOLERANCES, exif, file_of, photo, pil_rgb
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])

@@ -4,7 +4,7 @@ import pytest
 
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from tests.folders import pixels
-from tests.images.pictures import file_of
+from tests.images.samples import file_of
 
 READ = {
     "JPEG": "JPEG", "PNG": "PNG", "GIF": "GIF", "TIFF": "TIFF", "WEBP": "WebP", "BMP": "BMP", "PPM": "PNM",

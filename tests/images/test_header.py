@@ -15,7 +15,7 @@ from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
 from fastload.images.header import ImageHeader, read_header
 from fastload.images.jpeg import parse_jpeg
-from tests.images.pictures import ODD_SIZES, exif, file_of, photo, sizes
+from tests.images.samples import ODD_SIZES, exif, file_of, photo, sizes
 
 CHANNELS = {"1": 1, "L": 1, "I;16": 1, "LA": 2, "RGB": 3, "P": 3, "RGBA": 4, "CMYK": 4}
 

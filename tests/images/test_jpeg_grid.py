@@ -19,7 +19,7 @@ from fastload.images.jpeg import (
     parse_jpeg,
     with_orientation,
 )
-from tests.images.pictures import ODD_SIZES, exif, file_of, photo, rewritten, sizes
+from tests.images.samples import ODD_SIZES, exif, file_of, photo, rewritten, sizes
 
 SAMPLINGS = {
     "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,

@@ -14,7 +14,7 @@ from fastload.errors import DecodeError, ToolMissingError
 from fastload.images.decode import decode
 from fastload.images.jpeg import choose_interval, index_tiles, parse_jpeg
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran, tile_losslessly
-from tests.images.pictures import exif, file_of, photo, pil_rgb, rewritten, sizes
+from tests.images.samples import exif, file_of, photo, pil_rgb, rewritten, sizes
 
 
 @pytest.fixture(autouse=True)

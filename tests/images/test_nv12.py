@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
 from fastload.images._nv12 import nv12_box_to_rgb, nv12_size, nv12_to_rgb, rgb_to_nv12
-from tests.images.pictures import ODD_SIZES, TOLERANCES, photo, sizes
+from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 
 LUMA = np.array([65.481, 128.553, 24.966]) / 255
 BLUE = np.array([-37.797, -74.203, 112.0]) / 255

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling, SizeLimit, resize
-from tests.images.pictures import ODD_SIZES, TOLERANCES, photo, sizes
+from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 
 LIMIT = TOLERANCES["antialiased resize against PIL"]
 

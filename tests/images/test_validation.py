@@ -16,7 +16,7 @@ from fastload.images._validation import validate_file
 from fastload.images.decode import decode
 from fastload.images.encodings import Jpeg, Keep
 from fastload.images.jpeg import parse_jpeg
-from tests.images.pictures import exif, file_of, photo, pil_rgb
+from tests.images.samples import exif, file_of, photo, pil_rgb
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PIXELS = photo(16, 16)

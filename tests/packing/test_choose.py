@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
-from fastload.packing.choose import SAMPLE_RECORDS, SourceStats, choose_encoding, combine, look_at
+from fastload.packing.choose import SAMPLE_RECORDS, SourceStats, choose_encoding, combine, estimate_stats
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels
 
@@ -85,7 +85,7 @@ def test_splits_without_records_combine():
 
 def test_statistics_come_from_headers_of_files(tmp_path):
     source = open_source(class_folders(tmp_path, 100, size=(20, 30)))[""]
-    sample = look_at(source, None)
+    sample = estimate_stats(source, None)
     assert sample.records == 100
     assert sample.jpeg_share == 1.0
     assert 20 * 30 <= sample.mean_pixels <= 24 * 36
@@ -96,7 +96,7 @@ def test_statistics_come_from_headers_of_files(tmp_path):
 
 def test_statistics_count_pixels_as_they_would_be_stored(tmp_path):
     source = open_source(class_folders(tmp_path, 10, size=(40, 60)))[""]
-    assert look_at(source, SizeLimit(size=(8, 8))).mean_pixels == 64
+    assert estimate_stats(source, SizeLimit(size=(8, 8))).mean_pixels == 64
 
 
 def test_statistics_leave_out_unreadable_files(tmp_path):
@@ -104,6 +104,6 @@ def test_statistics_leave_out_unreadable_files(tmp_path):
     (tmp_path / "class0" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "class0" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "class0" / "x.png").write_bytes(encoded(pixels(0), ".png"))
-    sample = look_at(open_source(tmp_path)[""], None)
+    sample = estimate_stats(open_source(tmp_path)[""], None)
     assert sample.records == 6
     assert sample.jpeg_share == 0.75

@@ -16,7 +16,7 @@ import pytest
 import fastload
 from fastload.packing.verify import verify
 from tests.folders import class_folders, tree
-from tests.images.pictures import exif, file_of, photo
+from tests.images.samples import exif, file_of, photo
 
 FLIPS, SOAKED_FLIPS = 60, 2000
 

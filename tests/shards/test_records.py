@@ -13,10 +13,10 @@ import pytest
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
 from fastload.shards.checksum import (
     array_crc32c,
-    binding,
     file_crc32c,
-    mask,
+    identity_crc,
     record_crc32c,
+    row_mask,
     shard_identity,
 )
 from fastload.shards.manifest import Manifest, ShardEntry
@@ -48,9 +48,9 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
         path = folder / f"shard-{number:05d}{writer.suffix}"
         crcs = [record_crc32c(row[column.name] for column in columns) for row in rows]
         identity = shard_identity([b"%d" % number, *(b"%d" % crc for crc in crcs)])
-        bound = binding(identity)
+        bound = identity_crc(identity)
         for place, (row, crc) in enumerate(zip(rows, crcs, strict=True)):
-            row["crc32c"] = (crc ^ mask(bound, place)).to_bytes(4, "little")
+            row["crc32c"] = (crc ^ row_mask(bound, place)).to_bytes(4, "little")
         content = content_of(
             (*columns, CRC32C), rows, folder / "payload", writer.payload_offset, identity=identity
         )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fastload import FolderDataset, SourceError, pack
 from fastload.shards.manifest import read_manifest
 from fastload.sources import open_source
-from fastload.sources.left_out import MOST_LISTED, LeftOutFiles, told
+from fastload.sources.left_out import MOST_LISTED, LeftOutFiles, describe_left_out
 from tests.folders import class_folders, encoded, pixels
 
 GIF = b"GIF89a\1\0\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2L\1\0;"
@@ -133,7 +133,7 @@ def test_too_many_files_are_listed_by_suffix():
     assert len(found) <= MOST_LISTED
     assert sum(entry.files for entry in found) == 6 * MOST_LISTED + 1
     assert ("**/*.txt", 3 * MOST_LISTED) in {(entry.key, entry.files) for entry in found}
-    assert next(told(found)) == "left out, HEIC: 1 file (1 .heic)"
+    assert next(describe_left_out(found)) == "left out, HEIC: 1 file (1 .heic)"
 
 
 def make_loop(root):

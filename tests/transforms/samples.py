@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fastload.transforms.draws import Draws
-from tests.images.pictures import photo
+from tests.images.samples import photo
 
 # Heights and widths: usual, odd, tall, wide, tiny.
 SIZES = [(64, 48), (33, 75), (90, 7), (5, 81), (2, 3), (1, 9), (1, 1)]

@@ -54,7 +54,7 @@ class KeptFiles(CachedSamples):
             fixed = _SIZE.pack(*pixels.shape[:2])
             self.store.put(index, pixels.reshape(-1), fixed, orientation=orientation)
 
-    def stacked(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]] | None:
+    def stack(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]] | None:
         """Return pixels (any number, height, width, 3), read-only, and which row is whose.
 
         None unless the pixels of all these files are stored and have one size.
@@ -62,7 +62,7 @@ class KeptFiles(CachedSamples):
         if self.form == "encoded" or not self.store.found(indices).all():
             return None
         sizes = self.store.fixed(indices).view("<u4")
-        stacked = self.store.stacked(indices)
+        stacked = self.store.stack(indices)
         if stacked is None or (sizes != sizes[0]).any():
             return None
         height, width = sizes[0].tolist()

@@ -22,7 +22,7 @@ from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.store import Bytes
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import read_header, states_its_size
+from fastload.images.header import has_parsed_header, read_header
 from fastload.shards.records import Record, RecordReader, value_reader
 from fastload.shards.schema import Column
 
@@ -127,7 +127,7 @@ class KeptRecords(CachedSamples):
         """True if images are stored as pixels."""
         return self.form == "decoded"
 
-    def check(self, indices: NDArray[np.int64]) -> None:
+    def verify_records(self, indices: NDArray[np.int64]) -> None:
         """Check records as the reader does, and store those that are not stored yet.
 
         Raises DamageError if one differs from its checksum, or if its shard is missing or damaged.
@@ -137,22 +137,22 @@ class KeptRecords(CachedSamples):
         self.counter.add(len(indices) - len(missing), len(missing))
         if not len(missing):
             return
-        self._reader.check(missing)
+        self._reader.verify_records(missing)
         if self.store.is_open:
             for index in missing.tolist():
                 # An image that cannot be decoded is an error only where its pixels are needed.
                 with contextlib.suppress(DecodeError):
                     self._store_sample(index)
 
-    def read_checked(self, index: int) -> Record | KeptRecord:
-        """Return a record that was given to `check` before; raise DamageError if its shard is damaged."""
+    def read_verified(self, index: int) -> Record | KeptRecord:
+        """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
         return KeptRecord(index, self) if self.store.has(index) else self._reader.read(index)
 
-    def taken(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return some records' rows of a fixed column; see `RecordReader`."""
         is_found = self.store.found(indices)
         if not is_found.any():
-            return self._reader.taken(name, indices)
+            return self._reader.take(name, indices)
         column = self.layout.columns[name]
         fixed = self.store.fixed(indices[is_found])[:, self.layout.places[name]]
         stored = np.ascontiguousarray(fixed).view(column.numpy_dtype).reshape(-1, *column.shape)
@@ -160,20 +160,20 @@ class KeptRecords(CachedSamples):
             return stored
         values = np.empty((len(indices), *column.shape), column.numpy_dtype)
         values[is_found] = stored
-        values[~is_found] = self._reader.taken(name, indices[~is_found])
+        values[~is_found] = self._reader.take(name, indices[~is_found])
         return values
 
-    def stacked(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
         """Return the images of records of one size as rows of an array; see `RecordReader`."""
         is_found = self.store.found(indices)
         if is_found.all():
-            return self.store.stacked(indices)
+            return self.store.stack(indices)
         if self.holds_pixels:
             return None  # the shards have none
-        from_shards = self._reader.stacked(name, indices[~is_found])
+        from_shards = self._reader.stack(name, indices[~is_found])
         if not is_found.any() or from_shards is None:
             return from_shards
-        stored = self.store.stacked(indices[is_found])
+        stored = self.store.stack(indices[is_found])
         if stored is None or stored[0].shape[1] != from_shards[0].shape[1]:
             return None
         images = np.empty((len(indices), stored[0].shape[1]), np.uint8)
@@ -206,4 +206,4 @@ class KeptRecords(CachedSamples):
 
 def stated_orientation(data: bytes) -> int:
     """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
-    return read_header(data).orientation if states_its_size(data) else 1
+    return read_header(data).orientation if has_parsed_header(data) else 1

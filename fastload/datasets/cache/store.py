@@ -41,7 +41,7 @@ from fastload.datasets.cache.layout import (
     mapped,
 )  # fmt: skip
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
-from fastload.shards.checksum import binding, mask
+from fastload.shards.checksum import identity_crc, row_mask
 
 Bytes = NDArray[np.uint8]
 
@@ -76,7 +76,7 @@ class Store:
         if everything[KEY].tobytes() != key:
             raise OSError(errno.EBADMSG, "it is another dataset's")
         # As in shards, a record's checksum is bound to the store and to the record's number.
-        self._bound = binding(key)
+        self._bound = identity_crc(key)
         self._header = everything[:NUMBERS_BYTES].view(np.int64)
         begin = HEADER_BYTES + self.count * ENTRY.itemsize
         self._index = everything[HEADER_BYTES:begin].view(ENTRY)
@@ -129,7 +129,7 @@ class Store:
         rows: Bytes = self._fixed[positions]
         return rows
 
-    def stacked(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+    def stack(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
         """Return the images of records that were found as rows of an array, and which row is whose.
 
         The array is (any number, size), read-only; None if the images differ in size.
@@ -160,7 +160,7 @@ class Store:
         self._writable[offset : offset + size] = np.frombuffer(data, np.uint8)
         self._writable[tail_offset : tail_offset + tail_size] = np.frombuffer(tail, np.uint8)
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
-        crc = extend(extend(extend(mask(self._bound, index), data), fixed), tail)
+        crc = extend(extend(extend(row_mask(self._bound, index), data), fixed), tail)
         entry = HEADER_BYTES + 32 * index
         PACK(self._memory, entry + 1, orientation, 0, crc, offset, tail_offset, size, tail_size)
         # Last, because it makes the rest visible. Where a processor lets others see it sooner, their check of
@@ -213,7 +213,7 @@ class Store:
             zip(positions.tolist(), *columns, strict=True)
         ):
             if max(offset + size, tail + tail_size) <= end:
-                found = extend(mask(self._bound, index), area[offset : offset + size])
+                found = extend(row_mask(self._bound, index), area[offset : offset + size])
                 found = extend(found, fixed[place * width : (place + 1) * width])
                 if tail_size:
                     found = extend(found, area[tail : tail + tail_size])

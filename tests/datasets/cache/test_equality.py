@@ -14,8 +14,8 @@ import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from tests.datasets.pipelines import PIPELINES, TINY_PIPELINES
-from tests.datasets.plainly import check_against_plain, filled
-from tests.images.pictures import exif, file_of, photo
+from tests.datasets.reference import check_against_plain, filled
+from tests.images.samples import exif, file_of, photo
 
 # Every pipeline; and every encoding, where what is done while decoding differs.
 CASES = [(name, "jpeg") for name in PIPELINES]

@@ -11,7 +11,7 @@ import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from fastload.datasets.cache.resident import Resident, device_room, room_of
 from tests.datasets.pipelines import MEAN, STD
-from tests.datasets.plainly import filled
+from tests.datasets.reference import filled
 
 SEED = 7
 INDICES = [39, 0, 3, 3, 21, 17]

@@ -9,7 +9,7 @@ from fastload.images.encodings import encoding_named
 from fastload.loader.transport.filling import HeapMemory
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.pipeline import Pipeline
-from tests.images.pictures import file_of, photo
+from tests.images.samples import file_of, photo
 
 SEED = 20_240_229
 CLASSES = ("ant", "bee", "cat")

@@ -15,7 +15,7 @@ _CHANNELS = range(1, 5)
 _TILED = ("tiled", "jpeg")
 
 
-def disagreement(
+def find_contradiction(
     encoding: str, data: bytes, shape: tuple[int, int, int], grid: tuple[int, ...], tiles: NDArray[np.uint16]
 ) -> str | None:
     """Return how the stored bytes of an image contradict its record; None if they agree.
