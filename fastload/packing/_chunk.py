@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.shards.checksum import record_crc32c
-from fastload.shards.schema import Column, Field, record_columns
+from fastload.shards.schema import Field, record_columns
 from fastload.sources.protocol import Source, SourceRecord
 
 # A chunk ends early beyond this, so that a worker's memory stays bounded.
@@ -90,39 +89,59 @@ class ChunkEncoder:
         self._recipe = recipe
         self._temporary = temporary
         self._columns = record_columns(recipe.fields)
+        self._payload_at = [column.name for column in self._columns].index(recipe.fields[0].name)
 
     def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
-        draft = _Draft(self._columns, self._recipe.fields[0].name)
+        records: list[list[Any]] = []
+        indices: list[int] = []
+        crcs: list[bytes] = []
+        payload: list[Any] = []
+        failures: list[Failure] = []
+        size_bytes = read_bytes = 0
         index = start
-        while index < stop and draft.size_bytes < CHUNK_LIMIT_BYTES:
-            self._add(draft, index)
+        while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
+            # Only fastload's own errors are about the record, except that this process may not open files. A
+            # plain OSError, such as a full disk while a temporary file is written, ends the packing with any
+            # `on_error`.
+            try:
+                record = self._recipe.source.read(index)
+                image = record.image
+                read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
+                stored, kept = self._encode_image(record, index)
+                rows = self._rows(record, stored)
+            except AccessError:
+                raise
+            except FastloadError as error:
+                failures.append(self._skip(index, error))
+            else:
+                failures += kept
+                indices.append(index)
+                crcs.append(_CRC.pack(record_crc32c(rows)))
+                size_bytes += sum(map(len, rows))
+                payload.append(rows.pop(self._payload_at))
+                records.append(rows)
             index += 1
-        return draft.finish(start, index, time.perf_counter() - began), draft.payload
+        others = [column for at, column in enumerate(self._columns) if at != self._payload_at]
+        parts = {column: [rows[at] for rows in records] for at, column in enumerate(others)}
+        chunk = Chunk(
+            start,
+            index,
+            np.array(indices, np.int64),
+            _lengths(payload),
+            {column.name: b"".join(cells) for column, cells in parts.items()},
+            {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged},
+            b"".join(crcs),
+            failures,
+            read_bytes,
+            time.perf_counter() - began,
+        )
+        return chunk, payload
 
-    def _add(self, draft: _Draft, index: int) -> None:
-        # Only fastload's own errors are about the record, except that this process may not open files. A
-        # plain OSError, such as a full disk while a temporary file is written, ends the packing with any
-        # `on_error`.
-        try:
-            record = self._recipe.source.read(index)
-            stored, failures = self._encode_image(draft, record, index)
-            rows = self._rows(record, stored)
-        except AccessError:
-            raise
-        except FastloadError as error:
-            self._skip(draft, index, error)
-        else:
-            draft.add(index, rows)
-            draft.failures += failures
-
-    def _encode_image(
-        self, draft: _Draft, record: SourceRecord, index: int
-    ) -> tuple[StoredImage, list[Failure]]:
+    def _encode_image(self, record: SourceRecord, index: int) -> tuple[StoredImage, list[Failure]]:
         """Return the stored image, and the failure if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
-        draft.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
         try:
             return recipe.encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -130,14 +149,15 @@ class ChunkEncoder:
                 raise
             return StoredImage(image, *_UNREADABLE), [Failure(index, record.key, str(error), is_kept=True)]
 
-    def _skip(self, draft: _Draft, index: int, error: Exception) -> None:
+    def _skip(self, index: int, error: Exception) -> Failure:
+        """Return the failure of a record that is left out; raise SourceError if none may be."""
         key = self._recipe.source.key(index)
         if self._recipe.on_error == "fail":
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
                 "--on-error skip (leave such files out) or keep (store their bytes as they are)"
             ) from error
-        draft.failures.append(Failure(index, key, str(error), is_kept=False))
+        return Failure(index, key, str(error), is_kept=False)
 
     def _rows(self, record: SourceRecord, stored: StoredImage) -> list[Any]:
         """Return the stored bytes of every column of one record, in the columns' order."""
@@ -161,47 +181,5 @@ def _image_rows(stored: StoredImage) -> tuple[Any, bytes, bytes, bytes]:
     return stored.data, _SHAPE.pack(*stored.shape), _GRID.pack(*stored.grid), stored.tiles.tobytes()
 
 
-class _Draft:
-    """A chunk under construction."""
-
-    def __init__(self, columns: Sequence[Column], payload_column: str) -> None:
-        self._columns = columns
-        self._payload_at = next(i for i, c in enumerate(columns) if c.name == payload_column)
-        self._rows: list[list[Any]] = []
-        self._indices: list[int] = []
-        self._crcs: list[bytes] = []
-        self.payload: list[Any] = []
-        self.size_bytes = 0
-        self.read_bytes = 0
-        self.failures: list[Failure] = []
-
-    def add(self, index: int, rows: list[Any]) -> None:
-        self._crcs.append(_CRC.pack(record_crc32c(rows)))
-        self._indices.append(index)
-        payload = rows[self._payload_at]
-        self.payload.append(payload)
-        rows[self._payload_at] = b""
-        self._rows.append(rows)
-        self.size_bytes += len(payload) + sum(map(len, rows))
-
-    def finish(self, start: int, stop: int, seconds: float) -> Chunk:
-        rows, lengths = {}, {}
-        for at, column in enumerate(self._columns):
-            if at == self._payload_at:
-                continue
-            parts = [row[at] for row in self._rows]
-            rows[column.name] = b"".join(parts)
-            if column.ragged:
-                lengths[column.name] = np.fromiter(map(len, parts), np.int64, len(parts))
-        return Chunk(
-            start,
-            stop,
-            np.array(self._indices, np.int64),
-            np.fromiter(map(len, self.payload), np.int64, len(self.payload)),
-            rows,
-            lengths,
-            b"".join(self._crcs),
-            self.failures,
-            self.read_bytes,
-            seconds,
-        )
+def _lengths(parts: list[Any]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, parts), np.int64, len(parts))

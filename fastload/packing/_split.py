@@ -14,7 +14,7 @@ from fastload.packing._options import PackOptions
 from fastload.packing._payload import PayloadRange
 from fastload.packing._schedule import Schedule
 from fastload.packing._staging import Staging
-from fastload.packing._workers import Encoded, EncodeTask, WorkerPool, WriteTask
+from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
 from fastload.sources import Source
 
@@ -78,8 +78,8 @@ class SplitPacker:
                 run_ends[run[0]] = run[1]
                 pool.encode(EncodeTask(*run))
             for event in pool.events():
-                if isinstance(event, Encoded):
-                    chunk = event.chunk
+                if isinstance(event, Chunk):
+                    chunk = event
                     schedule.give_back(chunk.stop, run_ends.pop(chunk.start))
                     schedule.learn(chunk.stop - chunk.start, int(chunk.sizes.sum()), chunk.seconds)
                     encoded[chunk.start] = chunk

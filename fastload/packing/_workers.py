@@ -64,13 +64,6 @@ class WriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """From a worker: a chunk is encoded, and its payload held."""
-
-    chunk: Chunk
-
-
-@dataclass(frozen=True, slots=True)
 class Written:
     """From a worker: the payload of the chunk from `start` is written, with a checksum for each range."""
 
@@ -144,7 +137,7 @@ class WorkerPool:
         worker = next(worker for worker in self._workers if task.start in worker.unwritten)
         self._send(worker, task)
 
-    def events(self) -> Iterator[Encoded | Written]:
+    def events(self) -> Iterator[Chunk | Written]:
         """Wait for messages of the workers and yield them; raise the error of a failed or dead worker."""
         connections = [worker.connection for worker in self._workers]
         while not (ready := wait(connections, _CHECK_INTERVAL_S)):
@@ -175,7 +168,7 @@ class WorkerPool:
         except OSError as error:
             raise _death(worker) from error
 
-    def _receive(self, worker: _Worker) -> Encoded | Written:
+    def _receive(self, worker: _Worker) -> Chunk | Written:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError) as error:
@@ -184,7 +177,7 @@ class WorkerPool:
             raise message.error from RuntimeError(message.trace)
         if isinstance(message, Written):
             worker.unwritten.discard(message.start)
-        assert isinstance(message, Encoded | Written)
+        assert isinstance(message, Chunk | Written)
         return message
 
 
@@ -252,7 +245,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
         task = tasks.get()
         if isinstance(task, EncodeTask):
             chunk, payloads[task.start] = encoder.encode(task.start, task.stop)
-            connection.send(Encoded(chunk))
+            connection.send(chunk)
         else:
             payload = payloads.pop(task.start)
             crcs = [write_payload(each, payload[each.first : each.last]) for each in task.ranges]

@@ -15,38 +15,37 @@ from typing import Any
 import numpy as np
 
 from fastload.errors import FastloadError, SourceError
-from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
 from fastload.sources._samples import infer_fields, is_instance, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
-from fastload.sources.protocol import SourceRecord, evenly_spaced
+from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
 
 _FINGERPRINTED_SAMPLES = 64
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
-class DatasetSource:
-    """A `Source` of a dataset's samples, each `(image, target)` or a dict with an `image`.
+class DatasetSource(Source):
+    """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
     All samples must be like the first in names, shapes and dtypes, unless `fields` describes them; an empty
     dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes what
     the image takes. The dataset must be picklable where workers are not forked.
     """
 
-    kind = "dataset"
-    columns: Mapping[str, str] = {}
-    left_out: tuple[LeftOut, ...] = ()
-    unlisted: tuple[Skipped, ...] = ()
-
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
         self.name = type(dataset).__name__
-        self.classes = _class_names(dataset)
         self._dataset = dataset
         self._length = len(dataset)
-        self.warnings = tuple(_warnings(dataset))
         self._are_inferred = fields is None
-        self.fields, has_names = self._first_fields() if fields is None else (tuple(fields), False)
-        self._target_name = self.fields[0].name if len(self.fields) == 1 and not has_names else None
+        found, has_names = self._first_fields() if fields is None else (tuple(fields), False)
+        self._target_name = found[0].name if len(found) == 1 and not has_names else None
+        super().__init__(
+            kind="dataset",
+            name=self.name,
+            classes=_class_names(dataset),
+            fields=found,
+            warnings=tuple(_warnings(dataset)),
+        )
 
     def __len__(self) -> int:
         return self._length
@@ -132,9 +131,14 @@ def _image_folder(dataset: Any) -> FileSource:
     root = os.path.abspath(dataset.root)
     prefix = os.path.join(root, "")
     files = list_files(root, (os.path.abspath(path).removeprefix(prefix) for path, _ in dataset.samples))
-    values = {"label": np.array(array("q", (label for _, label in dataset.samples)))}
-    name = os.fspath(dataset.root)
-    return FileSource("folder", name, _class_names(dataset), (Field.label(),), files, values)
+    return FileSource(
+        kind="folder",
+        name=os.fspath(dataset.root),
+        classes=_class_names(dataset),
+        fields=(Field.label(),),
+        files=files,
+        values={"label": np.array(array("q", (label for _, label in dataset.samples)))},
+    )
 
 
 def _is_plain(dataset: Any) -> bool:

@@ -118,13 +118,13 @@ def _source(
         if header and header[number] != name
     )
     return FileSource(
-        "table",
-        path,
-        table.classes,
-        tuple(table.fields),
-        files,
-        table.values,
-        warnings,
+        kind="table",
+        name=path,
+        classes=table.classes,
+        fields=tuple(table.fields),
+        warnings=warnings,
+        files=files,
+        values=table.values,
         table=path,
         columns=table.meanings,
     )

@@ -8,7 +8,7 @@ import os
 import posixpath
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from fastload.errors import AccessError, SourceError
 from fastload.images.limits import MOST_BYTES
-from fastload.shards.manifest import LeftOut, Skipped
-from fastload.shards.schema import Field
 from fastload.sources._names import NameTable, NameTableBuilder
-from fastload.sources.protocol import SourceRecord
+from fastload.sources.protocol import Source, SourceRecord
 
 NOT_FOUND = -1
 """The size of a file that does not exist."""
@@ -134,24 +132,16 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
     return FileList(folder, table.build(), np.array(sizes_bytes), np.array(times_ns))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FileSource:
+@dataclass(eq=False, kw_only=True)
+class FileSource(Source):
     """A `Source` whose records are files, with the values of each field by its name.
 
     `table` is the table that lists the records, for messages; empty if there is none.
     """
 
-    kind: str
-    name: str
-    classes: tuple[str, ...]
-    fields: tuple[Field, ...]
     files: FileList
     values: Mapping[str, Values]
-    warnings: tuple[str, ...] = ()
     table: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
-    unlisted: tuple[Skipped, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)

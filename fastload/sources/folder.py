@@ -23,7 +23,7 @@ from fastload.shards.schema import Field
 from fastload.sources._foreign import explain_no_images
 from fastload.sources._layouts import IMAGE_FOLDERS, refuse_other_layouts
 from fastload.sources._walking import IMAGE_SUFFIXES, Walk, is_folder
-from fastload.sources.files import NO_LABEL, FileList, FileSource, list_files
+from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
 
 SPLITS = {
@@ -221,41 +221,31 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
 
     files = list_files(walk.root, classified())
     labels = np.array(class_of_each, np.int64)
+    warnings: tuple[str, ...]
     are_all_hidden = walk.by_content and all(folder.startswith(".") for folder in inner)
     if loose and (not inner or are_all_hidden):
         for name in files.names:
             walk.leave_out(name, HIDDEN, is_clutter=True)
-        labels = np.full(len(loose), NO_LABEL, np.int64)
-        return _source("flat", path, walk, (), list_files(walk.root, loose), labels, ())
-    if walk.by_content and len(loose) > len(labels):
-        raise SourceError(
-            f"{path}: must have its images either in class folders or beside none, got {len(loose):,} beside "
-            f"the folders {_quoted(classes)}, and {len(labels):,} in these: move the folders elsewhere, "
-            "or the images into class folders"
-        )
-    for name in loose:
-        walk.leave_out(name, BESIDE_CLASSES)
-    warnings = (*_odd_classes(path, classes, labels), *_repeated_folders(path, inner))
-    return _source("folder", path, walk, classes, files, labels, warnings)
-
-
-def _source(
-    kind: str,
-    path: str,
-    walk: Walk,
-    classes: Sequence[str],
-    files: FileList,
-    labels: npt.NDArray[np.int64],
-    warnings: tuple[str, ...],
-) -> FileSource:
+        kind, classes, warnings = "flat", (), ()
+        files, labels = list_files(walk.root, loose), np.full(len(loose), NO_LABEL, np.int64)
+    else:
+        if walk.by_content and len(loose) > len(labels):
+            raise SourceError(
+                f"{path}: must have its images either in class folders or beside none, got {len(loose):,} "
+                f"beside the folders {_quoted(classes)}, and {len(labels):,} in these: move the folders "
+                "elsewhere, or the images into class folders"
+            )
+        for name in loose:
+            walk.leave_out(name, BESIDE_CLASSES)
+        kind, warnings = "folder", (*_odd_classes(path, classes, labels), *_repeated_folders(path, inner))
     return FileSource(
-        kind,
-        path,
-        tuple(classes),
-        (Field.label(),),
-        files,
-        {"label": labels},
-        warnings,
+        kind=kind,
+        name=path,
+        classes=tuple(classes),
+        fields=(Field.label(),),
+        warnings=warnings,
+        files=files,
+        values={"label": labels},
         left_out=walk.left_out,
         unlisted=tuple(walk.unlisted),
     )

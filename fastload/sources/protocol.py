@@ -1,10 +1,10 @@
-"""The protocol of sources: numbered records that any process can read."""
+"""Base class of sources: numbered records that any process can read."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,49 +28,42 @@ class SourceRecord:
     values: dict[str, object]
 
 
-class Source(Protocol):
-    """A list of records, read by number in any process; it can be pickled."""
+@dataclass(eq=False, kw_only=True)
+class Source(ABC):
+    """A list of records, read by number in any process; it can be pickled.
 
-    @property
-    def kind(self) -> str:
-        """`folder` (class folders), `flat` (images alone), `table` or `dataset`."""
+    Attributes:
+        kind: `folder` (class folders), `flat` (images alone), `table` or `dataset`.
+        name: The source's path as given, or the dataset's class.
+        classes: The class names by label; empty if there are none.
+        fields: The fields of each record beside its image.
+        warnings: Peculiarities that did not stop the listing, one sentence each.
+        columns: The decision about each column of a table, by field; empty for other sources.
+        left_out: The files beside the records that are not records.
+        unlisted: The folders that could not be listed, and may hold records.
+    """
 
-    @property
-    def name(self) -> str:
-        """The source's path as given, or the dataset's class."""
+    kind: str
+    name: str
+    classes: tuple[str, ...]
+    fields: tuple[Field, ...]
+    warnings: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+    unlisted: tuple[Skipped, ...] = ()
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The class names by label; empty if there are none."""
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The fields of each record beside its image."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Peculiarities that did not stop the listing, one sentence each."""
-
-    @property
-    def columns(self) -> Mapping[str, str]:
-        """The decision about each column of a table, by field; empty for other sources."""
-
-    @property
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """The files beside the records that are not records."""
-
-    @property
-    def unlisted(self) -> tuple[Skipped, ...]:
-        """The folders that could not be listed, and may hold records."""
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def key(self, index: int) -> str:
         """Return the name of a record; two records may share one."""
 
+    @abstractmethod
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
 
+    @abstractmethod
     def fingerprint(self) -> str:
         """Return a hexadecimal digest of the listing: equal while names, sizes and times are."""
 

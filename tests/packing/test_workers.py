@@ -10,9 +10,9 @@ import pytest
 
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
-from fastload.packing._chunk import Recipe
+from fastload.packing._chunk import Chunk, Recipe
 from fastload.packing._payload import PayloadRange
-from fastload.packing._workers import Encoded, EncodeTask, WorkerPool, WriteTask, Written
+from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask, Written
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels
@@ -69,8 +69,8 @@ def test_worker_encodes_then_writes_to_the_given_ranges(pool, tmp_path):
     (tmp_path / "payload").write_bytes(bytes(10))
     pool.encode(EncodeTask(10, 14))
     event = next_event(pool)
-    assert isinstance(event, Encoded)
-    assert event.chunk.indices.tolist() == [10, 11, 12, 13]
+    assert isinstance(event, Chunk)
+    assert event.indices.tolist() == [10, 11, 12, 13]
     ranges = (PayloadRange(tmp_path / "payload", 10, 0, 3), PayloadRange(tmp_path / "other", 0, 3, 4))
     pool.write(WriteTask(10, ranges))
     with pytest.raises(PackError, match=r"other: cannot be written \(No such file"):
@@ -122,9 +122,9 @@ def test_long_messages_in_both_directions_do_not_wait_for_each_other(pool, tmp_p
     (tmp_path / "payload").touch()
     for number in (0, 1):
         pool.encode(EncodeTask(500 * number, 500 * number + 500))
-    assert isinstance(next_event(pool), Encoded)
+    assert isinstance(next_event(pool), Chunk)
     # The worker sends what it made of the second chunk, a megabyte, and does not listen meanwhile.
     path = tmp_path / "payload"
     ranges = tuple(PayloadRange(path, 12 * at, at % 500, at % 500) for at in range(20_000))
     pool.write(WriteTask(0, ranges))
-    assert {type(next_event(pool)) for _ in range(2)} == {Encoded, Written}
+    assert {type(next_event(pool)) for _ in range(2)} == {Chunk, Written}
