@@ -27,8 +27,8 @@ from fastload.shards.schema import CRC32C, Column, Field, record_columns
 class FinishedShard:
     """A written shard as listed in the manifest, with the failures among the source's records before its end.
 
-    The next shard begins with the source's record `next_index`; `image_shape` is the one that all images
-    share.
+    The next shard begins with the source's record `next_index`; `image_shape` is the
+    shape that all images share, or None.
     """
 
     entry: ShardEntry

@@ -1,8 +1,8 @@
 """Journal of the chunks written to unfinished shards, which a resumed packing takes over.
 
-Beside the payload of an unfinished shard lies an entry for each of its chunks: the small columns, the places
-of the payload, and the checksums of both. An entry that is torn, or whose payload is not there as it was
-written, is ignored, and its records are packed again: so no write has to be waited for.
+The folder of drafts holds the payload of each unfinished shard, and an entry for each of its chunks: the
+small columns, the places of the payload, and the checksums of both. An entry that is incomplete, or whose
+payload has changed, is ignored, and its records are packed again. Therefore no write has to be flushed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Journal:
         self._noted = [noted for noted in self._noted if noted[0] > shard.next_index]
 
     def clear(self, token: str) -> None:
-        """Remove what an earlier run left and this one, of which the token is, has not taken over."""
+        """Remove the files of earlier runs, except those with this run's token and the entries taken over."""
         noted = {path for _, path in self._noted}
         for path in self._drafts.iterdir():
             if path not in noted and token not in path.name:
@@ -139,10 +139,10 @@ def _encode_entry(chunk: Chunk, ranges: Sequence[PayloadRange], crcs: Sequence[i
 
 
 def _decode_entry(entry: bytes) -> tuple[Chunk, list[Any]]:
-    """Return the chunk and the ranges of an entry; raise ValueError if it is torn."""
+    """Return the chunk and the ranges of an entry; raise ValueError if it is incomplete."""
     [crc] = _CRC.unpack_from(entry)
     if extend(0, entry[_CRC.size :]) != crc:
-        raise ValueError("the entry is torn")
+        raise ValueError("the entry is incomplete")
     with np.load(io.BytesIO(entry[_CRC.size :]), allow_pickle=False) as archive:
         arrays = dict(archive)
     header = json.loads(arrays["header"].tobytes())

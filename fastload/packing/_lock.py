@@ -81,7 +81,7 @@ class StagingLock:
                         f"{self._destination}: {holder} is packing to it: wait for it to end, or choose "
                         "another destination"
                     ) from error
-            # Only the lock of the file that is still at the path counts, not of one that its holder removed.
+            # The lock counts only if its file is still at the path: the previous holder may have removed it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
                     return file

@@ -1,7 +1,8 @@
-"""Packing of one split: the exchange with the workers, the journal and the finished shards."""
+"""Packing of one split: the order of encoding, the exchange with the workers, and the finished shards."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import secrets
 from collections.abc import Callable, Sequence
@@ -12,11 +13,16 @@ from fastload.packing._chunk import Chunk, Failure, Recipe
 from fastload.packing._journal import Journal
 from fastload.packing._options import PackOptions
 from fastload.packing._payload import PayloadRange
-from fastload.packing._schedule import Schedule
 from fastload.packing._staging import Staging
 from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
 from fastload.sources import Source
+
+# Runs aim at this size and time: large enough that messages cost nothing beside them, small enough that
+# progress is smooth and memory bounded.
+_RUN_BYTES = 8 << 20
+_RUN_SECONDS = 0.25
+_FIRST_RUN = 16
 
 
 class SplitPacker:
@@ -117,3 +123,46 @@ def _meaning(split: str, recipe: Recipe) -> bytes:
     """Return the meaning of the bytes in a split's shards, regardless of when and where they are packed."""
     fields = [field.to_json() for field in recipe.fields]
     return json.dumps([split, fields, list(recipe.source.classes)]).encode()
+
+
+class Schedule:
+    """Hands out the records `begin` … `end - 1` in runs, lowest first, every record exactly once."""
+
+    def __init__(self, begin: int, end: int, workers: int) -> None:
+        self._cursor = begin
+        self._end = end
+        self._workers = workers
+        self._returned: list[tuple[int, int]] = []
+        self._records = 0
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def take(self) -> tuple[int, int] | None:
+        """Return the next run, [begin, end); None if nothing is left."""
+        if self._returned:
+            return heapq.heappop(self._returned)
+        if self._cursor == self._end:
+            return None
+        begin = self._cursor
+        self._cursor = min(self._end, begin + self._run_length())
+        return begin, self._cursor
+
+    def give_back(self, begin: int, end: int) -> None:
+        """Take back the rest of a run that a worker left because its chunk grew too large."""
+        if begin < end:
+            heapq.heappush(self._returned, (begin, end))
+
+    def learn(self, records: int, size_bytes: int, seconds: float) -> None:
+        """Note the cost of a run."""
+        self._records += records
+        self._bytes += size_bytes
+        self._seconds += seconds
+
+    def _run_length(self) -> int:
+        if self._records == 0:
+            return _FIRST_RUN
+        by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
+        by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
+        # A share of the rest keeps all workers busy to the end.
+        by_share = (self._end - self._cursor) // (3 * self._workers)
+        return max(1, min(by_bytes, by_time, by_share))

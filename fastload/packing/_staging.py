@@ -1,6 +1,6 @@
 """Staging folder in which a packed dataset grows until it is complete, and from which a packing resumes.
 
-Beside the destination `photos.fl` lies `.photos.fl.partial` with
+The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
 
     lock       held by the packing process
     dataset/   becomes the destination, by one rename, when everything is written
@@ -156,7 +156,7 @@ def check_apart(source: Any, destination: Path) -> None:
     origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
     if target == origin or (os.path.isdir(origin) and target.startswith(origin + os.sep)):
         raise DestinationError(
-            f"{destination}: lies in the source {os.fspath(source)}: choose a destination outside of it"
+            f"{destination}: is inside the source {os.fspath(source)}: choose a destination outside of it"
         )
     if origin.startswith(target + os.sep):
         raise DestinationError(
@@ -203,7 +203,7 @@ def _fsync_manifests(folder: Path) -> None:
     """Flush manifests and folders to the disk, not shards.
 
     The kernel writes shards in its own time, as with tar and cp: waiting for that would triple the time of
-    `keep`. If the power fails before, the manifest tells what is missing.
+    `keep`. If the power fails before, the manifest shows which shards are incomplete.
     """
     for path in folder.iterdir():
         if path.is_dir():

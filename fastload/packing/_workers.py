@@ -44,7 +44,7 @@ _JOIN_LIMIT_S = 5.0
 # malloc.h of glibc; musl has no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-_RESUMES = "what is finished is kept, and the same command resumes"
+_RESUMES = "finished work is kept, and the same command resumes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +129,10 @@ class _PackJob:
     staging: Staging
     progress: Callable[[PackProgress], None] | None
     began: float
-    done: int = 0
-    resumed: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
+    state: PackProgress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = PackProgress("", 0, sum(map(len, self.sources.values())), 0, 0, 0, 0.0)
 
     def run(self) -> PackResult:
         """Pack every split and publish them together."""
@@ -190,8 +190,9 @@ class _PackJob:
         recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
         packer = SplitPacker(split, recipe, options, self.staging)
         resumed = packer.resume()
-        self.done += resumed
-        self.resumed += resumed
+        self.state = replace(
+            self.state, records=self.state.records + resumed, resumed=self.state.resumed + resumed
+        )
         packer.run(self.workers, lambda chunk: self._report(split, chunk))
         shapes = {shard.image_shape for shard in packer.finished}
         skipped = [Skipped(each.key, each.reason) for each in packer.failures if not each.is_kept]
@@ -211,21 +212,16 @@ class _PackJob:
 
     def _report(self, split: str, chunk: Chunk) -> None:
         """Count a chunk that is written, and report the progress."""
-        self.done += chunk.stop - chunk.start
-        self.read_bytes += chunk.read_bytes
-        self.written_bytes += int(chunk.sizes.sum())
+        self.state = replace(
+            self.state,
+            split=split,
+            records=self.state.records + chunk.stop - chunk.start,
+            read_bytes=self.state.read_bytes + chunk.read_bytes,
+            written_bytes=self.state.written_bytes + int(chunk.sizes.sum()),
+            seconds=time.perf_counter() - self.began,
+        )
         if self.progress is not None:
-            self.progress(
-                PackProgress(
-                    split,
-                    self.done,
-                    sum(map(len, self.sources.values())),
-                    self.resumed,
-                    self.read_bytes,
-                    self.written_bytes,
-                    time.perf_counter() - self.began,
-                )
-            )
+            self.progress(self.state)
 
     def _result(self, manifests: Mapping[str, Manifest], choice: EncodingChoice) -> PackResult:
         destination = self.staging.destination
@@ -247,8 +243,8 @@ class _PackJob:
             encoding=choice.encode,
             reason=choice.reason,
             classes=next(iter(manifests.values())).classes,
-            read_bytes=self.read_bytes,
-            resumed=self.resumed,
+            read_bytes=self.state.read_bytes,
+            resumed=self.state.resumed,
             seconds=time.perf_counter() - self.began,
             warnings=tuple(warning for source in sources for warning in source.warnings),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},

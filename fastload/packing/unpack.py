@@ -99,7 +99,7 @@ def unpack(
     """
     root = Path(os.path.expanduser(dest))
     if any(map(looks_packed, root.absolute().parents)):
-        raise DestinationError(f"{root}: lies in a packed dataset: choose a folder outside of it")
+        raise DestinationError(f"{root}: is inside a packed dataset: choose a folder outside of it")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
     datasets = packed_datasets(path)
@@ -136,8 +136,8 @@ class _Unpacking:
         table = None
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            do_folders_tell = [field.name for field in fields] == ["label"] and self._make_class_folders()
-            if len(self._images) == 1 and (do_folders_tell or not fields):
+            has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
+            if len(self._images) == 1 and (has_class_folders or not fields):
                 self._write_all()
             else:
                 table = self._write_with_table(fields)

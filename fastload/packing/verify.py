@@ -223,7 +223,7 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 
 def _decoder(manifest: Manifest) -> Callable[[Record], str | None]:
-    """Return a function that decodes a record's images, and returns what is wrong with them or None."""
+    """Return a function that decodes a record's images, and returns the first error or None."""
     from fastload.images.encodings import encoding_named
     from fastload.images.opencv import cv2  # not needed for checksums
 

@@ -6,28 +6,34 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastload.sources._walking import IMAGE_SUFFIXES
+from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
 
-ANNOTATION_SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
+_SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
+_BOX_SUFFIXES = (".txt", ".xml", ".json")
+_MASK_SUFFIXES = (*IMAGE_SUFFIXES, ".gif")
 
 _SAMPLED = 32
 _MOST_NAMES = 50_000
 _MOST_FOLDERS = 200
 _COMPARED_PAIRS = 3
+_READ_BYTES = 1 << 16
 
+_MOST_BESIDE = 16  # more folders beside each other are classes
 _ANNOTATION_FOLDER = re.compile(
     r"(.*[_ -])?(masks?|labels?|labelTxt|ann(ot)?(ation)?s?|seg(mentation)?s?|gt|ground[_ -]?truths?"
     r"|trimaps|manual|captions|b?box(es)?)([_ -].*)?|(train|val|test)annot",
     re.IGNORECASE,
 )
-# The stem of a mask beside its image: the image's stem and `_mask`, `-seg`, `_mask_1` or similar.
+# The stem of a mask: the image's stem and `_mask`, `-seg`, `_mask_1` or similar.
 _MASK_STEM = re.compile(
     r"(.+?)[_ .-](masks?|seg(mentation)?|labels?|gt|matte|trimap)([_ .-]?[0-9]+)?", re.IGNORECASE
 )
+_ENDING = re.compile(r"[_ .-]*[^_ .-]*$")
 # A row of a YOLO file: a class, then a box of four numbers or a polygon of six or more, relative to the
 # image.
 _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
@@ -41,113 +47,136 @@ _MOST_LABELS = 64
 _MOST_BYTES = 100_000_000
 
 
-def box_file_beside(folder: str, files: Iterable[str]) -> str | None:
-    """Return the first of these files that holds boxes for the image of the same stem, or None."""
-    names = list(files)
-    annotations = [name for name in names if name.lower().endswith((".txt", ".xml", ".json"))]
-    if not annotations:
+class Annotations(NamedTuple):
+    """Annotations of images: the kind of dataset, the paths in a folder that show it, and the content."""
+
+    kind: str
+    signs: list[str]
+    content: str
+
+
+def find_annotations(folder: FolderEntries) -> Annotations | None:
+    """Return the boxes, masks or other annotations of the images in a folder, or None."""
+    if len(folder.folders) > _MOST_BESIDE:
         return None
-    stems = {_stem(name) for name in names if _is_image(name)}
-    paired = [name for name in annotations if _stem(name) in stems]
+    return _boxes_beside(folder) or _annotation_folders(folder) or _masks_beside(folder)
+
+
+def _boxes_beside(folder: FolderEntries) -> Annotations | None:
+    """Return the boxes in files that share their stems with at least half of the images in a folder."""
+    stems = {_stem(name) for name in folder.files if _is_image(name)}
+    paired = [name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and _stem(name) in stems]
     if 2 * len(paired) < len(stems):
         return None
-    return next((name for name in paired[:_SAMPLED] if holds_boxes(os.path.join(folder, name))), None)
+    boxes = next((name for name in paired[:_SAMPLED] if _holds_boxes(folder.join(name))), None)
+    return Annotations("a detection dataset", [boxes], "boxes") if boxes is not None else None
 
 
-def is_annotation_folder(name: str) -> bool:
+def _annotation_folders(folder: FolderEntries) -> Annotations | None:
+    """Return the annotations or masks in a folder beside the images, or beside a folder of images."""
+    samples = {
+        name: list(itertools.islice(_names_below(folder.join(name)), 4 * _SAMPLED)) for name in folder.folders
+    }
+    annotations = {
+        name: []
+        if any(map(_is_image, names))
+        else [each for each in names if each.lower().endswith(_SUFFIXES)]
+        for name, names in samples.items()
+    }
+    annotations = {name: files for name, files in annotations.items() if files or _has_typical_name(name)}
+    if not annotations:
+        return None
+    images = {"": _images_by_stem(folder.path, folder.files)}
+    images |= {
+        name: _images_by_stem(folder.join(name), _names_below(folder.join(name))) for name in folder.folders
+    }
+    for (name, files), (image_folder, by_stem) in itertools.product(annotations.items(), images.items()):
+        if not by_stem or image_folder == name:
+            continue
+        if not files:
+            masks = [
+                folder.join(name, each) for each in samples[name] if each.lower().endswith(_MASK_SUFFIXES)
+            ]
+            masks = masks[:_SAMPLED]
+            pairs = _pair_masks(by_stem, masks)
+            if pairs and 2 * len(pairs) >= len(masks) and _are_masks(pairs):
+                return Annotations("a segmentation dataset", [image_folder, name], "masks")
+            continue
+        boxes = next((each for each in files[:_SAMPLED] if _holds_boxes(folder.join(name, each))), None)
+        are_paired = 2 * sum(_stem(each) in by_stem for each in files) >= len(files)
+        if boxes is not None and (are_paired or _has_typical_name(name)):
+            kind = "a detection dataset of YOLO" if boxes.endswith(".txt") else "a detection dataset"
+            return Annotations(kind, [image_folder, name], "boxes")
+        # A folder beside loose images is left out, and its files are listed: only boxes are certain.
+        if boxes is None and are_paired and _has_typical_name(name) and image_folder:
+            kind = "a dataset with annotations for each image"
+            return Annotations(kind, [image_folder, name], "annotations")
+    return None
+
+
+def _masks_beside(folder: FolderEntries) -> Annotations | None:
+    """Return the masks beside at least half of the images in the folder or in one of its folders."""
+    for name in ("", *folder.folders):
+        path = folder.join(name)
+        files = list_entries(path).files if name else folder.files
+        masks = [
+            os.path.join(path, each) for each in files[:_MOST_NAMES] if each.lower().endswith(_MASK_SUFFIXES)
+        ]
+        # Of photo.jpg and photo.png, the latter is the mask.
+        images = {_stem(each): each for each in sorted(masks, key=_is_png, reverse=True)}
+        pairs = _pair_masks(images, masks)
+        is_masked = 2 * len({image for image, _ in pairs}) >= len(masks) - len(pairs)
+        if pairs and is_masked and _are_masks(pairs):
+            return Annotations("a segmentation dataset", [os.path.relpath(pairs[0][1], folder.path)], "masks")
+    return None
+
+
+def read_part(path: str, share: float = 0.0) -> bytes:
+    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return b""
+        with open(path, "rb") as file:
+            file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
+            return file.read(_READ_BYTES)
+    except OSError:
+        return b""
+
+
+def _has_typical_name(name: str) -> bool:
     """Return whether folders of masks or annotations are commonly called by this name."""
     return _ANNOTATION_FOLDER.fullmatch(name) is not None
 
 
-def annotation_files(folder: str) -> list[str]:
-    """Return a sample of the annotations in a folder, relative to it; none if the folder holds images too."""
-    names = list(itertools.islice(_names_below(folder), _SAMPLED * 4))
-    if any(map(_is_image, names)):
-        return []
-    return [name for name in names if name.lower().endswith(ANNOTATION_SUFFIXES)]
+def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the paths of the images among files in a folder, by stem."""
+    some = itertools.islice(names, _MOST_NAMES)
+    return {_stem(name): os.path.join(folder, name) for name in some if _is_image(name)}
 
 
-def images_by_stem(folder: str, names: Iterable[str] | None = None) -> dict[str, str]:
-    """Return the paths of images by stem: of these files, or of all files below the folder."""
-    candidates = itertools.islice(_names_below(folder) if names is None else names, _MOST_NAMES)
-    return {_stem(name): os.path.join(folder, name) for name in candidates if _is_image(name)}
-
-
-def annotated_kind(images: Mapping[str, str], folder: str, annotations: Sequence[str]) -> str | None:
-    """Return the kind of dataset that images, by stem, form with the annotations in a folder, or None."""
-    paths = [os.path.join(folder, name) for name in annotations[:_SAMPLED]]
-    boxes = next((path for path in paths if holds_boxes(path)), None)
-    are_paired = 2 * sum(_stem(name) in images for name in annotations) >= len(annotations)
-    has_typical_name = is_annotation_folder(os.path.basename(folder))
-    if boxes is None:
-        return "a dataset with annotations for each image" if has_typical_name and are_paired else None
-    if not has_typical_name and not are_paired:
-        return None
-    return "a detection dataset of YOLO" if boxes.endswith(".txt") else "a detection dataset"
-
-
-def holds_boxes(path: str) -> bool:
+def _holds_boxes(path: str) -> bool:
     """Return whether a file holds boxes in the form of YOLO (.txt), Pascal VOC (.xml) or LabelMe (.json)."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(4096)
-    except OSError:
-        return False
-    if path.lower().endswith(".txt"):
+    suffix = os.path.splitext(path)[1].lower()
+    start = read_part(path) if suffix in _BOX_SUFFIXES else b""
+    if suffix == ".txt":
         rows = [row for row in start.splitlines() if row.strip()][:3]
         return bool(rows) and all(_YOLO_ROW.fullmatch(row) for row in rows)
-    if path.lower().endswith(".xml"):
-        return b"<annotation" in start
-    return path.lower().endswith(".json") and b'"shapes"' in start
+    return (b"<annotation" if suffix == ".xml" else b'"shapes"') in start
 
 
-def has_masks(images: Mapping[str, str], folder: str) -> bool:
-    """Return whether a folder holds masks of images, by its name, the names of its files and their pixels."""
-    if not is_annotation_folder(os.path.basename(folder)):
-        return False
-    names = itertools.islice(_names_below(folder), 4 * _SAMPLED)
-    masks = [name for name in names if _is_image(name, ".gif")][:_SAMPLED]
+def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the images with their masks, which have the same stem or that stem and an ending."""
     pairs = []
-    for name in masks:
-        stem = _image_stem(_stem(name), images)
-        if stem is not None:
-            pairs.append((images[stem], os.path.join(folder, name)))
-    return bool(pairs) and 2 * len(pairs) >= len(masks) and _are_masks(pairs)
-
-
-def mask_beside(folder: str, files: Iterable[str]) -> str | None:
-    """Return the name of a mask if half of the images among these files have one, else None."""
-    by_stem: dict[str, list[str]] = {}
-    for name in itertools.islice(files, _MOST_NAMES):
-        if _is_image(name, ".gif"):
-            by_stem.setdefault(_stem(name), []).append(name)
-    pairs = []
-    for stem, names in by_stem.items():
-        mask_stem = _MASK_STEM.fullmatch(stem)
-        if len(names) == 2:  # photo.jpg and photo.png
-            pairs.append((min(names, key=_is_png), max(names, key=_is_png)))
-        elif mask_stem and mask_stem[1] in by_stem:
-            pairs.append((by_stem[mask_stem[1]][0], names[0]))
-    masked = {image for image, _ in pairs}
-    others = sum(map(len, by_stem.values())) - len(pairs)
-    if not pairs or 2 * len(masked) < others:
-        return None
-    paths = [(os.path.join(folder, image), os.path.join(folder, mask)) for image, mask in pairs]
-    return pairs[0][1] if _are_masks(paths) else None
-
-
-def _is_png(name: str) -> bool:
-    return name.lower().endswith(".png")
-
-
-def _image_stem(stem: str, images: Mapping[str, str]) -> str | None:
-    """Return the stem of the image that a mask belongs to: the mask's own, or that without endings."""
-    while stem not in images:
-        shorter = re.sub(r"[_ .-]?[^_ .-]+$", "", stem)
-        if not shorter or shorter == stem:
-            return None
-        stem = shorter
-    return stem
+    for mask in masks:
+        stem = _stem(mask)
+        match = _MASK_STEM.fullmatch(stem)
+        if match and match[1] in images:
+            stem = match[1]
+        while stem and stem not in images:
+            stem = _ENDING.sub("", stem)
+        if images.get(stem, mask) != mask:
+            pairs.append((images[stem], mask))
+    return pairs
 
 
 def _are_masks(pairs: Sequence[tuple[str, str]]) -> bool:
@@ -205,8 +234,12 @@ def _names_below(folder: str) -> Iterator[str]:
             continue
 
 
-def _is_image(name: str, *more_suffixes: str) -> bool:
-    return name.lower().endswith((*IMAGE_SUFFIXES, *more_suffixes))
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _is_png(name: str) -> bool:
+    return name.lower().endswith(".png")
 
 
 def _stem(name: str) -> str:

@@ -9,19 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from fastload.errors import SourceError
-from fastload.sources._annotations import (
-    annotated_kind,
-    annotation_files,
-    box_file_beside,
-    has_masks,
-    images_by_stem,
-    is_annotation_folder,
-    mask_beside,
-)
+from fastload.sources._annotations import find_annotations, read_part
 from fastload.sources._foreign import FROM_PYTHON
+from fastload.sources._walking import FolderEntries, list_entries
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 """Names of folders that hold images of all classes, if other signs confirm it."""
@@ -30,25 +22,10 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 _YEAR_SPLIT = re.compile(r"(train|val|test|unlabeled|trainval)[_-]?20[0-9]{2}", re.IGNORECASE)
 _NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
 _DEEPEST = 3
-_MOST_FOLDERS = 16  # more folders beside each other are classes
-_READ_BYTES = 1 << 16
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _YAML_SPLITS = re.compile(rb"^train\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class FolderEntries:
-    """The visible folders and all files directly in a folder, each sorted."""
-
-    path: str
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
-
-    def join(self, *names: str) -> str:
-        """Return the path of something in the folder."""
-        return os.path.join(self.path, *names)
 
 
 def refuse_other_layouts(path: str) -> None:
@@ -62,30 +39,12 @@ def refuse_other_layouts(path: str) -> None:
 
 def _folders_to_check(path: str, deepest: int) -> Iterator[FolderEntries]:
     """Yield the folder, and those in it that contain all of it or a split."""
-    folder = _list_entries(path)
+    folder = list_entries(path)
     yield folder
     if deepest:
         for name in folder.folders:
             if len(folder.folders) == 1 or _NESTED.fullmatch(name):
                 yield from _folders_to_check(folder.join(name), deepest - 1)
-
-
-def _list_entries(path: str) -> FolderEntries:
-    folders, files = [], []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                try:
-                    is_folder = entry.is_dir()
-                except OSError:
-                    continue
-                if not is_folder:
-                    files.append(entry.name)
-                elif not entry.name.startswith("."):
-                    folders.append(entry.name)
-    except OSError:
-        pass  # the listing raises the proper error
-    return FolderEntries(path, tuple(sorted(folders)), tuple(sorted(files)))
 
 
 def _voc(folder: FolderEntries) -> str | None:
@@ -106,7 +65,7 @@ def _cityscapes(folder: FolderEntries) -> str | None:
 def _yolo_yaml(folder: FolderEntries) -> str | None:
     for name in folder.files:
         if name.lower().endswith((".yaml", ".yml")):
-            text = _read_part(folder.join(name))
+            text = read_part(folder.join(name))
             if _YAML_SPLITS.search(text) and _YAML_NAMES.search(text):
                 return _refusal("a detection dataset of YOLO", folder, [name], "boxes")
     return None
@@ -114,13 +73,13 @@ def _yolo_yaml(folder: FolderEntries) -> str | None:
 
 def _coco(folder: FolderEntries) -> str | None:
     for name in ("", *(name for name in folder.folders if "annotation" in name.lower())):
-        files = _list_entries(folder.join(name)).files if name else folder.files
+        files = list_entries(folder.join(name)).files if name else folder.files
         for file in files:
             if file.lower().endswith(".json") and _is_coco(folder.join(name, file)):
                 return _refusal("a COCO dataset", folder, [os.path.join(name, file)], "boxes and masks")
     years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
     others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
-    if years and not others and not any(_list_entries(folder.join(name)).folders for name in years):
+    if years and not others and not any(list_entries(folder.join(name)).folders for name in years):
         return _refusal("splits of a dataset like COCO", folder, years, "boxes and masks")
     return None
 
@@ -130,7 +89,7 @@ def _hugging_face_metadata(folder: FolderEntries) -> str | None:
         if name not in folder.files:
             continue
         path = folder.join(name)
-        if not name.endswith(".parquet") and b"file_name" not in _read_part(path).split(b"\n")[0]:
+        if not name.endswith(".parquet") and b"file_name" not in read_part(path).split(b"\n")[0]:
             continue
         table = "the table" if name.endswith(".csv") else "a table of it, with the column file_name,"
         csv = os.path.splitext(path)[0] + ".csv"
@@ -142,44 +101,9 @@ def _hugging_face_metadata(folder: FolderEntries) -> str | None:
     return None
 
 
-def _annotations(folder: FolderEntries) -> str | None:
-    """Recognise boxes beside images, and folders of annotations or masks beside folders of images."""
-    if len(folder.folders) > _MOST_FOLDERS:
-        return None
-    boxes = box_file_beside(folder.path, folder.files)
-    if boxes is not None:
-        return _refusal("a detection dataset", folder, [boxes], "boxes")
-    annotations = {name: annotation_files(folder.join(name)) for name in folder.folders}
-    annotations = {name: files for name, files in annotations.items() if files or is_annotation_folder(name)}
-    if not annotations:
-        return None
-    images = {"": images_by_stem(folder.path, folder.files)}
-    images |= {name: images_by_stem(folder.join(name)) for name in folder.folders}
-    for name, files in annotations.items():
-        for image_folder, by_stem in images.items():
-            if not by_stem or image_folder == name:
-                continue
-            signs = [image_folder, name]
-            if files:
-                kind = annotated_kind(by_stem, folder.join(name), files)
-                is_detection = kind is not None and "detection" in kind
-                # A folder beside loose images is left out, and its files are listed: only boxes are certain.
-                if kind is not None and (is_detection or image_folder):
-                    return _refusal(kind, folder, signs, "boxes" if is_detection else "annotations")
-            elif has_masks(by_stem, folder.join(name)):
-                return _refusal("a segmentation dataset", folder, signs, "masks")
-    return None
-
-
-def _masks_beside_images(folder: FolderEntries) -> str | None:
-    if len(folder.folders) > _MOST_FOLDERS:
-        return None
-    for name in ("", *folder.folders):
-        files = _list_entries(folder.join(name)).files if name else folder.files
-        mask = mask_beside(folder.join(name), files)
-        if mask is not None:
-            return _refusal("a segmentation dataset", folder, [os.path.join(name, mask)], "masks")
-    return None
+def _annotated(folder: FolderEntries) -> str | None:
+    found = find_annotations(folder)
+    return None if found is None else _refusal(found.kind, folder, found.signs, found.content)
 
 
 _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
@@ -188,8 +112,7 @@ _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
     _yolo_yaml,
     _hugging_face_metadata,
     _coco,
-    _annotations,
-    _masks_beside_images,
+    _annotated,
 )
 
 
@@ -205,17 +128,5 @@ def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> s
 def _is_coco(path: str) -> bool:
     """Return whether a JSON file has images and annotations, by its start, middle and end."""
     # COCO's own files are too large to be read whole.
-    text = b"".join(_read_part(path, share) for share in (0.0, 0.5, 1.0))
+    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)
-
-
-def _read_part(path: str, share: float = 0.0) -> bytes:
-    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
-    try:
-        if not os.path.isfile(path):
-            return b""
-        with open(path, "rb") as file:
-            file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
-            return file.read(_READ_BYTES)
-    except OSError:
-        return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
@@ -74,7 +75,7 @@ class Walk:
                 identity = _identity(path)
                 if identity in above:
                     raise SourceError(
-                        f"{path}: must not be a link to a folder that it lies in, got one to "
+                        f"{path}: must not be a link to a folder above it, got one to "
                         f"{os.path.realpath(path)}: remove the link"
                     )
                 folders, found[folder] = self.scan(folder)
@@ -109,6 +110,34 @@ class Walk:
         clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
         self.leave_out(key, clutter or reason, is_clutter=clutter is not None)
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntries:
+    """The visible folders and all files directly in a folder, each sorted."""
+
+    path: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def join(self, *names: str) -> str:
+        """Return the path of something in the folder."""
+        return os.path.join(self.path, *names)
+
+
+def list_entries(path: str) -> FolderEntries:
+    """Return the entries of a folder; nothing of one that cannot be listed."""
+    folders, files = [], []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if not is_folder(entry):
+                    files.append(entry.name)
+                elif not entry.name.startswith("."):
+                    folders.append(entry.name)
+    except OSError:
+        pass  # the listing raises the proper error
+    return FolderEntries(path, tuple(sorted(folders)), tuple(sorted(files)))
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:

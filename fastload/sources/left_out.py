@@ -28,7 +28,7 @@ _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]{0,9}|\.[0-9]?[A-Za-z]{1,3}")
 
 
 def clutter_reason(name: str) -> str | None:
-    """Return why nobody misses a file or folder of this name, or None if somebody might."""
+    """Return the reason why a file or folder of this name is clutter, or None if it is not."""
     if name.lower() in _SYSTEM_NAMES or name.startswith("._"):
         return SYSTEM
     if name.startswith("."):
@@ -47,7 +47,7 @@ class LeftOutFiles:
         self._suffixes: dict[tuple[str, bool], Counter[str]] = {}
 
     def add(self, key: str, reason: str, *, is_clutter: bool = False) -> None:
-        """Add a file by its path relative to the source; `is_clutter` if nobody misses it."""
+        """Add a file by its path relative to the source; `is_clutter` if no user would want it packed."""
         suffixes = self._suffixes.setdefault((reason, is_clutter), Counter())
         suffix = _suffix_of(key)
         suffixes[suffix if suffix in suffixes or len(suffixes) < _MOST_SUFFIXES else ""] += 1

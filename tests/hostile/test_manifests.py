@@ -46,7 +46,7 @@ VALUES = [
 
 
 def read_all(path):
-    """Uses a dataset as users do; any error but fastload's own refusals fails the test."""
+    """Use a dataset as users do; fail the test on any error that is not fastload's own."""
     refusals = (FormatError, DamageError, DecodeError)
     try:
         dataset = fastload.PackedDataset(path)

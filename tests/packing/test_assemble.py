@@ -17,7 +17,7 @@ from fastload.sources import DatasetSource
 
 
 class Noise:
-    """Images of many sizes, boxes, and now and then a record that is no image."""
+    """Images of many sizes, boxes, and occasionally a record that is not an image."""
 
     classes = ("a", "b")
 
@@ -41,7 +41,7 @@ FIELDS = (Field("image", "image", encoding="raw"), Field.label(), Field("boxes",
 
 
 def assemble(folder, source, on_error, container, shard_bytes, cuts, seed=0):
-    """Packs in chunks that end at the cuts, written in random order; returns files and shards."""
+    """Pack in chunks that end at the cuts, written in random order; return files and shards."""
     drafts = folder / "drafts"
     drafts.mkdir(parents=True)
     recipe = Recipe(source, FIELDS, encoding_named("raw"), None, on_error)

@@ -1,4 +1,4 @@
-"""Tables packed, read, collated, verified, unpacked and packed again: no cell changes."""
+"""Round trips of tables: no cell changes by packing, reading, collating, unpacking and packing again."""
 
 import contextlib
 import csv

@@ -10,7 +10,7 @@ COUNT = 200
 
 
 class Photos:
-    """Photos of one version; packing them can be made to stop by itself near the end."""
+    """Photos of one version; their packing can be made to stop near the end."""
 
     def __init__(self, version, stops=False, is_random=False):
         self.version = version

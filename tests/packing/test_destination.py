@@ -159,7 +159,7 @@ def test_dataset_exists_at_every_moment_of_an_overwrite(tmp_path, source, packed
 def test_destination_in_the_source_is_refused(tmp_path, source, dest):
     (tmp_path / "link").symlink_to(source)
     before = tree(tmp_path)
-    with pytest.raises(DestinationError, match="lies in the source"):
+    with pytest.raises(DestinationError, match="is inside the source"):
         pack(source, tmp_path / dest)
     assert tree(tmp_path) == before
 

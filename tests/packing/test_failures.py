@@ -150,7 +150,7 @@ def test_empty_files_alone_are_kept(tmp_path):
 
 
 class Watcher:
-    """Calls a function once the first records are packed."""
+    """Call a function once the first records are packed."""
 
     def __init__(self, action):
         self.action = action

@@ -10,7 +10,7 @@ import pytest
 from fastload import pack, verify
 from tests.folders import class_folders, tree
 
-# Runs in a mount namespace of its own, where a small tmpfs lies over the folder: packs onto it with
+# Runs in a mount namespace of its own, with a small tmpfs mounted on the folder: packs onto it with
 # little room, then again with enough, copies what came of it, and tells what happened.
 PROGRAM = """
 import json, shutil, subprocess, sys

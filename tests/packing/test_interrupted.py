@@ -70,7 +70,7 @@ def finished_count(dest, split="all"):
 
 
 def start_until(command, dest, shards, then_s=0.0, split="all", **options):
-    """Starts a command, and waits until so many shards are finished and a little longer."""
+    """Start a command, and wait until the given number of shards is finished, and a little longer."""
     process = start(command, **options)
     end = time.monotonic() + 60
     while process.poll() is None and finished_count(dest, split) < shards:
@@ -81,14 +81,14 @@ def start_until(command, dest, shards, then_s=0.0, split="all", **options):
 
 
 def kill(process):
-    """Kills a packing's main process alone; waits until its workers are gone too."""
+    """Kill a packing's main process alone, and wait until its workers are gone too."""
     process.kill()
     process.communicate()
     wait_until_gone(process.pid)
 
 
 def check_one_kill(source, reference, folder, shards, then_s):
-    """Kills a packing once, and checks that it resumes from what is finished."""
+    """Kill a packing once, and check that it resumes from the finished shards."""
     wanted, container = reference
     dest = folder / "photos.fl"
     command = arguments(source, dest, container)

@@ -1,4 +1,4 @@
-"""Chunks of unfinished shards are taken over from a killed packing, if they are intact."""
+"""Reuse of the intact chunks of unfinished shards after a packing was killed."""
 
 import random
 import subprocess
@@ -27,7 +27,7 @@ COUNT = 400
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """Files of which some are not images, the first and the last among them."""
+    """Files, some of them not images, including the first and the last."""
     root = tmp_path_factory.mktemp("source") / "photos"
     for number in range(COUNT):
         folder = root / f"class{number * 4 // COUNT}"
@@ -39,7 +39,7 @@ def source(tmp_path_factory):
 
 
 def packed_until(source, dest, records, **options):
-    """Packs until so many records are dealt with, and is killed; returns their number."""
+    """Pack until the given number of records is processed, then kill the packing; return their number."""
     command = [sys.executable, "-c", PROGRAM, source, dest, str(records), repr(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == -9, done.stderr

@@ -25,7 +25,7 @@ def png16() -> bytes:
     return file_of(np.asarray(GREY16), "PNG")
 
 
-# One file of every make that people have, by suffix.
+# One file of each common kind, by name.
 FILES = {
     "rgb.jpg": file_of(pixels(1)),
     "grey.jpg": file_of(pixels(2)[:, :, 0]),
@@ -49,7 +49,7 @@ FILES = {
 
 
 def came_back(source, folder, **options):
-    """Packs, verifies and unpacks a folder; returns what was packed and the files that came back."""
+    """Pack, verify and unpack a folder; return the packing's result and the unpacked folder."""
     result = pack(source, folder / "x.fl", workers=1, **options)
     assert not verify(folder / "x.fl", workers=1).damages
     unpacked = unpack(folder / "x.fl", folder / "back")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.packing._schedule import Schedule
+from fastload.packing._split import Schedule
 
 COSTS = st.tuples(st.integers(0, 200_000), st.floats(0, 0.05))
 

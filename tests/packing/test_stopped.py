@@ -1,4 +1,4 @@
-"""Packings with stopped or stuck processes end soon by any signal, and leave nothing behind."""
+"""Packings with stopped or stuck processes: any signal ends them soon, and nothing is left behind."""
 
 import os
 import signal

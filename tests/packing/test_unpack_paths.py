@@ -19,7 +19,7 @@ EVIL_KEYS = [
 
 
 class KeyedSource:
-    """Images under keys that no honest source has."""
+    """Images under keys that only a malicious source has."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -33,7 +33,7 @@ class KeyedSource:
 
 @pytest.fixture
 def pack_keys(tmp_path, monkeypatch):
-    """Packs one image under each key."""
+    """Pack one image under each key."""
 
     def pack_keys(keys, **options):
         from fastload.sources._dataset import DatasetSource

@@ -52,7 +52,7 @@ def everything(path, verify):
 
 
 def flipped(path, seed):
-    """Flips one random bit of a dataset's files; returns the file and its original bytes."""
+    """Flip one random bit of a dataset's files; return the file and its original bytes."""
     rng = random.Random(seed)
     files = sorted(path.iterdir())
     file = rng.choice([*files, path / "manifest.json"])

@@ -1,4 +1,4 @@
-"""Fixtures for tests of sources: trees of files, and the ImageFolder that they are compared with."""
+"""Fixtures for tests of sources: trees of files, and ImageFolder for comparison."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ MakeTree = Callable[[Iterable[str]], Path]
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """Gives `make_tree(paths)`: a folder of files, each holding its own path; `x/` is a folder."""
+    """Return `make_tree(paths)`: a folder of files, each holding its own path; `x/` is a folder."""
 
     def make(paths: Iterable[str]) -> Path:
         root = tmp_path / "photos"

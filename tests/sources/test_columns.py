@@ -1,4 +1,4 @@
-"""Columns of a table: numbers only if every cell can be written back unchanged."""
+"""Types of table columns: numbers only if every cell can be written back unchanged."""
 
 import math
 import shlex
@@ -19,7 +19,7 @@ from tests.folders import encoded, pixels
 
 @pytest.fixture
 def listed(tmp_path):
-    """Gives `listed(header, *rows, **kinds)`: the source of a table of these lines, beside images."""
+    """Return `listed(header, *rows, **kinds)`: the source of a table of these lines, beside images."""
     for name in ("1.png", "2.png", "3.png", "m1.png", "m2.png", "m3.png", "bare"):
         (tmp_path / name).write_bytes(encoded(pixels(len(name)), ".png"))
     for name in ("m1.npy", "m2.npy"):

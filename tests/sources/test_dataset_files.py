@@ -1,4 +1,4 @@
-"""Datasets that only read files are packed from these files, byte for byte."""
+"""Packing of datasets that only read files: the files are stored byte for byte."""
 
 import numpy as np
 import pytest

@@ -119,7 +119,7 @@ def test_link_into_its_own_path_is_named(make_tree, target):
     root = make_tree(["cat/a/1.jpg", "dog/1.jpg"])
     (root / "cat/a/again").symlink_to(target)
     (root / "dog/cats").symlink_to("../cat")
-    with pytest.raises(SourceError, match=r"must not be a link to a folder that it lies in.*remove the link"):
+    with pytest.raises(SourceError, match=r"must not be a link to a folder above it.*remove the link"):
         open_source(root)
 
 

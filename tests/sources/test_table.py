@@ -16,7 +16,7 @@ from fastload.sources import open_source
 
 @pytest.fixture
 def table(tmp_path):
-    """Gives `table(text)`: the source of a table beside 1.jpg, 2.jpg and 3.jpg."""
+    """Return `table(text)`: the source of a table beside 1.jpg, 2.jpg and 3.jpg."""
     for name in "123":
         (tmp_path / f"{name}.jpg").write_bytes(name.encode())
 
