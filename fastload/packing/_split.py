@@ -51,7 +51,7 @@ class SplitPacker:
         self._journal = Journal(staging.drafts, split, folder)
 
     def resume(self) -> int:
-        """Take over what an interrupted packing wrote; return the number of source records dealt with."""
+        """Take over the work of an interrupted packing; return the number of source records it covers."""
         for chunk, shards in self._journal.resume(self._assembler, self._position):
             self._position = chunk.stop
             self._finish(shards)

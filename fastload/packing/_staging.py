@@ -84,7 +84,7 @@ class Staging:
         return self._dataset / f"{split}.fl" if split else self._dataset
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Prepare for a job, described by everything that decides its bytes; remove what any other left."""
+        """Prepare for a job, described by all that decides its bytes; remove the files of any other job."""
         path = self._state / "job.json"
         wanted = json.dumps(job, sort_keys=True)
         try:

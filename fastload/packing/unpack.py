@@ -1,6 +1,6 @@
 """`unpack`: from a packed dataset back to folders of files.
 
-Each record is written to its key below the given folder, and nowhere else, whatever the key holds.
+Each record is written to its key below the given folder, and nowhere else, even if the key is malicious.
 """
 
 from __future__ import annotations

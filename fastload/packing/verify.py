@@ -1,4 +1,4 @@
-"""`verify`: comparison of every stored byte with what was packed.
+"""`verify`: comparison of every stored byte with the checksums made when packing.
 
 Shards are checked in parallel: size, checksum, structure, the checksum of each record, so that damaged
 records are named, and the recorded shape, encoding and tiles of each image.

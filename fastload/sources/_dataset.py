@@ -28,8 +28,8 @@ class DatasetSource(Source):
     """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
     All samples must be like the first in names, shapes and dtypes, unless `fields` describes them; an empty
-    dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes what
-    the image takes. The dataset must be picklable where workers are not forked.
+    dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes
+    the same types as the image. The dataset must be picklable where workers are not forked.
     """
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
@@ -142,7 +142,7 @@ def _image_folder(dataset: Any) -> FileSource:
 
 
 def _is_plain(dataset: Any) -> bool:
-    """Return whether samples are just what torchvision or fastload makes of the files."""
+    """Return whether the samples are the files as torchvision or fastload reads them, unchanged."""
     if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
         return False
     # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
@@ -173,7 +173,7 @@ def _warnings(dataset: Any) -> Iterator[str]:
     if is_instance(whole, "fastload.datasets.packed", "PackedDataset"):
         yield (
             f"{whole} is packed already: its images are decoded and stored again, larger or with a loss; "
-            "pack what it was made from, or what 'fastload unpack' makes of it"
+            "pack its source, or the folder that 'fastload unpack' writes"
         )
 
 

@@ -39,7 +39,7 @@ _FILE_KINDS = (
     ),
     _FileKind((".mdb", ".lmdb"), "an LMDB database of another program"),
     _FileKind((".h5", ".hdf5", ".he5"), "HDF5 files of another program"),
-    _FileKind((".beton",), "a dataset of FFCV (.beton)", "pack what it was made from"),
+    _FileKind((".beton",), "a dataset of FFCV (.beton)", "pack its source instead"),
     _FileKind((".rec",), "a RecordIO file of MXNet (.rec)", "unpack it into class folders first"),
     _FileKind((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)"),
     _FileKind((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads"),
@@ -62,10 +62,10 @@ _FILE_KINDS = (
 
 
 def explain_file(path: str) -> str:
-    """Return what kind of file cannot be a source, and what to do with it.
+    """Return the description of a file that cannot be a source, and the workaround.
 
     >>> explain_file("digits.beton")
-    'a dataset of FFCV (.beton): pack what it was made from'
+    'a dataset of FFCV (.beton): pack its source instead'
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix in IMAGE_SUFFIXES:
@@ -77,7 +77,7 @@ def explain_file(path: str) -> str:
 
 
 def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
-    """Return the error message for a folder without images: its other files, and what to do."""
+    """Return the error message for a folder without images: its other files, and a workaround."""
     wanted = f"{path}: must hold images, or class folders of images, "
     files = [entry for entry in left_out if not entry.is_clutter]
     suffixes = count_suffixes(files)

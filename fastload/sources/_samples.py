@@ -1,4 +1,4 @@
-"""Conversion of a dataset's samples to what a shard holds: pixels, and one value per field.
+"""Conversion of a dataset's samples to pixels and one value per field, for a shard.
 
 Neither torch nor PIL is imported here: their objects can only exist once they are.
 """

@@ -85,8 +85,8 @@ def test_decisions_are_printed_and_stored_in_the_manifest(table, tmp_path):
         "mass": "float64, of the column 'mass', 1 empty cell is NaN (the first in row 3)",
         "note": "text, of the column 'note'",
     }
-    for name, what in decided.items():
-        assert f"{name}: {what}\n" in done.stdout
+    for name, decision in decided.items():
+        assert f"{name}: {decision}\n" in done.stdout
     done = run("pack", table, tmp_path / "y.fl", "--json", "--column", "mass=text", "--column", "age=text")
     decided = json.loads(done.stdout)["columns"]
     assert (decided["mass"], decided["age"]) == ("text, of the column 'mass'", "text, of the column 'age'")

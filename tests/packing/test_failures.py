@@ -197,7 +197,7 @@ def test_named_pipe_among_the_images_does_not_hang(tmp_path):
 
 
 class Samples:
-    """A dataset that gives what it is given."""
+    """A dataset of the samples passed to it."""
 
     def __init__(self, *samples):
         self.samples = samples

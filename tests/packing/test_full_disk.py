@@ -11,7 +11,7 @@ from fastload import pack, verify
 from tests.folders import class_folders, tree
 
 # Runs in a mount namespace of its own, with a small tmpfs mounted on the folder: packs onto it with
-# little room, then again with enough, copies what came of it, and tells what happened.
+# little room, then again with enough, copies the result, and reports the outcome.
 PROGRAM = """
 import json, shutil, subprocess, sys
 folder, source, out, container, encode, sizes = *sys.argv[1:6], json.loads(sys.argv[6])

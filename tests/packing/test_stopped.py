@@ -47,7 +47,7 @@ def states(pids):
 
 
 @pytest.mark.parametrize(
-    ("method", "number", "what"),
+    ("method", "number", "state"),
     [
         ("fork", signal.SIGINT, "stopped"),
         ("fork", signal.SIGHUP, "stopped"),
@@ -56,10 +56,10 @@ def states(pids):
         ("forkserver", signal.SIGKILL, "stuck"),
     ],
 )
-def test_packing_with_stopped_workers_ends_by_any_signal(tmp_path, method, number, what):
+def test_packing_with_stopped_workers_ends_by_any_signal(tmp_path, method, number, state):
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "out").mkdir()
-    command = [sys.executable, tmp_path / "program.py", method, tmp_path / "out", what]
+    command = [sys.executable, tmp_path / "program.py", method, tmp_path / "out", state]
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
     try:
         end_s = time.monotonic() + 60
@@ -67,7 +67,7 @@ def test_packing_with_stopped_workers_ends_by_any_signal(tmp_path, method, numbe
             assert time.monotonic() < end_s
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
-        while what == "stopped" and states(workers) != {"T"}:
+        while state == "stopped" and states(workers) != {"T"}:
             time.sleep(0.01)
         process.send_signal(number)
         process.communicate(timeout=30)

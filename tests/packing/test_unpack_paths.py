@@ -1,4 +1,4 @@
-"""unpack writes below its folder only, under names that the file system takes, whatever the keys are."""
+"""Paths of unpacked files: below the folder only, under valid names, for any keys."""
 
 import dataclasses
 import os
@@ -166,7 +166,7 @@ def test_a_class_folder_with_too_long_a_path_does_not_affect_others(tmp_path):
     assert all("zzz" in message and "too long" in message for message in result.refused)
 
 
-def test_the_command_names_what_was_refused_and_exits_with_1(pack_keys, tmp_path):
+def test_the_command_names_the_refused_records_and_exits_with_1(pack_keys, tmp_path):
     packed = pack_keys(["a.png", "/".join(["d" * 200] * 30)], encode="keep")
     command = [sys.executable, "-m", "fastload", "unpack", str(packed), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -123,7 +123,7 @@ def test_long_messages_in_both_directions_do_not_wait_for_each_other(pool, tmp_p
     for number in (0, 1):
         pool.encode(EncodeTask(500 * number, 500 * number + 500))
     assert isinstance(next_event(pool), Chunk)
-    # The worker sends what it made of the second chunk, a megabyte, and does not listen meanwhile.
+    # Meanwhile the worker sends its second chunk, a megabyte, and does not receive.
     path = tmp_path / "payload"
     ranges = tuple(PayloadRange(path, 12 * at, at % 500, at % 500) for at in range(20_000))
     pool.write(WriteTask(0, ranges))

@@ -135,14 +135,14 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layout_is_refused_everywhere_with_what_it_is_and_what_to_do(tmp_path, name):
-    what, tree = LAYOUTS[name]
+def test_layout_is_refused_everywhere_with_its_name_and_a_workaround(tmp_path, name):
+    message, tree = LAYOUTS[name]
     root = written(tmp_path / "data", tree)
     for refuse in (open_source, FolderDataset, examine_data):
-        with pytest.raises(SourceError, match=what) as caught:
+        with pytest.raises(SourceError, match=message) as caught:
             refuse(root)
         assert "DEST" in str(caught.value) or "first" in str(caught.value)
-    with pytest.raises(SourceError, match=what):
+    with pytest.raises(SourceError, match=message):
         pack(root, tmp_path / "x.fl", on_error="skip")
     assert not (tmp_path / "x.fl").exists()
 
@@ -217,7 +217,7 @@ def test_captions_beside_images_are_left_out_and_listed(tmp_path):
     assert [entry.key for entry in source.left_out] == [f"a/{number}.txt" for number in NUMBERS]
 
 
-def test_an_image_folder_in_python_is_packed_whatever_it_looks_like(tmp_path, image_folder):
+def test_an_image_folder_in_python_is_packed_with_any_layout(tmp_path, image_folder):
     root = written(tmp_path / "data", many("images/{}.jpg", photo) | many("masks/{}.png", mask))
     result = pack(image_folder(str(root)), tmp_path / "x.fl", encode="keep", workers=1)
     assert (result.records, result.classes) == (8, ("images", "masks"))

@@ -174,18 +174,18 @@ def test_folders_that_cannot_be_listed_stop_a_packing_or_are_skipped_by_name(mak
 def test_too_few_descriptors_are_never_taken_for_unreadable_files(make_tree, spare):
     root = make_tree(["a/1.jpg", "a/2", "b/x.txt"])
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    held = [os.open(root / "a/1.jpg", os.O_RDONLY)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 8, before[1]))
+    handles = [os.open(root / "a/1.jpg", os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (handles[0] + 8, before[1]))
     try:
         with contextlib.suppress(OSError):
             while True:
-                held.append(os.open(root / "a/1.jpg", os.O_RDONLY))
+                handles.append(os.open(root / "a/1.jpg", os.O_RDONLY))
         for _ in range(spare):
-            os.close(held.pop())
+            os.close(handles.pop())
         with pytest.raises(SourceError, match=r"Too many open files: allow this process more open files"):
             open_source(root, skips_unlistable=True)
     finally:
-        for handle in held:
+        for handle in handles:
             os.close(handle)
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

@@ -47,9 +47,9 @@ def test_a_hundred_thousand_names_are_no_hundred_thousand_objects():
     tracemalloc.start()
     try:
         table = NameTable.of(f"n0144{at % 1000:04d}/n0144{at:08d}.JPEG" for at in range(100_000))
-        held, _ = tracemalloc.get_traced_memory()
+        traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert table[99_999] == "n01440999/n014400099999.JPEG"
-    # 28 bytes of name, 8 of offset, and what growing buffers keep in reserve; a str alone takes 77.
-    assert held < 45 * len(table)
+    # 28 bytes of name, 8 of offset, and the reserve of growing buffers; a str alone takes 77.
+    assert traced_bytes < 45 * len(table)
