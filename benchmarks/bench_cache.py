@@ -4,8 +4,8 @@ Method. A folder of generated photos of 120 KB is read in random order by one pr
 sides take turns:
 
 - *page cache*: `FileList.read`, as a FolderDataset without a cache; all files lie in the page cache.
-- *fastload, ram* and *tmpfs*: the same files by `KeptFiles.read`, from a store that holds them all, and whose
-  checksums have been checked before.
+- *fastload, ram* and *tmpfs*: the same files by `CachedFiles.read`, from a store that holds them all, and
+  whose checksums have been checked before.
 - *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). What then comes from a
   cache of the host or the device counts as the disk.
 
@@ -40,10 +40,9 @@ from _harness import (
 )
 from _photos import make_jpeg
 
-from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
-from fastload.datasets.cache.folder import store_folder
+from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening
+from fastload.datasets.cache.opening import Opening, store_folder
 from fastload.sources.files import FileList
 from fastload.sources.folder import list_folder
 
@@ -98,11 +97,11 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     )
 
 
-def _filled(files: FileList, kind: str, count: int, size: int) -> KeptFiles:
+def _filled(files: FileList, kind: str, count: int, size: int) -> CachedFiles:
     """Return a store that holds all files, each checked."""
     layout = Layout(count, FIXED_BYTES, size)
     key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
-    samples = KeptFiles(
+    samples = CachedFiles(
         files, "encoded", Opening("ram" if kind == "ram" else "tmpfs", store_folder(), key, layout)
     )
     for _ in range(2):
@@ -133,7 +132,7 @@ def _found(row: str, work: Callable[[np.ndarray], None], order: np.ndarray) -> d
     return {Key(FOUND, row): Reading(timed(partial(work, order)))}
 
 
-def _one_at_a_time(samples: KeptFiles) -> Callable[[np.ndarray], None]:
+def _one_at_a_time(samples: CachedFiles) -> Callable[[np.ndarray], None]:
     store = samples.store
 
     def work(order: np.ndarray) -> None:
@@ -144,7 +143,7 @@ def _one_at_a_time(samples: KeptFiles) -> Callable[[np.ndarray], None]:
     return work
 
 
-def _at_once(samples: KeptFiles) -> Callable[[np.ndarray], None]:
+def _at_once(samples: CachedFiles) -> Callable[[np.ndarray], None]:
     store = samples.store
 
     def work(order: np.ndarray) -> None:

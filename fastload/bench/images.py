@@ -25,7 +25,7 @@ from fastload.images.opencv import cv2
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
-from fastload.system.units import count as count_text
+from fastload.system.units import format_count
 
 SIDE = 224
 """Side of crops and resizes in pixels, as for ImageNet; smaller if the images are."""
@@ -165,7 +165,7 @@ def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage],
     # All crops have one size: a few small images are left out rather than made the measure of all.
     large = [image for image in images if _largest_crop(image.pixels.shape) >= SIDE]
     if len(images) <= 2 * len(large) < 2 * len(images):
-        left_out = count_text(len(images) - len(large), "small image")
+        left_out = format_count(len(images) - len(large), "small image")
         notes.append(f"left out so that all crops are {SIDE} pixels wide: {left_out}")
         images = large
     for path in {*paths} - {Path(image.path) for image in images}:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.cli.parser import positive
-from fastload.cli.progress import ProgressDisplay, count_text, size_text
+from fastload.cli.progress import ProgressDisplay, format_count, format_size
 from fastload.errors import DestinationError
 from fastload.system import signals
 
@@ -114,7 +114,7 @@ def _race(
     raw_bytes = int(3 * estimate_stats(files, None).mean_pixels * len(files))
     if not options.encode and raw_bytes > _MOST_RAW_BYTES:
         encodings.remove("raw")
-        size = size_text(raw_bytes)
+        size = format_size(raw_bytes)
         notes.append(f"raw is left out because it would take {size}: '--encode auto raw' includes it")
 
     transform = T.Compose([T.RandomResizedCrop(race.IMAGE_SIDE), T.RandomHorizontalFlip()])
@@ -200,8 +200,8 @@ def _print(result: dict[str, Any]) -> None:
     kind = "images" if images["available"] is not None else "generated photos"
     if images["available"] is not None and images["available"] > images["count"]:
         kind += f" (of {images['available']:,})"
-    mean_bytes = size_text(images["size_bytes"] / images["count"])
-    cpus, workers = count_text(machine["cpus"], "CPU"), count_text(result["workers"], "worker")
+    mean_bytes = format_size(images["size_bytes"] / images["count"])
+    cpus, workers = format_count(machine["cpus"], "CPU"), format_count(result["workers"], "worker")
     others = (f"{name} {version}" for name, version in result["versions"].items() if name != "fastload")
     print(f"fastload {result['versions']['fastload']} and torch's DataLoader, loading the same images")
     print(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
@@ -210,7 +210,7 @@ def _print(result: dict[str, Any]) -> None:
     for side in sides:
         rates, rate = side["loading"]["turns_images_per_s"], f"{side['loading']['images_per_s']:,.0f}"
         spread = f"({min(rates):,.0f}–{max(rates):,.0f})"
-        size = size_text(side["size_bytes"])
+        size = format_size(side["size_bytes"])
         print(
             f"{side['name']:<24} {size:>8} {rate:>7} images/s {spread:<15} {side['loading']['ratio']:4.1f} ×"
         )
@@ -229,7 +229,7 @@ def _print(result: dict[str, Any]) -> None:
 def _remarks(result: dict[str, Any]) -> Iterator[str]:
     """Yield how the figures were measured, and what they leave out."""
     sides = result["sides"]
-    turns = count_text(len(sides[0]["loading"]["turns_images_per_s"]), "turn")
+    turns = format_count(len(sides[0]["loading"]["turns_images_per_s"]), "turn")
     yield (
         f"images/s: median of {turns} of {result['turn_images']:,} images. The sides take turns; workers are "
         "running, files are in memory, and nothing decoded is kept. Each side does the same: read, decode "
@@ -245,5 +245,5 @@ def _remarks(result: dict[str, Any]) -> Iterator[str]:
             yield f"{text}; it loads no faster than the same files here."
             continue
         epochs = math.ceil(side["pack_s"] / (images / files_rate - images / rate))
-        yield f"{text}; compared with the same files, that pays after {count_text(epochs, 'epoch')}."
+        yield f"{text}; compared with the same files, that pays after {format_count(epochs, 'epoch')}."
     yield from result["notes"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastload.cli.console import print_table
-from fastload.cli.progress import count_text, size_text
+from fastload.cli.progress import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
@@ -69,7 +69,10 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     records = max(manifest.records, 1)
     rows = [
         ("records", f"{manifest.records:,}"),
-        ("size", f"{size_text(manifest.size_bytes)}, {size_text(manifest.size_bytes / records)} a record"),
+        (
+            "size",
+            f"{format_size(manifest.size_bytes)}, {format_size(manifest.size_bytes / records)} a record",
+        ),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
         ("image size", _shape_text(manifest)),
@@ -79,11 +82,11 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
     ]
     if manifest.skipped:
-        rows.append(("skipped", count_text(len(manifest.skipped), "file")))
+        rows.append(("skipped", format_count(len(manifest.skipped), "file")))
     if manifest.left_out:
-        rows.append(("left out", count_text(sum(entry.files for entry in manifest.left_out), "file")))
+        rows.append(("left out", format_count(sum(entry.files for entry in manifest.left_out), "file")))
     if manifest.kept:
-        rows.append(("kept, though unreadable", count_text(len(manifest.kept), "file")))
+        rows.append(("kept, though unreadable", format_count(len(manifest.kept), "file")))
     return rows
 
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastload.cli.progress import ProgressDisplay, count_text, duration, rate_text, size_text
+from fastload.cli.progress import ProgressDisplay, duration, format_count, format_size, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,9 +163,9 @@ def _print_summary(result: PackResult, is_accepted: bool) -> None:
         print(f"{name}: {description}")
     print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
-        print(f"resumed: {count_text(result.resumed, 'record')} had been packed before")
+        print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
     for split in result.splits:
-        print(f"wrote {split.path}: {count_text(split.records, 'record')}, {size_text(split.size_bytes)}")
+        print(f"wrote {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}")
     _print_left_out(result, is_accepted)
     fresh = sum(split.records for split in result.splits) - result.resumed
     seconds = max(result.seconds, 1e-9)

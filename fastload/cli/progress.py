@@ -9,10 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fastload.cli.console import can_draw, console
-from fastload.system.units import count as count_text
-from fastload.system.units import size as size_text
+from fastload.system.units import format_count, format_size
 
-__all__ = ["ProgressDisplay", "count_text", "duration", "rate_text", "reporter", "size_text"]
+__all__ = ["ProgressDisplay", "duration", "format_count", "format_size", "rate_text", "reporter"]
 
 # In a log file, a line every ten seconds tells enough and fills no disk.
 _LINE_EVERY_S = 10.0
@@ -102,7 +101,7 @@ def reporter(display: ProgressDisplay) -> Callable[[int, int], None]:
 
 def rate_text(rate: float, unit: str) -> str:
     """Return a rate for reading: `1,234 records/s`, `56.7 MB/s`."""
-    return f"{size_text(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
+    return f"{format_size(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from fastload.cli.progress import ProgressDisplay, count_text, reporter, size_text
+from fastload.cli.progress import ProgressDisplay, format_count, format_size, reporter
 
 HELP = "write a packed dataset back as folders of files"
 
@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
         content = asdict(result) | {"table": None if result.table is None else str(result.table)}
         print(json.dumps(content, indent=1))
     elif not options.quiet:
-        size = size_text(result.size_bytes)
-        print(f"wrote {options.dest}: {count_text(result.files, 'file')}, {size}")
+        size = format_size(result.size_bytes)
+        print(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")
         if result.table is not None:
             print(f"labels and further fields: {result.table}")
     return 1 if result.damaged or result.refused else 0

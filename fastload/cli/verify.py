@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from fastload.cli.progress import ProgressDisplay, count_text, reporter, size_text
+from fastload.cli.progress import ProgressDisplay, format_count, format_size, reporter
 
 HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         for damage in result.damages:
             print(damage.message, file=sys.stderr)
         if not options.quiet:
-            damages = count_text(len(result.damages), "damaged place")
-            checked = f"{count_text(result.records, 'record')}, {size_text(result.size_bytes)} checked"
+            damages = format_count(len(result.damages), "damaged place")
+            checked = f"{format_count(result.records, 'record')}, {format_size(result.size_bytes)} checked"
             print(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
     return int(any(result.damages for result in results.values()))

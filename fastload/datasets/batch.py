@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import resize, resize_into
-from fastload.system.buffers import recycled
+from fastload.system.buffers import reusable_array
 from fastload.transforms.cropping import RandomCrop
 from fastload.transforms.draws import Draws
 from fastload.transforms.flipping import flip_batch
@@ -85,7 +85,7 @@ def fill(
     is_final = is_last and dtype == pipeline.dtype == torch.uint8
     pixels: Pixels | None = None
     if pipeline.dtype == torch.uint8:
-        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else recycled(shape)
+        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
     made = _fill_pixels(source, drawn, shape, pixels)
     if tail is not None:
         tail.into(made, batch)
@@ -117,11 +117,11 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         return _render_all(source, drawn.geometry, size, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
-        rendered = recycled((*_view_size(view), _CHANNELS))
+        rendered = reusable_array((*_view_size(view), _CHANNELS))
         _render_one(source.region(position, view.box, view.size), view, drawn.geometry, rendered)
         image = drawn.applied(rendered, position)
         if images is None:
-            images = recycled(shape, image.dtype)
+            images = reusable_array(shape, image.dtype)
         images[position] = image
     assert images is not None
     return images
@@ -135,7 +135,7 @@ def _crop_gathered(
     flips = geometry.flipped()
     if size != gathered.shape[1:3]:
         shape = len(gathered.rows), *size, _CHANNELS
-        images = recycled(shape) if out is None or drawn.body else out
+        images = reusable_array(shape) if out is None or drawn.body else out
         windows_into(gathered, geometry.boxes[:, :2], images)
     elif flips.any() or not drawn.body:
         images = gathered.taken()
@@ -167,7 +167,7 @@ def _as_array(images: Pixels | Gathered) -> Pixels:
 
 
 def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
-    images = recycled((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
+    images = reusable_array((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
     for position, view in enumerate(geometry.views()):
         _render_one(source.region(position, view.box, view.size), view, geometry, images[position])
     return images

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache.files import KeptFiles
-from fastload.datasets.cache.records import KeptRecord, KeptRecords, stated_orientation
+from fastload.datasets.cache.files import CachedFiles
+from fastload.datasets.cache.records import CachedRecord, CachedRecords, stated_orientation
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
@@ -41,7 +41,7 @@ class RecordImages:
 
     def __init__(
         self,
-        records: RecordReader | KeptRecords,
+        records: RecordReader | CachedRecords,
         encoding: Encoding,
         positions: NDArray[np.int64],
         reducing_gap: float | None = None,
@@ -81,7 +81,7 @@ class RecordImages:
     def gathered(self) -> Gathered | None:
         """See `BatchSource`."""
         is_pixels = isinstance(self._encoding, Raw) or (
-            isinstance(self._records, KeptRecords) and self._records.holds_pixels
+            isinstance(self._records, CachedRecords) and self._records.holds_pixels
         )
         if not is_pixels or (self._shapes != self._shapes[0]).any():
             return None
@@ -93,17 +93,17 @@ class RecordImages:
         return Gathered(stored.reshape(len(stored), *shape), rows)
 
 
-def _is_decoded(record: Record | KeptRecord) -> bool:
-    return isinstance(record, KeptRecord) and record.is_decoded
+def _is_decoded(record: Record | CachedRecord) -> bool:
+    return isinstance(record, CachedRecord) and record.is_decoded
 
 
-def _orientation_of(record: Record | KeptRecord) -> int:
-    if isinstance(record, KeptRecord) and record.is_decoded:
+def _orientation_of(record: Record | CachedRecord) -> int:
+    if isinstance(record, CachedRecord) and record.is_decoded:
         return record.orientation
     return stated_orientation(bytes(record.stored("image")))
 
 
-def _tiles_of(record: Record | KeptRecord, encoding: Encoding) -> TileIndex | None:
+def _tiles_of(record: Record | CachedRecord, encoding: Encoding) -> TileIndex | None:
     if encoding.name not in ("tiled", "jpeg"):
         return None
     lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
@@ -155,7 +155,7 @@ class FileImages:
         positions: list[int],
         headers: FileHeaders,
         reducing_gap: float | None = None,
-        cached: KeptFiles | None = None,
+        cached: CachedFiles | None = None,
     ) -> None:
         self._headers = headers
         self._cached = cached
@@ -184,7 +184,7 @@ class FileImages:
                     reduction = reduction_for(box, size, self._reducing_gap)
                 pixels = decode(data, reduction)
                 if self._cached is not None and reduction == 1:
-                    self._cached.keep_pixels(index, pixels, self._headers.orientation(index))
+                    self._cached.store_pixels(index, pixels, self._headers.orientation(index))
             return crop(pixels, tuple(self.sizes[position].tolist()), box, reduction)
         except DecodeError as error:
             raise self._with_path(position, error) from error
@@ -219,7 +219,7 @@ class FileImages:
                 return header.height, header.width
             pixels = decode(data)
             if self._cached is not None:
-                self._cached.keep_pixels(index, pixels, 1)
+                self._cached.store_pixels(index, pixels, 1)
         except DecodeError as error:
             raise self._with_path(position, error) from error
         self._buffer(self._decoded, position, pixels, pixels.nbytes)

@@ -7,25 +7,26 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.datasets.cache.attaching import CacheReport, Extent, OpenCache, attach, in_use
-from fastload.datasets.cache.choose import CacheChoice, Form, choose_cache
-from fastload.datasets.cache.files import KeptFiles
+from fastload.datasets.cache.choose import Form, choose_cache
+from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.opening import Opening, can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
-from fastload.datasets.cache.records import KeptRecords
+from fastload.datasets.cache.records import CachedRecords
 from fastload.datasets.cache.resident import HostMemory
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.system.cpus import usable_cpus
 from fastload.transforms.draws import epoch_seed
 
-_NO_CACHE = CacheReport(None, None, 0.0, 0.0, 0, "no cache: none was asked for", "", 0, 0)
+_NO_CACHE = CacheReport(None, None, 0.0, "no cache: none was asked for")
 
 # Samples prepared to measure how fast that is: about 50 ms of photos.
 _PROBED = 32
@@ -44,14 +45,14 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def use_cache(
         self,
-        cache: str | Cache | CacheChoice | None,
+        cache: str | Cache | None,
         measured: Measured | None = None,
         limits: CacheLimits | None = None,
     ) -> CacheReport:
         """Replace the dataset's cache.
 
         Args:
-            cache: As for the dataset itself; or the result of `choose_cache`.
+            cache: As for the dataset itself.
             measured: Known rates, for `auto`; the rest is measured here.
             limits: The memory that must stay free.
 
@@ -64,9 +65,6 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.close_cache()
         if cache is None:
             return self.cached
-        if isinstance(cache, CacheChoice) and cache.kind is None:
-            self._open_cache = OpenCache(cache, None)
-            return self.cached
         option, limits, measured = cache_of(cache), limits or CacheLimits(), measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
             raise OptionError(
@@ -77,10 +75,11 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         wants_pixels = option.form == "decoded" or measured.device_room_bytes is not None
         wants_pixels = wants_pixels or (is_auto and measured.step_samples_per_s is not None)
         extent = self._extent(wants_pixels)
-        choice = cache if isinstance(cache, CacheChoice) else None
+        prepare = partial(self._prepared_per_s, extent=extent, limits=limits)
+        choice = None
         if is_auto:
-            choice = in_use(option, extent) or self._choose(option, extent, measured, limits)
-        self._open_cache = attach(option, extent, self._keep, choice, limits)
+            choice = in_use(option, extent) or choose_cache(gather(extent, option, measured, prepare, limits))
+        self._open_cache = attach(option, extent, self._through_store, choice, limits)
         return self.cached
 
     def fill_cache(self) -> None:
@@ -99,29 +98,21 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the size of the dataset; that of its pixels, which may need reading, only if wanted."""
 
     @abstractmethod
-    def _keep(self, form: Form, opening: Opening) -> KeptFiles | KeptRecords:
+    def _through_store(self, form: Form, opening: Opening) -> CachedFiles | CachedRecords:
         """Return the dataset's samples through a store."""
 
     @abstractmethod
     def fetch_into(self, indices: Sequence[int], out: Any) -> Any:
-        """See `ImageDataset`."""
+        """Make a batch; see `ImageDataset`."""
 
     @property
-    def _kept(self) -> KeptFiles | KeptRecords | None:
+    def _cached_samples(self) -> CachedFiles | CachedRecords | None:
         """The samples through the store; None without one."""
         samples = None if self._open_cache is None else self._open_cache.samples
         # With a reducing_gap that was set after the cache was opened, pixels are of no use.
-        return (
-            None
-            if samples is None or (samples.form == "decoded" and self.reducing_gap is not None)
-            else samples
-        )
-
-    def _choose(self, option: Cache, extent: Extent, measured: Measured, limits: CacheLimits) -> CacheChoice:
-        def prepare(form: Form) -> float | None:
-            return self._prepared_per_s(form, extent, limits)
-
-        return choose_cache(gather(extent, option, measured, prepare, limits))
+        if samples is not None and samples.form == "decoded" and self.reducing_gap is not None:
+            return None
+        return samples
 
     def _prepared_per_s(self, form: Form, extent: Extent, limits: CacheLimits) -> float | None:
         """Measure how many samples all usable CPUs prepare in a second, from bytes or pixels in memory."""
@@ -131,8 +122,8 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             if form == "decoded":
                 if self.reducing_gap is not None or not can_cache():
                     return None
-                self._open_cache = attach(Cache("ram", form=form), extent, self._keep, limits=limits)
-                if self._kept is None:
+                self._open_cache = attach(Cache("ram", form=form), extent, self._through_store, limits=limits)
+                if self._cached_samples is None:
                     return None
             with _random_states_restored():
                 self._prepare(indices)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastload.datasets.batch_source import FileHeaders, FileImages
 from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import Form
-from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
+from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, Transform
@@ -123,13 +123,13 @@ class FolderDataset(ImageDataset):
         )
 
     @property
-    def _cached_files(self) -> KeptFiles | None:
-        kept = self._kept
-        assert kept is None or isinstance(kept, KeptFiles)
-        return kept
+    def _cached_files(self) -> CachedFiles | None:
+        cached = self._cached_samples
+        assert cached is None or isinstance(cached, CachedFiles)
+        return cached
 
-    def _keep(self, form: Form, opening: Opening) -> KeptFiles:
-        return KeptFiles(self.source.files, form, opening)
+    def _through_store(self, form: Form, opening: Opening) -> CachedFiles:
+        return CachedFiles(self.source.files, form, opening)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         files, count = self.source.files, len(self)

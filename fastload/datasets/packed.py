@@ -19,7 +19,7 @@ from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import Form
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.records import KeptRecord, KeptRecords, RecordLayout
+from fastload.datasets.cache.records import CachedRecord, CachedRecords, RecordLayout
 from fastload.datasets.images import ImageDataset, Transform
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
@@ -157,7 +157,7 @@ class PackedDataset(ImageDataset):
         """
         self.fill_cache()
         positions = np.asarray(indices, np.int64)
-        positions = positions if self._kept is None else self._kept.missing(positions)
+        positions = positions if self._cached_samples is None else self._cached_samples.missing(positions)
         if len(positions):
             self._records.prefetch("image", positions)
 
@@ -182,14 +182,14 @@ class PackedDataset(ImageDataset):
         return RecordImages(self._stored, self._encoding, positions, self.reducing_gap)
 
     @property
-    def _stored(self) -> RecordReader | KeptRecords:
+    def _stored(self) -> RecordReader | CachedRecords:
         """The records, from the shards or through the cache."""
-        kept = self._kept
-        assert kept is None or isinstance(kept, KeptRecords)
-        return self._records if kept is None else kept
+        cached = self._cached_samples
+        assert cached is None or isinstance(cached, CachedRecords)
+        return self._records if cached is None else cached
 
-    def _keep(self, form: Form, opening: Opening) -> KeptRecords:
-        return KeptRecords(self._records, self._encoding, form, opening)
+    def _through_store(self, form: Form, opening: Opening) -> CachedRecords:
+        return CachedRecords(self._records, self._encoding, form, opening)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         records, count = self._records, len(self)
@@ -225,7 +225,7 @@ class PackedDataset(ImageDataset):
         names = [field.name for field in self._target_fields]
         return [{name: self._value(name, record) for name in names} for record in records]
 
-    def _value(self, name: str, record: Record | KeptRecord) -> Any:
+    def _value(self, name: str, record: Record | CachedRecord) -> Any:
         """Return a field's value, which the caller may keep and write to."""
         if (encoding := self._pixel_encodings.get(name)) is not None:
             pixels = encoding.decode(record.stored(name), record.image_shape(name))

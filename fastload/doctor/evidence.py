@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from fastload.doctor.categories import work_name
 from fastload.doctor.findings import Sampled, Side, Store, TrainingMeasurements, Verdict
 from fastload.doctor.rates import LoadingWork, Rates, attributed, blocked_s, is_colder, spent
-from fastload.system.units import count, milliseconds, size
+from fastload.system.units import format_count, format_duration, format_size
 
 MOST_OF_OTHERS = 0.2
 """A machine of whose CPUs other programs take more than this share gives other figures on another day."""
@@ -62,9 +62,10 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, work: LoadingWork,
         return f"{_NAMES[verdict]}: the training ended because {_ENDED[ended]}."
     if verdict == "little":
         seconds = measured.first_wait_s + measured.waiting_s + measured.stepping_s + measured.warmup_s
-        batches = count(measured.batches, "batch", "batches")
+        batches = format_count(measured.batches, "batch", "batches")
         return (
-            f"There is too little work for loading to matter: {batches} took {milliseconds(seconds)} in all."
+            f"There is too little work for loading to matter: {batches} took {format_duration(seconds)} "
+            "in all."
         )
     unit = measured.unit
     loading, step = _rate(rates.loading, unit), _rate(rates.step, unit)
@@ -111,7 +112,7 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, work: LoadingWork)
     )
     yield from _places(measured.training, "the training step", ("work", "model", "copy"))
     if rates.start_s * measured.epochs > 0.05:
-        yield f"Starting and ending the workers takes {milliseconds(rates.start_s)} in each epoch."
+        yield f"Starting and ending the workers takes {format_duration(rates.start_s)} in each epoch."
     busy = [worker.busy_s for worker in measured.workers if worker.busy_s]
     if len(busy) > 1 and max(busy) > 1.5 * sum(busy) / len(busy) and max(busy) > 0.5:
         ratio = max(busy) * len(busy) / sum(busy)
@@ -136,17 +137,17 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         batch_s = measured.wait_s + measured.step_s
         yield (
             f"{_rate(measured.samples_per_s, measured.unit)} in {batches}: each batch takes "
-            f"{milliseconds(batch_s)}: {milliseconds(measured.wait_s)} waiting for data, "
-            f"{milliseconds(measured.step_s)} training."
+            f"{format_duration(batch_s)}: {format_duration(measured.wait_s)} waiting for data, "
+            f"{format_duration(measured.step_s)} training."
         )
     else:
-        seen = count(measured.batches, "batch was", "batches were")
+        seen = format_count(measured.batches, "batch was", "batches were")
         yield f"Only {seen} seen, in {batches}." if measured.batches else "The loader gave no batch."
     if measured.warmup_steps:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (
-            f"The {steps} took {milliseconds(measured.warmup_s)}: warm-up, such as compilation. It is left "
-            "out of all other figures."
+            f"The {steps} took {format_duration(measured.warmup_s)}: warm-up, such as compilation. It is "
+            "left out of all other figures."
         )
     if measured.role == "evaluation":
         yield "No optimizer stepped on these batches: they are evaluation."
@@ -162,13 +163,13 @@ def _loading_evidence(measured: TrainingMeasurements, rates: Rates, work: Loadin
     who = (
         "The training process loads"
         if not measured.num_workers
-        else count(measured.num_workers, "worker") + " load"
+        else format_count(measured.num_workers, "worker") + " load"
     )
     one = measured.unit.removesuffix("s") if measured.batch_size else "batch"
     yield (
-        f"{who}{'s' if measured.num_workers == 1 else ''}: a {one} takes {milliseconds(cpu_s)} of CPU time, "
-        f"{milliseconds(blocked_s(measured) / made)} of waiting (for a disk, a lock, a sleep) and "
-        f"{milliseconds(delayed_s)} of waiting for a free CPU."
+        f"{who}{'s' if measured.num_workers == 1 else ''}: a {one} takes {format_duration(cpu_s)} of CPU "
+        f"time, {format_duration(blocked_s(measured) / made)} of waiting (for a disk, a lock, a sleep) and "
+        f"{format_duration(delayed_s)} of waiting for a free CPU."
     )
     making = "transforms" if work.is_told_apart else "making samples"
     parts = (
@@ -207,8 +208,8 @@ def _store_evidence(measured: TrainingMeasurements, work: LoadingWork) -> Iterat
         state = "from the disk" if store.is_cold else "out of the page cache"
         yield (
             f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
-            f"one by one, {store.parallel_per_s:,.0f} by several readers; {milliseconds(store.latency_s)} to "
-            "the first byte."
+            f"one by one, {store.parallel_per_s:,.0f} by several readers; {format_duration(store.latency_s)} "
+            "to the first byte."
         )
     if store.note:
         yield store.note
@@ -217,13 +218,13 @@ def _store_evidence(measured: TrainingMeasurements, work: LoadingWork) -> Iterat
     if was_kept(measured):
         first_s, *_, last_s = measured.epoch_waits_s
         yield (
-            f"Only the first epoch waits for the disk: {milliseconds(first_s)} a batch, and "
-            f"{milliseconds(last_s)} in the last one. What is read once stays in memory."
+            f"Only the first epoch waits for the disk: {format_duration(first_s)} a batch, and "
+            f"{format_duration(last_s)} in the last one. What is read once stays in memory."
         )
     elif fits_page_cache(store, measured.machine.available_bytes):
         yield (
-            f"The data take {size(store.size_bytes)}, less than half of the memory that is available: after "
-            "the first epoch they are read from the page cache."
+            f"The data take {format_size(store.size_bytes)}, less than half of the memory that is available: "
+            "after the first epoch they are read from the page cache."
         )
 
 
@@ -254,11 +255,11 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
     if rates.num_workers and cpu_s > 1.1 * rates.cpus / min(rates.loading, rates.step):
         yield (
             f"Workers and the training step compete for {rates.cpus:g} CPUs: together they need "
-            f"{milliseconds(cpu_s)} of CPU time for each of the {measured.unit}."
+            f"{format_duration(cpu_s)} of CPU time for each of the {measured.unit}."
         )
     if 0 < measured.steps < _FEW_STEPS:
         yield (
-            f"Only {count(measured.steps, 'step')} were measured."
+            f"Only {format_count(measured.steps, 'step')} were measured."
             if measured.steps > 1
             else "Only one step was measured."
         )
@@ -286,16 +287,16 @@ def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
         )
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):
-        waiting = f", and {size(waiting_bytes)} of batches wait in it" if waiting_bytes else ""
+        waiting = f", and {format_size(waiting_bytes)} of batches wait in it" if waiting_bytes else ""
         way = (
             "fastload's loader does not use it."
             if measured.is_fastload
             else "torch's loader dies of a bus error where it is full: docker run --shm-size=8g, or "
             "fastload's DataLoader, which does not use it."
         )
-        yield f"/dev/shm: {size(shared)}{waiting}. {way}"
+        yield f"/dev/shm: {format_size(shared)}{waiting}. {way}"
     if machine.available_bytes is not None and waiting_bytes > 0.5 * machine.available_bytes:
-        available = size(machine.available_bytes)
-        yield f"Memory: {available} are available, and {size(waiting_bytes)} of batches wait in it."
+        available = format_size(machine.available_bytes)
+        yield f"Memory: {available} are available, and {format_size(waiting_bytes)} of batches wait in it."
     if workers > 2 * machine.cpus:
         yield f"{workers} workers share {machine.cpus} CPUs."

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fastload.doctor.evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, was_kept
 from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.doctor.rates import LoadingWork, Rates, attributed, blocked_s, per_s, spent
-from fastload.system.units import milliseconds, size
+from fastload.system.units import format_duration, format_size
 
 LEAST_GAIN = 1.05
 """A smaller gain is not worth the trouble, nor more than one second of measuring can tell."""
@@ -179,7 +179,7 @@ def _persistence_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[F
         "persistent workers",
         "DataLoader(…, persistent_workers=True)",
         once.combined() / rates.combined(),
-        f"workers were started {measured.epochs} times, and that takes {milliseconds(rates.start_s)} each "
+        f"workers were started {measured.epochs} times, and that takes {format_duration(rates.start_s)} each "
         "time",
         {"persistent_workers": True},
     )
@@ -220,7 +220,7 @@ def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
         dataset = f"fastload.FolderDataset('FOLDER', transform=T.{trial.detail})"
         return f"import fastload.transforms as T, and {dataset}"
     samples = measured.store.samples if measured.store is not None else 0
-    room = f" ({size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
+    room = f" ({format_size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
     return (
         f"fastload pack FOLDER data.fl --encode {encoding}{room}, then fastload.PackedDataset('data.fl', "
         f"transform={f'T.{transforms}' if transforms else '…'})"
@@ -307,8 +307,8 @@ def _model_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
                 doubled=2 * (measured.batch_size or 0), device=measured.device
             ),
             _with_step(rates, left).combined() / rates.combined(),
-            f"tried with your model: {milliseconds(trial.seconds)} a sample became "
-            f"{milliseconds(trial.changed_s)}",
+            f"tried with your model: {format_duration(trial.seconds)} a sample became "
+            f"{format_duration(trial.changed_s)}",
         )
     if not measured.model_trials:
         yield from _ADVICE["model"]

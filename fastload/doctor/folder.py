@@ -38,7 +38,7 @@ from fastload.sources import Source, open_source
 from fastload.sources.files import FileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
-from fastload.system.units import count, milliseconds, size
+from fastload.system.units import format_count, format_duration, format_size
 
 Step = Callable[[str, int, int], None]
 """Called with what is being done, the number of the step, and the number of all steps."""
@@ -273,7 +273,7 @@ def diagnose_data(measured: DataMeasurements) -> Diagnosis:
 
 def _headline(measured: DataMeasurements, verdict: Verdict, workers: int, rate: float) -> str:
     if verdict == "little":
-        all_s = milliseconds(measured.samples * measured.sample_s)
+        all_s = format_duration(measured.samples * measured.sample_s)
         return f"There is too little data for loading to matter: one core makes all of it in {all_s}."
     name = "Reading" if verdict == "storage" else "Decoding"
     who = "1 worker feeds" if workers == 1 else f"{workers} workers feed"
@@ -284,13 +284,13 @@ def _headline(measured: DataMeasurements, verdict: Verdict, workers: int, rate: 
 def _evidence(measured: DataMeasurements) -> Iterator[str]:
     classes = f" in {measured.classes:,} classes" if measured.classes else ""
     store = measured.store
-    space = f", {size(store.size_bytes)}" if store is not None else ""
-    yield f"{measured.name}: {count(measured.samples, 'sample')}{classes}{space}."
+    space = f", {format_size(store.size_bytes)}" if store is not None else ""
+    yield f"{measured.name}: {format_count(measured.samples, 'sample')}{classes}{space}."
     if store is not None and store.random_per_s > 0:
         yield (
             f"The disk ({store.kind}): {store.random_per_s:,.0f} samples/s one by one, "
             f"{store.parallel_per_s:,.0f} by several readers, {store.warm_per_s:,.0f} out of the page cache; "
-            f"{milliseconds(store.latency_s)} to the first byte."
+            f"{format_duration(store.latency_s)} to the first byte."
         )
         if store.note:
             yield store.note
@@ -317,17 +317,17 @@ def _fixes(measured: DataMeasurements, workers: int) -> Iterator[Fix]:
             "cache",
             f'keep the data in memory: fastload.{kind}({measured.name!r}, cache="ram")',
             measured.rate(workers, is_warm=True) / rate,
-            f"all {size(store.size_bytes)} fit into the {size(available)} of memory that are available; "
-            "from the second epoch on",
+            f"all {format_size(store.size_bytes)} fit into the {format_size(available)} of memory that are "
+            "available; from the second epoch on",
         )
-    present = milliseconds(measured.sample_s)
+    present = format_duration(measured.sample_s)
     opencv_s = measured.decoding.get("OpenCV")
     if measured.way == "PIL" and opencv_s is not None:
         yield Fix(
             "decoder",
             f"fastload.FolderDataset({measured.name!r}, transform=…) in place of torchvision's ImageFolder",
             measured.rate(workers, opencv_s) / rate,
-            f"it decodes with OpenCV: {milliseconds(opencv_s)} an image in place of {present}",
+            f"it decodes with OpenCV: {format_duration(opencv_s)} an image in place of {present}",
         )
     packed_s = measured.decoding.get(measured.encoding)
     if packed_s is not None:
@@ -336,6 +336,7 @@ def _fixes(measured: DataMeasurements, workers: int) -> Iterator[Fix]:
             f"fastload pack {measured.name} data.fl --encode {measured.encoding}, then "
             "fastload.PackedDataset('data.fl')",
             measured.rate(workers, packed_s) / rate,
-            f"a packed sample of your files takes {milliseconds(packed_s)} an image in place of {present}; "
-            f"{size(measured.stored_bytes * measured.samples)} in all. A crop takes less still",
+            f"a packed sample of your files takes {format_duration(packed_s)} an image in place of "
+            f"{present}; {format_size(measured.stored_bytes * measured.samples)} in all. A crop takes "
+            "less still",
         )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from fastload.system.gpus import reading
+from fastload.system.gpus import gpu_reader
 
 # A training that is further ahead of its GPU than this is not watched: marks cost memory.
 _MOST_PENDING = 256
@@ -115,7 +115,7 @@ def has_device() -> bool:
 class GpuWatch:
     """Readings of NVML four times a second; none without NVML or without a GPU."""
 
-    def __init__(self, session: Callable[[], Any] = reading, each_s: float = _EACH_S) -> None:
+    def __init__(self, session: Callable[[], Any] = gpu_reader, each_s: float = _EACH_S) -> None:
         self._session = session
         self._each_s = each_s
         self._readings: list[tuple[float, Any]] = []

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 from fastload.doctor.findings import MachineState
-from fastload.system.overview import read_machine
+from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
+from fastload.system.descriptors import open_files
+from fastload.system.memory import available_memory_bytes, shared_memory
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
@@ -25,19 +27,18 @@ class BusyWatch:
 
     def state(self) -> MachineState:
         """Return the state of the machine."""
-        machine = read_machine()
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine.cpus
-        usable = float(cpus) if machine.cpu_quota is None else min(float(cpus), machine.cpu_quota)
+        cpus, quota, ranks = affine_cpus(), cpu_quota(), local_ranks()
+        usable = float(cpus) if quota is None else min(float(cpus), quota)
         at, busy_s, stolen_s, own_s = (
             after - before for after, before in zip(_readings(), self._began, strict=True)
         )
-        shared, files = machine.shared_memory, machine.open_files
+        shared, files = shared_memory(), open_files()
         return MachineState(
-            usable_cpus=usable / machine.ranks,
-            cpus=max(1, cpus // machine.ranks),
+            usable_cpus=usable / ranks,
+            cpus=max(1, cpus // ranks),
             open_files=None if files is None else files.soft,
             shared_memory_bytes=None if shared is None else shared.total_bytes,
-            available_bytes=machine.available_bytes,
+            available_bytes=available_memory_bytes(),
             other_cpus=max(0.0, busy_s - own_s) / at if at > 0.1 else 0.0,
             stolen_cpus=max(0.0, stolen_s) / at if at > 0.1 else 0.0,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastload.loader.times import EpochTimes
-from fastload.system.units import count, milliseconds
+from fastload.system.units import format_count, format_duration
 
 LEAST_S = 0.25
 """An epoch that takes less in all has nothing to gain."""
@@ -98,16 +98,16 @@ def _verdict(times: EpochTimes) -> EpochVerdict:
 def _evidence(times: EpochTimes) -> list[str]:
     if times.batches < 2:
         return [
-            f"Only {count(times.batches, 'batch', 'batches')} of {count(times.batch_size, 'sample')} was "
-            "seen."
+            f"Only {format_count(times.batches, 'batch', 'batches')} of "
+            f"{format_count(times.batch_size, 'sample')} was seen."
         ]
     steps = times.batches - 1
     wait_s, step_s = times.waiting_s / steps, times.stepping_s / steps
     found = [
         f"{times.samples_per_s:,.0f} samples/s in batches of {times.batch_size}: each batch takes "
-        f"{milliseconds(wait_s + step_s)}: {milliseconds(wait_s)} waiting for data, {milliseconds(step_s)} "
-        "training.",
-        f"The first batch came after {milliseconds(times.first_wait_s)}.",
+        f"{format_duration(wait_s + step_s)}: {format_duration(wait_s)} waiting for data, "
+        f"{format_duration(step_s)} training.",
+        f"The first batch came after {format_duration(times.first_wait_s)}.",
     ]
     made = sum(process.samples for process in times.loading)
     if made:
@@ -115,10 +115,10 @@ def _evidence(times: EpochTimes) -> list[str]:
             sum(getattr(process, name) for process in times.loading) / made
             for name in ("cpu_s", "blocked_s", "delayed_s")
         )
-        who = count(times.num_workers, "worker") if times.num_workers else "the training process"
+        who = format_count(times.num_workers, "worker") if times.num_workers else "the training process"
         found.append(
-            f"Loaded by {who}: a sample takes {milliseconds(cpu_s)} of CPU time, {milliseconds(blocked_s)} "
-            f"of waiting (for a disk, a lock, a sleep) and {milliseconds(delayed_s)} of waiting for a free "
-            "CPU."
+            f"Loaded by {who}: a sample takes {format_duration(cpu_s)} of CPU time, "
+            f"{format_duration(blocked_s)} of waiting (for a disk, a lock, a sleep) and "
+            f"{format_duration(delayed_s)} of waiting for a free CPU."
         )
     return found

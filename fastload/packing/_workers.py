@@ -112,7 +112,7 @@ class WorkerPool:
             daemon=True,
         )
         # Forking takes no time. Other start methods send the recipe, which must not delay Ctrl-C.
-        with signals.waiting() if forks else contextlib.nullcontext():
+        with signals.deferred_signals() if forks else contextlib.nullcontext():
             process.start()
             self._workers.append(_Worker(process, connection))
         worker_end.close()
@@ -150,7 +150,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End every worker, whatever it is doing, within a few seconds; Ctrl-C does not interrupt this."""
-        with signals.waiting():
+        with signals.deferred_signals():
             for worker in self._workers:
                 worker.process.kill()
                 worker.connection.close()
@@ -221,7 +221,7 @@ def _death(worker: _Worker) -> FastloadError:
 
 def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Sequence[Connection]) -> None:
     """Run a worker until its pipe closes."""
-    signals.of_a_worker()
+    signals.set_worker_signals()
     for other in inherited:
         other.close()
     _use_one_thread()

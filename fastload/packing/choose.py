@@ -11,7 +11,7 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.sources.protocol import Source, evenly_spaced
-from fastload.system.units import size
+from fastload.system.units import format_size
 
 # The mean size of 64 records is within a tenth of the true one for photos whose sizes vary as much as
 # ImageNet's (standard deviation about 0.7 of the mean); reading a file's header takes 0.1 ms.
@@ -92,22 +92,26 @@ def choose_encoding(
     raw_bytes = 3.0 * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records
     space = space_bytes if space_bytes is not None else RAW_GROWTH * source_bytes
-    allowed = f"{size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
-    raw = f"raw pixels would take about {size(raw_bytes)} of {allowed}"
+    allowed = f"{format_size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
+    raw = f"raw pixels would take about {format_size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
         return EncodingChoice("raw", f"{raw}, and need no decoding")
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
     if is_resized:
         if jpeg_bytes > space:
-            raise OptionError(f"even JPEG would take about {size(jpeg_bytes)} of {allowed}: allow more")
+            raise OptionError(
+                f"even JPEG would take about {format_size(jpeg_bytes)} of {allowed}: allow more"
+            )
         return EncodingChoice("jpeg", f"{raw}; images are resized, so their pixels change anyway")
     if source_bytes > space:
         if jpeg_bytes > space:
             raise OptionError(
-                f"the source takes {size(source_bytes)}, JPEG would take about {size(jpeg_bytes)} of "
-                f"{allowed}: allow more, or limit the size with --max-side"
+                f"the source takes {format_size(source_bytes)}, JPEG would take about "
+                f"{format_size(jpeg_bytes)} of {allowed}: allow more, or limit the size with --max-side"
             )
-        return EncodingChoice("jpeg", f"the source takes {size(source_bytes)} of {allowed}; JPEG is lossy")
+        return EncodingChoice(
+            "jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy"
+        )
     if stats.jpeg_share < 0.5:
         share = f"{1 - stats.jpeg_share:.0%} of the files are not JPEG"
         return EncodingChoice("keep", f"{raw}; {share}, so lossless tiles gain nothing")

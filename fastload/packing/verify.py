@@ -106,8 +106,8 @@ def verify(
     _require_descriptors(folder, count)
     damages: dict[int, list[Damage]] = {}
     done = 0
-    pool = ProcessPoolExecutor(count, initializer=signals.of_a_pools_worker)
-    with signals.unwinding(), pool, signals.killing(pool):
+    pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
+    with signals.unwinding(), pool, signals.killing_workers(pool):
         checks = {
             pool.submit(_check_shard, folder, number, check): number for number in range(len(manifest.shards))
         }
@@ -186,7 +186,7 @@ def _check_records_isolated(folder: Path, manifest: Manifest, number: int, check
 
 def _crash_quietly() -> None:
     """Disable stack traces and core dumps, as a crash is expected."""
-    signals.of_a_pools_worker()
+    signals.set_pool_worker_signals()
     faulthandler.disable()
     with contextlib.suppress(ImportError):  # Windows
         import resource

@@ -63,7 +63,7 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[Sparse
     interrupts of a packing with small shards had no effect.
     """
     structure = SparseFile()
-    with signals.waiting(), _create(structure) as file:
+    with signals.deferred_signals(), _create(structure) as file:
         payload = content.payload
         begin = _reserve(file, payload)
         _add(file, IDENTITY_NAME, np.frombuffer(content.identity, np.uint8))

@@ -1,6 +1,6 @@
 """Uninitialised arrays and tensors in memory that is reused once nobody holds it.
 
-Fresh pages cost more than what is done with them: of the 1.0 ms that 6 MB of normalised thumbnails take in
+Fresh pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in
 new memory, the kernel spends 0.7 ms clearing pages, and the C library returns large blocks to the kernel as
 soon as they are freed.
 """
@@ -25,7 +25,7 @@ _BLOCKS = 8
 _SMALLEST_BYTES = 1 << 16
 
 
-def recycled(shape: Sequence[int], dtype: Any = np.uint8) -> NDArray[Any]:
+def reusable_array(shape: Sequence[int], dtype: Any = np.uint8) -> NDArray[Any]:
     """Return an uninitialised array, if possible in memory of an earlier one made by this thread."""
     size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if size_bytes < _SMALLEST_BYTES:
@@ -34,8 +34,8 @@ def recycled(shape: Sequence[int], dtype: Any = np.uint8) -> NDArray[Any]:
     return array
 
 
-def recycled_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return an uninitialised contiguous CPU tensor; see `recycled`."""
+def reusable_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialised contiguous CPU tensor; see `reusable_array`."""
     size_bytes = math.prod(shape) * dtype.itemsize
     if size_bytes < _SMALLEST_BYTES:
         return torch.empty(tuple(shape), dtype=dtype, device="cpu")

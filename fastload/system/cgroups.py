@@ -18,7 +18,7 @@ PROC_SELF = Path("/proc/self")
 
 
 class Cgroup(NamedTuple):
-    """The folder of a cgroup, and the version (1 or 2) whose file names it uses."""
+    """The folder of a cgroup, and the version (1 or 2) of its file names."""
 
     folder: Path
     version: int
@@ -27,17 +27,17 @@ class Cgroup(NamedTuple):
 def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
     """Yield the cgroup in which a controller ("cpu", "memory") has this process, then each one above it."""
     path, version = _path_in_hierarchy(controller, proc_self)
-    mount = _mount(controller if version == 1 else "", proc_self) if path else None
-    if mount is None:
-        return
-    root, top = mount
-    # A container may see only its own cgroup, mounted as the top: cgroups above the mount cannot be read.
-    relative = os.path.relpath(path, root)
-    folder = top if relative.split("/")[0] == ".." else top / relative
-    yield Cgroup(folder, version)
-    while folder != top:
-        folder = folder.parent
-        yield Cgroup(folder, version)
+    wanted = "cgroup" if version == 1 else "cgroup2"
+    for mount in mounts(proc_self) if path else ():
+        if mount.file_system == wanted and (version == 2 or controller in mount.options.split(",")):
+            # A container may see only its own cgroup, mounted as the top: cgroups above it cannot be read.
+            top, relative = Path(mount.point), os.path.relpath(path, mount.root)
+            folder = top if relative.split("/")[0] == ".." else top / relative
+            yield Cgroup(folder, version)
+            while folder != top:
+                folder = folder.parent
+                yield Cgroup(folder, version)
+            return
 
 
 def read_text(path: Path) -> str:
@@ -58,12 +58,3 @@ def _path_in_hierarchy(controller: str, proc_self: Path) -> tuple[str, int]:
         if number == "0" and not controllers:
             unified = path
     return unified, 2
-
-
-def _mount(controller: str, proc_self: Path) -> tuple[str, Path] | None:
-    """Return root and mount point of a hierarchy; the controller "" stands for version 2."""
-    wanted = "cgroup" if controller else "cgroup2"
-    for mount in mounts(proc_self):
-        if mount.file_system == wanted and (not controller or controller in mount.options.split(",")):
-            return mount.root, Path(mount.point)
-    return None

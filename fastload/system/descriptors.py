@@ -31,7 +31,7 @@ def open_files() -> OpenFiles | None:
     )
     folder = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
     try:
-        used = len(os.listdir(folder)) - 1  # without the one that lists
+        used = len(os.listdir(folder)) - 1  # without the descriptor that lists
     except OSError:
         used = 0
     return OpenFiles(soft, hard, used)

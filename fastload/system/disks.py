@@ -36,7 +36,7 @@ def disk_of(
     proc_self: Path = Path("/proc/self"),
     dev_block: Path = Path("/sys/dev/block"),
 ) -> Disk:
-    """Return the disk on which a path lies, or would lie if it does not exist yet.
+    """Return the disk beneath a path, which need not exist yet.
 
     The kind of a container's own file system (overlay) is "unknown": its layers are out of sight there.
     """
@@ -78,7 +78,7 @@ def _kind_of_device(link: Path) -> DiskKind:
     device = link.resolve()
     if not (device / "queue").is_dir():  # a partition: the disk is the folder around it
         device = device.parent
-    # LVM, LUKS and RAID lie on other devices, and are as slow as the slowest.
+    # LVM, LUKS and RAID use other devices, and are as slow as the slowest.
     beneath = sorted((device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
     if beneath:
         kinds = {_kind_of_device(slave) for slave in beneath}

@@ -65,5 +65,4 @@ def _left_bytes(cgroup: Cgroup) -> int | None:
     if limit is None or not taken.isdigit():
         return None
     pairs = (line.split() for line in read_text(folder / "memory.stat").splitlines())
-    reclaimable = sum(int(value) for name, value in pairs if name in cached)
-    return limit - int(taken) + reclaimable
+    return limit - int(taken) + sum(int(value) for name, value in pairs if name in cached)

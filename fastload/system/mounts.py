@@ -11,23 +11,14 @@ from typing import NamedTuple
 
 
 class Mount(NamedTuple):
-    """One mounted file system.
+    """One mounted file system."""
 
-    Attributes:
-        number: The device's number, "major:minor"; major 0 for file systems without a device.
-        root: The folder of the file system that is mounted.
-        point: The folder where it is mounted.
-        file_system: Its type: "ext4", "cgroup2", "fuse.sshfs".
-        source: A device, "server:/folder", or any word.
-        options: The file system's own options, separated by commas.
-    """
-
-    number: str
-    root: str
-    point: str
-    file_system: str
-    source: str
-    options: str
+    number: str  # of the device, "major:minor"; major 0 for file systems without a device
+    root: str  # the folder of the file system that is mounted
+    point: str  # the folder where it is mounted
+    file_system: str  # its type: "ext4", "cgroup2", "fuse.sshfs"
+    source: str  # a device, "server:/folder", or any word
+    options: str  # the file system's own, separated by commas
 
 
 def mounts(proc_self: Path = Path("/proc/self")) -> list[Mount]:

@@ -34,7 +34,7 @@ def drop(descriptor: int, begin: int, end: int) -> None:
 
 
 def resident_share(descriptor: int, begin: int, end: int) -> float | None:
-    """Return the share (0 to 1) of a file's bytes that lie in the page cache; None if it is not known."""
+    """Return the share (0 to 1) of a file's bytes that are in the page cache; None if it is not known."""
     if sys.platform != "linux" or end <= begin:
         return None
     # Since Linux 5.2, mincore tells only of files that the caller owns or may write.

@@ -16,7 +16,7 @@ _RECORD_BYTES = 128 << 10
 _MOST_RANGES = 4096
 _MOST_SHARDS = 32  # each stays open while it is measured
 
-# Random records lie in windows of their own, because the kernel caches pages in runs of up to this size.
+# Each random record has a window of its own, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
 
 # Files whose size is read even if time is short.

@@ -45,7 +45,7 @@ def unwinding() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def waiting() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Defer the signals that Python handles until the end of the block, which must be short."""
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Any] = {}
@@ -71,16 +71,16 @@ def kill_daemons() -> None:
                 child.kill()
 
 
-def of_a_worker() -> None:
+def set_worker_signals() -> None:
     """Set the signals of a worker: it ignores Ctrl-C, which the main process handles for all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _TERMINATING:  # a forked worker has inherited the main process's handlers
         signal.signal(number, signal.SIG_DFL)
 
 
-def of_a_pools_worker() -> None:
+def set_pool_worker_signals() -> None:
     """Set the signals of an executor's worker, and end it when the main process dies."""
-    of_a_worker()
+    set_worker_signals()
     if sys.platform == "linux":  # also ends a stopped worker, if it was forked
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_exit_with_main, daemon=True).start()
@@ -94,12 +94,12 @@ def _exit_with_main() -> None:
 
 
 @contextlib.contextmanager
-def killing(pool: ProcessPoolExecutor) -> Iterator[None]:
+def killing_workers(pool: ProcessPoolExecutor) -> Iterator[None]:
     """Kill an executor's workers if the block raises: its shutdown would wait for a stopped one."""
     try:
         yield
     except BaseException:
-        with waiting():
+        with deferred_signals():
             # Public from Python 3.14 on, as kill_workers().
             for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.kill()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
-from fastload.system.buffers import recycled
+from fastload.system.buffers import reusable_array
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
@@ -159,7 +159,7 @@ class RandomCrop(BoxCrop):
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         """Crop all images at once."""
-        out = recycled((len(images), *self.size, images.shape[3]), images.dtype)
+        out = reusable_array((len(images), *self.size, images.shape[3]), images.dtype)
         self.apply_batch_into(images, parameters, out)
         return out
 

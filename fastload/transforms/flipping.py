@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
-from fastload.system.buffers import recycled
+from fastload.system.buffers import reusable_array
 from fastload.transforms.geometry import Geometry
 from fastload.transforms.pixels import Pixels, with_last_axis
 from fastload.transforms.transform import BernoulliTransform, Parameters
@@ -57,7 +57,7 @@ def flip_batch(images: Pixels, which: NDArray[np.bool_], axis: int) -> None:
     chosen = np.flatnonzero(which)
     if chosen.size == 0:
         return
-    flipped = recycled((len(chosen), *images.shape[1:]), images.dtype)
+    flipped = reusable_array((len(chosen), *images.shape[1:]), images.dtype)
     np.take(images, chosen, axis=0, out=flipped, mode="clip")
     count, height, width, channels = flipped.shape
     if axis == 1 and _is_faster_in_opencv(flipped):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.system.buffers import recycled
+from fastload.system.buffers import reusable_array
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, Size, require, to_colour, to_list, to_probability, to_range
@@ -127,7 +127,7 @@ def pad_batch(
         return np.stack([pad(image, rows, columns, fill, mode) for image in images])
     count, height, width, channels = images.shape
     shape = (count, height + sum(rows), width + sum(columns), channels)
-    padded = recycled(shape, images.dtype)
+    padded = reusable_array(shape, images.dtype)
     bottom, right = rows[0] + height, columns[0] + width
     # A row at a time: colours of three numbers each would be as many small copies as there are pixels.
     colours = np.tile(_levels(fill, images)[:channels], shape[2])

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import to_colour as to_colour  # datasets/ imports it from here
 from fastload.transforms.options import to_probability
 from fastload.transforms.pixels import Pixels as Pixels
 from fastload.transforms.pixels import like, to_pixels

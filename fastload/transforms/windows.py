@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.system.buffers import recycled
+from fastload.system.buffers import reusable_array
 from fastload.transforms.pixels import Pixels
 
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
@@ -37,7 +37,7 @@ class Gathered(NamedTuple):
 
     def taken(self) -> Pixels:
         """Return a copy of the batch's images."""
-        out = recycled(self.shape, self.images.dtype)
+        out = reusable_array(self.shape, self.images.dtype)
         return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
 
 
@@ -73,7 +73,7 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
     misplaced = _copy_runs(gathered, begins, out)
     pixel_bytes = channels * out.itemsize
     masks = _masks((height, width), out.shape[1:3], tuple(first.tolist()), tuple(last.tolist()), pixel_bytes)
-    chosen = recycled((count, size_bytes))
+    chosen = reusable_array((count, size_bytes))
     np.take(masks, (offsets - first) @ [places[1], 1], axis=0, out=chosen, mode="clip")
     words = out.reshape(count, -1).view(np.uint8).view(np.uint64)
     np.bitwise_and(words, chosen.view(np.uint64), out=words)

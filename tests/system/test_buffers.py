@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.system.buffers import recycled, recycled_tensor
+from fastload.system.buffers import reusable_array, reusable_tensor
 
 SHAPE = (4, 64, 64, 3)
 DTYPE = np.float32
@@ -20,13 +20,13 @@ def address(array):
 
 
 def fresh():
-    return recycled(SHAPE, DTYPE)
+    return reusable_array(SHAPE, DTYPE)
 
 
 @pytest.fixture(autouse=True)
 def own_thread():
     """No blocks of other tests: each thread has its own, so the first ones here are new."""
-    held = [recycled(SHAPE, DTYPE) for _ in range(9)]
+    held = [reusable_array(SHAPE, DTYPE) for _ in range(9)]
     del held
     gc.collect()
 
@@ -83,13 +83,13 @@ def test_memory_is_not_reused_while_held_and_reused_afterwards(holder):
     ],
 )
 def test_tensors_hold_their_memory_too(holder):
-    tensor = recycled_tensor(SHAPE, torch.float32)
+    tensor = reusable_tensor(SHAPE, torch.float32)
     place = address(tensor)
     held = holder(tensor)
     del tensor
-    assert address(recycled_tensor(SHAPE, torch.float32)) != place
+    assert address(reusable_tensor(SHAPE, torch.float32)) != place
     del held
-    assert place in {address(each) for each in [recycled_tensor(SHAPE, torch.float32) for _ in range(8)]}
+    assert place in {address(each) for each in [reusable_tensor(SHAPE, torch.float32) for _ in range(8)]}
 
 
 def test_contents_survive_any_number_of_later_arrays():
@@ -185,24 +185,24 @@ def test_eight_blocks_are_kept_for_reuse():
 
 
 def test_arrays_below_64_kib_are_plain_memory():
-    assert recycled(((1 << 16) - 1,)).base is None
-    assert recycled((1 << 16,)).base is not None
+    assert reusable_array(((1 << 16) - 1,)).base is None
+    assert reusable_array((1 << 16,)).base is not None
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (1 << 16,), (1 << 16, 3), (5, 7, 11)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
 def test_shape_and_dtype_are_those_asked_for(shape, dtype):
-    array = recycled(shape, dtype)
+    array = reusable_array(shape, dtype)
     assert (array.shape, array.dtype) == (shape, dtype)
     assert array.flags.c_contiguous
     assert array.flags.writeable
-    tensor = recycled_tensor(shape, getattr(torch, np.dtype(dtype).name))
+    tensor = reusable_tensor(shape, getattr(torch, np.dtype(dtype).name))
     assert (tuple(tensor.shape), tensor.is_contiguous()) == (shape, True)
     assert tensor.numpy().dtype == dtype
 
 
 def test_an_array_of_similar_size_reuses_the_memory():
-    large = recycled((300, 300, 3))
+    large = reusable_array((300, 300, 3))
     place = address(large)
     del large
-    assert place in {address(each) for each in [recycled((310, 300, 3)) for _ in range(8)]}
+    assert place in {address(each) for each in [reusable_array((310, 300, 3)) for _ in range(8)]}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fastload.system.cpus import cpu_quota, local_ranks, usable_cpus
+from fastload.system.cpus import cpu_name, cpu_quota, local_ranks, usable_cpus
 
 
 class TestCpuQuota:
@@ -107,3 +107,9 @@ class TestLocalRanks:
     )
     def test_launcher_sets_the_number_and_one_is_the_least(self, environ, ranks):
         assert local_ranks(environ) == ranks
+
+
+def test_cpu_model_is_the_kernel_s(tmp_path):
+    (tmp_path / "cpuinfo").write_text("vendor_id\t: X\nmodel name\t: Fast CPU @ 3 GHz \nflags\t: a\n")
+    assert cpu_name(tmp_path / "cpuinfo") == "Fast CPU @ 3 GHz"
+    assert cpu_name()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastload.system.gpus import Gpu, gpus, reading
+from fastload.system.gpus import Gpu, gpu_reader
 
 GIB = 2**30
 
@@ -63,7 +63,7 @@ TWO = Gpu(1, "NVIDIA T4", 15 * GIB, 0, 0.0, "GPU-77b1")
 
 
 def read(nvml):
-    with reading(nvml) as read_all:
+    with gpu_reader(nvml) as read_all:
         return read_all()
 
 
@@ -90,7 +90,7 @@ def test_gpu_that_fell_off_the_bus_is_left_out():
 
 def test_nvml_stays_open_between_readings_and_closes_after_an_error():
     nvml = Nvml(ONE)
-    with contextlib.suppress(KeyError), reading(nvml) as read_all:
+    with contextlib.suppress(KeyError), gpu_reader(nvml) as read_all:
         assert read_all() == read_all() == (ONE,)
         assert nvml.opened == 1
         raise KeyError
@@ -98,7 +98,8 @@ def test_nvml_stays_open_between_readings_and_closes_after_an_error():
 
 
 def test_this_machine_is_read_without_an_error():
-    assert all(isinstance(gpu, Gpu) for gpu in gpus())
+    with gpu_reader() as read:
+        assert all(isinstance(gpu, Gpu) for gpu in read())
 
 
 def test_nvml_has_the_functions():
@@ -112,7 +113,8 @@ def test_nvml_has_the_functions():
 def test_torch_finds_the_same_gpus():
     import torch
 
-    by_uuid = {gpu.uuid: gpu for gpu in gpus()}
+    with gpu_reader() as read:
+        by_uuid = {gpu.uuid: gpu for gpu in read()}
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         gpu = by_uuid[f"GPU-{properties.uuid}"]

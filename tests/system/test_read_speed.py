@@ -33,7 +33,7 @@ def write(path, size):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A folder that lies on a disk, not in memory."""
+    """A folder on a disk, not in memory."""
     if disk_of(tmp_path).kind == "memory":
         pytest.skip(f"needs a disk beneath {tmp_path}; --basetemp can name one")
     return tmp_path
@@ -171,7 +171,7 @@ class TestMeasureReading:
             file.flush()
             reading = measure_reading([file.name])
         assert not reading.is_cold
-        assert reading.note == "The files lie in memory (tmpfs): there is no disk to read them from."
+        assert reading.note == "The files are in memory (tmpfs): there is no disk to read them from."
         assert reading.cold_random.bytes_per_s > 0
 
     @needs_linux

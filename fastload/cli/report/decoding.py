@@ -29,8 +29,7 @@ from fastload.bench.verdict import (
     verdict,
 )
 from fastload.cli.report.document import Bar, Cell, Column, Document, Row, Section, Table, Tone, figure
-from fastload.system.units import count as count_text
-from fastload.system.units import size as size_text
+from fastload.system.units import format_count, format_size
 
 _SIGNS: dict[Likeness, str] = {"equal": "=", "close": "≈", "other": "≠"}
 _TONES: dict[str, Tone] = {"PIL": "reference", "OpenCV": "contender", "fastload": "own"}
@@ -70,7 +69,7 @@ def decoding_document(bench: DecodeBench) -> Document:
         Row((lib.name, lib.version or lib.reason, lib.jpeg, lib.simd), _TONES.get(lib.name, "other"))
         for lib in bench.libraries
     )
-    cpus = count_text(bench.usable_cpus, "usable CPU")
+    cpus = format_count(bench.usable_cpus, "usable CPU")
     machine = f"{bench.processor}, {cpus}, {bench.system}, Python {bench.python}."
     conditions = (images_line(bench.pictures), *bench.pictures.notes, machine)
     library_table = Table("Libraries", _LIBRARY_COLUMNS, tuple(libraries))
@@ -134,7 +133,7 @@ def images_line(images: ImageSet) -> str:
     kind = "generated images" if images.available is None else f"of {images.available:,} images"
     formats = ", ".join(f"{count:,} {name}" for name, count in images.formats.items())
     return (
-        f"{images.count:,} {kind} ({formats}), {size_text(images.mean_bytes)} and "
+        f"{images.count:,} {kind} ({formats}), {format_size(images.mean_bytes)} and "
         f"{images.mean_width:.0f} × {images.mean_height:.0f} pixels on average; crops of "
         f"{images.side} × {images.side}."
     )

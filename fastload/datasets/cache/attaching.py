@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from fastload.datasets.cache.choose import CacheChoice, Form, Kind, no_cache
 from fastload.datasets.cache.filling import Filler
-from fastload.datasets.cache.folder import DEFAULT_PARENT, StoreFolder, store_folder
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
-from fastload.datasets.cache.opening import Opening, can_cache
+from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, StoreFolder, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
-from fastload.system.units import size as size_text
+from fastload.system.units import format_size
 
 if TYPE_CHECKING:
-    from fastload.datasets.cache.files import KeptFiles
-    from fastload.datasets.cache.records import KeptRecords
+    from fastload.datasets.cache.files import CachedFiles
+    from fastload.datasets.cache.records import CachedRecords
 
 # The version of stores: increased when their layout changes, or what a key stands for.
 _STORE_VERSION = 2
@@ -28,27 +27,16 @@ _STORE_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a dataset.
+    """The size of a dataset: the bytes of all its samples, or a little more."""
 
-    Attributes:
-        identity: Identifies its place and content: another one if any byte differs.
-        samples: The number of samples.
-        stored_bytes: All images as stored, or a little more.
-        decoded_bytes: All images as pixels, or a little more.
-        other_bytes: All other fields.
-        fixed_bytes: What each sample has in columns of fixed size.
-        paths: Its files.
-        can_be_decoded: False if the images are stored as pixels.
-    """
-
-    identity: str
+    identity: str  # of its place and content: another one if any byte differs
     samples: int
-    stored_bytes: int
-    decoded_bytes: int
-    other_bytes: int
-    fixed_bytes: int
+    stored_bytes: int  # images as stored
+    decoded_bytes: int  # images as pixels
+    other_bytes: int  # all other fields
+    fixed_bytes: int  # of one sample's columns of fixed size
     paths: tuple[str, ...]
-    can_be_decoded: bool = True
+    can_be_decoded: bool = True  # False if the images are stored as pixels
 
     def size_bytes(self, form: Form) -> int:
         """Return the size of a store of all samples."""
@@ -63,9 +51,9 @@ class CacheReport:
         kind: `ram`, `tmpfs`, `device`; None: no cache.
         form: `encoded` or `decoded`.
         share: The share of the samples for which there is room: the hit ratio of later epochs.
+        reason: Why this cache was chosen.
         ready: The share of the samples that is stored by now.
         used_bytes: The memory that these take.
-        reason: Why this cache was chosen.
         stopped: Why no more is stored; "" while there is room.
         hits: Samples that this process and the workers forked from it have read from the cache.
         misses: Samples that they have read from the disk.
@@ -74,28 +62,24 @@ class CacheReport:
     kind: str | None
     form: Form | None
     share: float
-    ready: float
-    used_bytes: int
     reason: str
-    stopped: str
-    hits: int
-    misses: int
+    ready: float = 0.0
+    used_bytes: int = 0
+    stopped: str = ""
+    hits: int = 0
+    misses: int = 0
 
 
 class OpenCache:
-    """A dataset's open cache: the choice, and the samples through a store, if there is one."""
+    """A dataset's open cache: the choice, and the samples through a store, if any."""
 
-    def __init__(self, choice: CacheChoice, samples: KeptRecords | KeptFiles | None) -> None:
+    def __init__(self, choice: CacheChoice, samples: CachedRecords | CachedFiles | None) -> None:
         self.choice = choice
         self.samples = samples
         self._filler = None if samples is None else Filler(samples)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"choice": self.choice, "samples": self.samples}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.choice, self.samples = state["choice"], state["samples"]
-        self._filler = None if self.samples is None else Filler(self.samples)
+    def __reduce__(self) -> Any:
+        return OpenCache, (self.choice, self.samples)
 
     def fill(self) -> None:
         """Have the missing samples read in the background; to be called for every batch."""
@@ -110,16 +94,14 @@ class OpenCache:
     def report(self) -> CacheReport:
         """Return the state of the cache."""
         choice, samples = self.choice, self.samples
+        report = CacheReport(choice.kind, choice.form, choice.share, choice.reason)
         if samples is None or self._filler is None:
-            return CacheReport(choice.kind, choice.form, choice.share, 0.0, 0, choice.reason, "", 0, 0)
+            return report
         store = samples.store
-        return CacheReport(
-            kind=choice.kind,
-            form=choice.form,
-            share=choice.share,
+        return replace(
+            report,
             ready=store.ready / max(1, store.count),
             used_bytes=store.used_bytes,
-            reason=choice.reason,
             stopped=store.why_closed or self._filler.trouble,
             hits=samples.counter.hits,
             misses=samples.counter.misses,
@@ -129,13 +111,13 @@ class OpenCache:
 def attach(
     cache: Cache,
     extent: Extent,
-    keep: Callable[[Form, Opening], KeptRecords | KeptFiles],
+    through_store: Callable[[Form, Opening], CachedRecords | CachedFiles],
     choice: CacheChoice | None = None,
     limits: CacheLimits | None = None,
 ) -> OpenCache:
     """Open a dataset's cache; raise OptionError if what was asked for is not possible here.
 
-    `keep` returns the samples through a store, `choice` is what was chosen for `auto`.
+    `through_store` returns the samples through a store; `choice` is that for `auto`.
     """
     choice = choice or _explicit_choice(cache)
     if choice.form is not None and cache.form is not None:
@@ -148,7 +130,7 @@ def attach(
     kind, limits = choice.kind, limits or CacheLimits()
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
     parent = os.path.dirname(folder)
-    room, bound = limits.room(), f"{size_text(limits.margin())} of the memory must stay free"
+    room, bound = limits.room(), f"{format_size(limits.margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room:
         room, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
     needed = extent.size_bytes(form)
@@ -157,7 +139,9 @@ def attach(
         return OpenCache(no_cache(f"{bound}, and no more is"), None)
     layout = Layout(extent.samples, extent.fixed_bytes, capacity)
     try:
-        samples = keep(form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits))
+        samples = through_store(
+            form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits)
+        )
     except OSError as error:
         return OpenCache(no_cache(f"it could not be opened ({error.strerror})"), None)
     share = min(1.0, samples.store.capacity_bytes / max(1, needed))

@@ -18,8 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fastload.system.units import size as size_text
-from fastload.system.units import times
+from fastload.system.units import format_ratio, format_size
 
 Kind = Literal["ram", "tmpfs", "device"]
 Form = Literal["encoded", "decoded"]
@@ -30,40 +29,25 @@ _LEAST_GAIN = 1.1
 
 @dataclass(frozen=True, slots=True)
 class CacheReadings:
-    """Measurements of a dataset, its disk, this machine and the model.
-
-    Attributes:
-        samples: The number of samples.
-        sample_bytes: Mean size of a stored sample.
-        decoded_bytes: Mean size of a sample's pixels.
-        disk_samples_per_s: F, in random order from the disk, not from the page cache; 0 if unknown.
-        memory_bytes_per_s: The speed of copying memory.
-        prepare_samples_per_s: P, by all workers.
-        prepare_decoded_samples_per_s: P'; None if unknown, or if pixels cannot be cached.
-        step_samples_per_s: G; None if unknown.
-        room_bytes: Shared memory that may be taken; 0 if a folder is asked for, or without Linux.
-        tmpfs_room_bytes: What may be taken of a tmpfs.
-        is_in_memory: True if the dataset already lies in a tmpfs.
-        device_room_bytes: Memory of the device that may be taken; None if the device cannot hold the dataset.
-    """
+    """Measurements of a dataset, its disk, this machine and the model."""
 
     samples: int
-    sample_bytes: float
-    decoded_bytes: float
-    disk_samples_per_s: float
-    memory_bytes_per_s: float
-    prepare_samples_per_s: float
-    prepare_decoded_samples_per_s: float | None = None
-    step_samples_per_s: float | None = None
-    room_bytes: int = 0
+    sample_bytes: float  # the mean of stored samples
+    decoded_bytes: float  # the mean of pixels
+    disk_samples_per_s: float  # F, in random order, not from the page cache; 0 if unknown
+    memory_bytes_per_s: float  # of copying
+    prepare_samples_per_s: float  # P, by all workers
+    prepare_decoded_samples_per_s: float | None = None  # P'; None if unknown, or if pixels cannot be cached
+    step_samples_per_s: float | None = None  # G; None if unknown
+    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder is asked for, or without Linux
     tmpfs_room_bytes: int = 0
-    is_in_memory: bool = False
-    device_room_bytes: int | None = None
+    is_in_memory: bool = False  # the dataset is in a tmpfs already
+    device_room_bytes: int | None = None  # None if the device cannot hold the dataset
 
     @property
     def needed_samples_per_s(self) -> float:
         """R = min(P, G), what comes after the fetch."""
-        return min(self.prepare_samples_per_s, self._step)
+        return min(self.prepare_samples_per_s, self.step)
 
     @property
     def hit_ratio_needed(self) -> float:
@@ -73,7 +57,8 @@ class CacheReadings:
         return 0.0 if disk >= need else min(1.0, (1 / disk - 1 / need) / (1 / disk - 1 / memory))
 
     @property
-    def _step(self) -> float:
+    def step(self) -> float:
+        """G; infinite if unknown."""
         return math.inf if self.step_samples_per_s is None else self.step_samples_per_s
 
     def bytes_of(self, form: Form) -> float:
@@ -87,26 +72,18 @@ class CacheReadings:
         if form == "decoded":
             prepare = 1 / ((1 - share) / prepare + share / (self.prepare_decoded_samples_per_s or prepare))
         fetch = 1 / ((1 - share) / self.disk_samples_per_s + share / memory)
-        return min(fetch, prepare, self._step)
+        return min(fetch, prepare, self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheChoice:
-    """Where to keep a dataset's samples.
+    """A cache for a dataset, with the reason."""
 
-    Attributes:
-        kind: `ram`, `tmpfs` or `device`; None: no cache.
-        form: `encoded` or `decoded`.
-        share: The share of the samples that fits, which is the hit ratio from the second epoch on.
-        reason: Why, in a sentence.
-        predicted_gain: The rate with the cache as a multiple of the rate without.
-    """
-
-    kind: Kind | None
+    kind: Kind | None  # None: no cache
     form: Form | None
-    share: float
+    share: float  # of the samples that fits: the hit ratio from the second epoch on
     reason: str
-    predicted_gain: float = 1.0
+    predicted_gain: float = 1.0  # the rate with the cache as a multiple of the rate without
 
 
 def no_cache(reason: str) -> CacheChoice:
@@ -121,7 +98,7 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
     encoded bytes to pixels, unless pixels gain 10 % more.
     """
     if readings.is_in_memory:
-        return no_cache("the dataset lies in memory already (tmpfs)")
+        return no_cache("the dataset is in memory already (tmpfs)")
     if readings.disk_samples_per_s <= 0:
         return no_cache("the disk could not be measured")
     if (on_device := _on_device(readings)) is not None:
@@ -147,7 +124,7 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
         return CacheChoice(kind, form, share, reason, gain)
     if not needed:
         return no_cache(_bottleneck(readings, "encoded"))
-    size = size_text(readings.samples * readings.sample_bytes)
+    size = format_size(readings.samples * readings.sample_bytes)
     return no_cache(
         f"{_bottleneck(readings, 'encoded')}, but {_share(readings, 'encoded', room):.0%} of {size} fit into "
         f"the memory left, which would gain less than {_LEAST_GAIN - 1:.0%}"
@@ -159,27 +136,24 @@ def _share(readings: CacheReadings, form: Form, room: int) -> float:
 
 
 def _on_device(readings: CacheReadings) -> CacheChoice | None:
-    size, step, plain = (
-        readings.samples * readings.decoded_bytes,
-        readings.step_samples_per_s,
-        readings.rate(),
-    )
+    size, plain = readings.samples * readings.decoded_bytes, readings.rate()
+    step = readings.step_samples_per_s
     if readings.device_room_bytes is None or size > readings.device_room_bytes:
         return None
     if step is None or step < plain * _LEAST_GAIN:
         return None
     reason = (
-        f"on the device: all {size_text(size)} of pixels fit there, and the model takes "
-        f"{times(step / plain)} what is loaded"
+        f"on the device: all {format_size(size)} of pixels fit there, and the model takes "
+        f"{format_ratio(step / plain)} what is loaded"
     )
     return CacheChoice("device", "decoded", 1.0, reason, step / plain)
 
 
 def _bottleneck(readings: CacheReadings, form: Form) -> str:
     """Compare the stage that a cache of this form would speed up with the stages after it."""
-    step = math.inf if readings.step_samples_per_s is None else readings.step_samples_per_s
     if form == "decoded" and readings.prepare_samples_per_s < readings.disk_samples_per_s:
-        return f"this machine decodes {times(readings.prepare_samples_per_s / step)} what the model takes"
-    is_model = step <= readings.prepare_samples_per_s
-    ratio = times(readings.disk_samples_per_s / readings.needed_samples_per_s)
+        ratio = format_ratio(readings.prepare_samples_per_s / readings.step)
+        return f"this machine decodes {ratio} what the model takes"
+    is_model = readings.step <= readings.prepare_samples_per_s
+    ratio = format_ratio(readings.disk_samples_per_s / readings.needed_samples_per_s)
     return f"your disk feeds {ratio} what {'the model takes' if is_model else 'this machine decodes'}"

@@ -18,7 +18,7 @@ _SIZE = struct.Struct("<2I")  # height and width of pixels
 FIXED_BYTES = _SIZE.size
 
 
-class KeptFiles(CachedSamples):
+class CachedFiles(CachedSamples):
     """A folder's files through a store."""
 
     def __init__(self, files: FileList, form: Form, opening: Opening) -> None:
@@ -48,7 +48,7 @@ class KeptFiles(CachedSamples):
         """Return the EXIF orientation of a file whose pixels are stored; 1 if it has none."""
         return self.store.orientation(index)
 
-    def keep_pixels(self, index: int, pixels: NDArray[np.uint8], orientation: int) -> None:
+    def store_pixels(self, index: int, pixels: NDArray[np.uint8], orientation: int) -> None:
         """Store the contiguous pixels (height, width, 3) of a decoded file, if pixels are stored here."""
         if self.form == "decoded" and self.store.is_open:
             fixed = _SIZE.pack(*pixels.shape[:2])
@@ -71,4 +71,4 @@ class KeptFiles(CachedSamples):
     def _store_sample(self, index: int) -> None:
         data = self.read(index)
         if self.form == "decoded":
-            self.keep_pixels(index, decode(data), stated_orientation(data))
+            self.store_pixels(index, decode(data), stated_orientation(data))

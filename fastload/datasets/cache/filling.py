@@ -1,9 +1,9 @@
-"""Filling a store in the background, by one process per store, whoever has started it.
+"""Background filling of a store, by one process per store.
 
 A thread could be in the middle of anything when the loader forks its workers, and would compete with the
 training for the GIL. So a fresh interpreter is started about a second after the first batch is asked for, at
-low priority. It reads what is missing in the order of the disk, and rests as long as it works, because what
-the workers want now comes first. Workers store what they read themselves; together they read everything once.
+low priority. It reads what is missing in the order of the disk, and rests as long as it works, because the
+reads of the workers come first. Workers store what they read themselves; together they read everything once.
 
 The process holds the store's filler lock. If it dies, another user of the store starts a new one; if the
 process that started it ends, in whatever way, it ends within a step.
@@ -23,12 +23,12 @@ import weakref
 from typing import Any
 
 from fastload.datasets.cache.cached_samples import CachedSamples
-from fastload.datasets.cache.folder import StoreFolder, lock_exclusively
-from fastload.datasets.cache.opening import Opening, open_inherited
+from fastload.datasets.cache.opening import Opening, StoreFolder, open_inherited
+from fastload.datasets.cache.store import lock_exclusively
 
 _NICENESS = 10
 
-# The time between two checks that somebody fills the store.
+# The time between two checks that a process fills the store.
 _PATIENCE_S = 2.0
 
 # Starting the process takes 0.3 s of a core: short uses of a dataset do without.
@@ -41,7 +41,7 @@ _PROGRAM = (
 
 
 class Filler:
-    """Has a store filled; `trouble` says why no longer, "" while all is well."""
+    """The process that fills a store; `trouble` is the reason why it has ended early, or ""."""
 
     def __init__(self, samples: CachedSamples) -> None:
         self._samples = samples

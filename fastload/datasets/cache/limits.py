@@ -1,4 +1,4 @@
-"""How much memory a cache may take."""
+"""Memory that a cache may take."""
 
 from __future__ import annotations
 

@@ -1,8 +1,19 @@
-"""Opening a store: the one that another process of this user has, or a new one.
+"""Registry of stores: the folder in which the processes of one user find their stores, and who uses which.
 
-`ram` is anonymous memory (memfd): a process finds it through /proc/<pid>/fd of a process that holds it, and
-the kernel frees it with the last of them, however that ends. `tmpfs` is a file, removed by the last user to
-leave in order, or at the next start of any.
+    /dev/shm/fastload-1000/         mode 0700, made by fastload
+      gate                          locked for microseconds by a process that changes anything here
+      <key>.users                   locked, shared, by every process that uses the store; lists their numbers,
+                                    with the descriptor and the inode of a store in memory (`ram`)
+      <key>.data                    the store, if it is a file (`tmpfs`)
+      <key>.filler                  locked by the process that fills the store
+
+`ram` is anonymous memory (memfd): a process opens it through /proc/<pid>/fd of a process that holds it, and
+the kernel frees it with the last of them, however that ends.
+
+The kernel drops a lock when its process ends, however that happens. So if a process can lock a store's users
+exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, after a SIGKILL, by
+the next one to come. Only files with these names are removed, in a folder that is this user's own and no
+link; the folder is removed with the last store. The locks are flock(2)'s: filelock has no shared ones.
 """
 
 from __future__ import annotations
@@ -11,19 +22,26 @@ import contextlib
 import errno
 import multiprocessing
 import os
+import re
+import stat
+import tempfile
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fastload.datasets.cache.folder import OPENED_SAFELY, StoreFolder, lock
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.datasets.cache.limits import CacheLimits
-from fastload.datasets.cache.store import Store
+from fastload.datasets.cache.store import Store, lock, lock_exclusively
+from fastload.errors import OptionError
 
-StoreKind = Literal["ram", "tmpfs"]
+DEFAULT_PARENT = "/dev/shm"
 
 _MEMORY_NAME = "fastload-cache"
+_GATE = "gate"
+_NAME = re.compile(r"([0-9a-f]{32})\.(users|data|filler)")
+# Windows, which has no caches but imports this module, has neither flag.
+_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
@@ -37,29 +55,108 @@ def can_cache() -> bool:
     return hasattr(os, "memfd_create") and hasattr(os, "posix_fallocate") and os.path.isdir("/proc/self/fd")
 
 
+def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool = True) -> str:
+    """Return the path of this user's folder in another one, /dev/shm by default; it need not exist yet.
+
+    Without `holds_data` any writable folder that all processes know will do. Raises OptionError unless the
+    parent is a writable folder.
+    """
+    place = DEFAULT_PARENT if parent is None else os.path.abspath(os.path.expanduser(os.fspath(parent)))
+    if parent is None and not holds_data and not os.access(place, os.W_OK | os.X_OK):
+        place = tempfile.gettempdir()
+    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
+        raise OptionError(
+            f"{place}: a cache's folder must exist and be writable: name one with "
+            'fastload.Cache("tmpfs", folder=...), such as a tmpfs that is mounted for you'
+        )
+    return os.path.join(place, f"fastload-{os.getuid()}")
+
+
+class StoreFolder:
+    """A user's folder of stores, made with the first store."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def gate(self) -> Iterator[None]:
+        """Keep all other processes from changing the folder.
+
+        Raises OptionError if the folder is a link, another user's, or open to others.
+        """
+        gate = self._open_gate()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if os.listdir(self.path) == [_GATE]:
+                    os.unlink(os.path.join(self.path, _GATE))
+                    # A process that comes now makes a new gate: then the folder is not empty, and stays.
+                    os.rmdir(self.path)
+            os.close(gate)  # which unlocks it
+
+    def file(self, key: str, suffix: str) -> str:
+        """Return the path of a store's file."""
+        return os.path.join(self.path, f"{key}.{suffix}")
+
+    def open(self, key: str, suffix: str) -> int:
+        """Open a store's file, made if it is missing; the caller closes the descriptor."""
+        return os.open(self.file(key, suffix), _FLAGS | os.O_CREAT, 0o600)
+
+    def is_used(self, key: str) -> bool:
+        """Return True if any process uses a store."""
+        try:
+            users = os.open(self.file(key, "users"), _FLAGS)
+        except OSError:
+            return False
+        try:
+            # Behind the gate, because that is where others lock it exclusively.
+            with self.gate():
+                return not lock_exclusively(users)
+        finally:
+            os.close(users)
+
+    def remove_if_unused(self, key: str) -> None:
+        """Remove a store if nobody uses it; behind the gate."""
+        users = self.open(key, "users")
+        try:
+            if lock_exclusively(users):
+                for suffix in ("data", "filler", "users"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(self.file(key, suffix))
+        finally:
+            os.close(users)
+
+    def _open_gate(self) -> int:
+        """Return the descriptor of the locked gate."""
+        while True:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, 0o700)
+            try:
+                status = os.lstat(self.path)
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+                    raise OptionError(
+                        f"{self.path}: must be a folder of your own that is closed to others (mode 700), and "
+                        'is not: remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
+                    )
+                gate = os.open(os.path.join(self.path, _GATE), _FLAGS | os.O_CREAT, 0o600)
+            except FileNotFoundError:
+                continue  # the last process to leave has just removed the folder
+            lock(gate, "LOCK_EX")
+            if os.fstat(gate).st_nlink:
+                return gate
+            os.close(gate)
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Everything needed to open a store, in this process or in one that this is pickled to.
+    """Everything needed to open a store, in this process or in one that this is pickled to."""
 
-    Attributes:
-        kind: `ram` or `tmpfs`.
-        folder: See `fastload.datasets.cache.folder`.
-        key: 32 hexadecimal digits that identify the dataset's content and the form in which it is stored.
-        layout: The layout of a new store; an existing one has its own.
-        limits: The memory that must stay free.
-    """
-
-    kind: StoreKind
-    folder: str
-    key: str
-    layout: Layout
+    kind: Literal["ram", "tmpfs"]
+    folder: str  # of the registry, see `store_folder`
+    key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
+    layout: Layout  # of a new store; an existing one has its own
     limits: CacheLimits = field(default_factory=CacheLimits)
-
-    def reopening_path(self, descriptor: int) -> str:
-        """Return the path by which the store is opened once more."""
-        if self.kind == "ram":
-            return f"/proc/self/fd/{descriptor}"
-        return StoreFolder(self.folder).file(self.key, "data")
 
 
 def open_store(opening: Opening, is_guest: bool = False) -> Store:
@@ -75,62 +172,64 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         return store
     place = StoreFolder(folder)
     with place.gate():
-        place.sweep()
+        for other in {found[1] for name in os.listdir(folder) if (found := _NAME.fullmatch(name))}:
+            place.remove_if_unused(other)
         users = place.open(key, "users")
         # Never waits: it is locked exclusively only behind the gate.
         lock(users, "LOCK_SH")
         try:
-            descriptor = _existing(place, opening)
-            is_new = descriptor is None
+            descriptor = _existing(place, opening, users)
+            is_user = descriptor is None or not is_guest or multiprocessing.parent_process() is None
             if descriptor is None:
                 descriptor = _made(place, opening)
-            is_user = is_new or not is_guest or multiprocessing.parent_process() is None
-            if opening.kind == "ram" and is_user:
-                _register(place, key, descriptor, is_new)
+            store = open_inherited(opening, descriptor)
+            if is_user:
+                os.lseek(users, 0, os.SEEK_END)
+                os.write(users, f"{os.getpid()} {descriptor} {os.fstat(descriptor).st_ino}\n".encode())
         except BaseException:
             os.close(users)
             place.remove_if_unused(key)
             raise
-        if not is_user:
-            os.close(users)
-    try:
-        store = _store(opening, descriptor)
-    except OSError:
-        os.close(descriptor)
-        if is_user:
-            os.close(users)
-        raise
     if is_user:
         _uses[id(store)] = users
         weakref.finalize(store, _leave, folder, key, id(store), os.getpid())
+    else:
+        os.close(users)
     return store
 
 
 def open_inherited(opening: Opening, descriptor: int) -> Store:
-    """Open a store whose descriptor this process has inherited; it does not count as a user."""
-    return _store(opening, descriptor)
-
-
-def _store(opening: Opening, descriptor: int) -> Store:
-    folder = opening.folder if opening.kind == "tmpfs" else None
-    path, key = opening.reopening_path(descriptor), bytes.fromhex(opening.key)
-    store = Store(descriptor, path, folder, opening.limits, key)
-    expected = opening.layout
+    """Return the store of an open descriptor, which it closes at its end; it does not count as used."""
+    is_file, expected = opening.kind == "tmpfs", opening.layout
+    path = StoreFolder(opening.folder).file(opening.key, "data") if is_file else f"/proc/self/fd/{descriptor}"
+    try:
+        folder = opening.folder if is_file else None
+        store = Store(descriptor, path, folder, opening.limits, bytes.fromhex(opening.key))
+    except OSError:
+        os.close(descriptor)
+        raise
     if (store.count, store.layout.fixed_bytes) != (expected.count, expected.fixed_bytes):
         raise OSError(errno.EBADMSG, "it is another dataset's")
     _opened[opening.folder, opening.key] = store
     return store
 
 
-def _existing(place: StoreFolder, opening: Opening) -> int | None:
+def _existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
     """Return a descriptor of a store that some process uses."""
     if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
-            return os.open(place.file(opening.key, "data"), OPENED_SAFELY)
+            return os.open(place.file(opening.key, "data"), _FLAGS)
         return None
-    for process, number, inode in _holders(place, opening.key):
-        if (descriptor := _open_memory_of(process, number, inode)) is not None:
-            return descriptor
+    for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
+        # The process may have ended since, and its number or its descriptor be another's.
+        process, number, inode = map(int, line.split())
+        path = f"/proc/{process}/fd/{number}"
+        with contextlib.suppress(OSError):
+            if os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}"):
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                if os.fstat(descriptor).st_ino == inode:
+                    return descriptor
+                os.close(descriptor)
     return None
 
 
@@ -139,55 +238,13 @@ def _made(place: StoreFolder, opening: Opening) -> int:
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
-        flags = OPENED_SAFELY | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(place.file(opening.key, "data"), flags, 0o600)
+        descriptor = os.open(place.file(opening.key, "data"), _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         prepare(descriptor, opening.layout, opening.limits.margin(), bytes.fromhex(opening.key))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _holders(place: StoreFolder, key: str) -> Iterator[tuple[int, int, int]]:
-    """Yield process, descriptor and inode for each process that holds the memory of a store."""
-    with contextlib.suppress(FileNotFoundError), open(place.file(key, "memory")) as file:
-        for line in file:
-            process, number, inode = map(int, line.split())
-            yield process, number, inode
-
-
-def _register(place: StoreFolder, key: str, descriptor: int, is_new: bool) -> None:
-    """Add this process to those that hold the memory, and drop those that no longer do."""
-    holders = []
-    for holder in () if is_new else _holders(place, key):
-        if (other := _open_memory_of(*holder)) is not None:
-            os.close(other)
-            holders.append(holder)
-    holders.append((os.getpid(), descriptor, os.fstat(descriptor).st_ino))
-    file = place.open(key, "memory")
-    try:
-        os.ftruncate(file, 0)
-        os.write(
-            file, "".join(f"{process} {number} {inode}\n" for process, number, inode in holders).encode()
-        )
-    finally:
-        os.close(file)
-
-
-def _open_memory_of(process: int, number: int, inode: int) -> int | None:
-    """Open the memory by another process's descriptor, if the process and its memory still exist."""
-    path = f"/proc/{process}/fd/{number}"
-    try:
-        if not os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}"):
-            return None
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if os.fstat(descriptor).st_ino == inode:
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _leave(folder: str, key: str, number: int, process: int) -> None:

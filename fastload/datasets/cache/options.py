@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import get_args
 
-from fastload.datasets.cache.choose import CacheChoice, Form, Kind
+from fastload.datasets.cache.choose import Form, Kind
 from fastload.errors import OptionError
 
 _KINDS = ("auto", *get_args(Kind))
@@ -14,11 +14,11 @@ _KINDS = ("auto", *get_args(Kind))
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where to keep the samples of a dataset.
+    """Place and form in which the samples of a dataset are cached.
 
     Args:
         kind: `auto` measures and decides; `ram` is memory shared by all processes of the node; `tmpfs` is
-            files in a folder that lies in memory; `device` is the memory of the model's device.
+            files in a folder in memory; `device` is the memory of the model's device.
         folder: The folder for `tmpfs`; for `ram`, where other processes find the cache. fastload makes a
             subfolder in it. None: /dev/shm.
         form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
@@ -51,12 +51,6 @@ class Cache:
             raise OptionError("a cache on the device has no folder: leave it out")
 
 
-def cache_of(option: str | Cache | CacheChoice) -> Cache:
+def cache_of(option: str | Cache) -> Cache:
     """Return a cache option as a `Cache`; raise OptionError unless it is one."""
-    if isinstance(option, Cache):
-        return option
-    if isinstance(option, CacheChoice):
-        if option.kind is None:
-            raise OptionError("this choice is to have no cache: pass None")
-        return Cache(option.kind, form=option.form)
-    return Cache(option)
+    return option if isinstance(option, Cache) else Cache(option)

@@ -11,9 +11,8 @@ import numpy as np
 
 from fastload.datasets.cache.attaching import Extent
 from fastload.datasets.cache.choose import CacheReadings, Form
-from fastload.datasets.cache.folder import DEFAULT_PARENT
 from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
-from fastload.datasets.cache.opening import can_cache
+from fastload.datasets.cache.opening import DEFAULT_PARENT, can_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
@@ -29,17 +28,11 @@ _COPIED_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rates that a loader has measured already; None is measured here, or stays unknown.
+    """Rates that a loader has measured already; None is measured here, or stays unknown."""
 
-    Attributes:
-        prepare_samples_per_s: P: from encoded bytes in memory to a batch, by all workers.
-        step_samples_per_s: G: what the model trains on.
-        device_room_bytes: Memory of the device that a dataset may take; None: no dataset on the device.
-    """
-
-    prepare_samples_per_s: float | None = None
-    step_samples_per_s: float | None = None
-    device_room_bytes: int | None = None
+    prepare_samples_per_s: float | None = None  # P, by all workers
+    step_samples_per_s: float | None = None  # G
+    device_room_bytes: int | None = None  # for the dataset; None: it cannot be there
 
 
 def gather(

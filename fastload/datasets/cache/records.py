@@ -33,8 +33,8 @@ _SHAPE = struct.Struct("<3I")
 class RecordLayout:
     """The places of a record's columns in a store.
 
-    Columns of fixed size, and the lengths of the others, lie in the fixed part; the others, except the image,
-    in the tail.
+    The fixed part has the columns of fixed size and the lengths of the others; the tail has the others,
+    except the image.
     """
 
     def __init__(self, columns: tuple[Column, ...], image: str) -> None:
@@ -51,12 +51,12 @@ class RecordLayout:
         self.lengths = slice(self.fixed_bytes - _LENGTH.itemsize * len(self.ragged), self.fixed_bytes)
 
 
-class KeptRecord:
+class CachedRecord:
     """A record in a store, with the interface of `fastload.shards.records.Record`."""
 
     __slots__ = ("_records", "index")
 
-    def __init__(self, index: int, records: KeptRecords) -> None:
+    def __init__(self, index: int, records: CachedRecords) -> None:
         self.index = index
         self._records = records
 
@@ -99,7 +99,7 @@ class KeptRecord:
         return self._records.values[name](self.stored(name))
 
 
-class KeptRecords(CachedSamples):
+class CachedRecords(CachedSamples):
     """A packed dataset's records through a store; `encoding` is that of the images in the shards."""
 
     def __init__(self, reader: RecordReader, encoding: Encoding, form: Form, opening: Opening) -> None:
@@ -144,9 +144,9 @@ class KeptRecords(CachedSamples):
                 with contextlib.suppress(DecodeError):
                     self._store_sample(index)
 
-    def read_verified(self, index: int) -> Record | KeptRecord:
+    def read_verified(self, index: int) -> Record | CachedRecord:
         """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
-        return KeptRecord(index, self) if self.store.has(index) else self._reader.read(index)
+        return CachedRecord(index, self) if self.store.has(index) else self._reader.read(index)
 
     def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return some records' rows of a fixed column; see `RecordReader`."""

@@ -4,7 +4,7 @@
     images, labels = resident.batch(indices, seed)
 
 The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are
-the same; see `views` for how crops and flips are done.
+the same. Crops, padding and flips of a whole batch are one gather (`GatheredView`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.datasets.cache.limits import CacheLimits
-from fastload.datasets.cache.views import GatheredView, Ints
 from fastload.errors import OptionError
-from fastload.system.buffers import recycled_tensor
-from fastload.system.units import size as size_text
+from fastload.system.buffers import reusable_tensor
+from fastload.system.units import format_size
 from fastload.transforms.compose import flattened
 from fastload.transforms.converting import (
     Conversion,
@@ -35,9 +35,12 @@ from fastload.transforms.cropping import CenterCrop, RandomCrop
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.erasing import RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.options import to_colour
 from fastload.transforms.padding import Pad
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
+
+Ints = NDArray[np.int64]
 
 # Memory of the device that stays free for the model: a tenth of all, at least 2 GiB.
 _LEAST_MARGIN_BYTES = 2 << 30
@@ -67,7 +70,7 @@ class HostMemory:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialised tensor."""
-        return recycled_tensor(shape, dtype)
+        return reusable_tensor(shape, dtype)
 
 
 def device_room(device: str | torch.device) -> int:
@@ -128,8 +131,8 @@ class Resident:
                 size = len(dataset) * images[0].numel()
                 if size > room:
                     raise OptionError(
-                        f'cache="device": the {size_text(size)} of pixels must fit into the '
-                        f'{size_text(room)} that {device} has to spare: use cache="ram"'
+                        f'cache="device": the {format_size(size)} of pixels must fit into the '
+                        f'{format_size(room)} that {device} has to spare: use cache="ram"'
                     )
                 pixels = images.new_empty((len(dataset), *images.shape[1:]), device=device)
                 targets = labels.new_empty((len(dataset), *labels.shape[1:]), device=device)
@@ -162,12 +165,15 @@ class Resident:
         with epoch_seed(seed):
             draws = draws_for(positions)
         view = GatheredView(self.pixels, positions)
-        tail = _tail_of(steps)
-        for place, step in enumerate(steps[: len(steps) - len(tail)]):
+        # ToTensor, ToDtype and Normalize at the end are done as one step.
+        last = len(steps)
+        while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion)):
+            last -= 1
+        for place, step in enumerate(steps[:last]):
             parameters = step.draw(draws.at(place), view.sizes)
             _STEPS[type(step)](view, step, parameters)
         images = view.images().permute(0, 3, 1, 2)
-        rescaling = [step for step in tail if not isinstance(step, Conversion)]
+        rescaling = [step for step in steps[last:] if not isinstance(step, Conversion)]
         if rescaling:
             images = Rescale.of(rescaling, images.dtype).on(images)
         chosen = torch.from_numpy(positions).to(self.targets.device)
@@ -186,6 +192,79 @@ def _batches(dataset: LoadableDataset) -> Iterator[tuple[torch.Tensor, torch.Ten
                 'cache="device" must have images of one size, and labels beside them: use cache="ram"'
             )
         yield batch[0].permute(0, 2, 3, 1), batch[1]
+
+
+class GatheredView:
+    """Images whose every row and column is one of a stored image, or padding (-1).
+
+    `source` is (any number, height, width, channels); `chosen` are the numbers of the images.
+    """
+
+    def __init__(self, source: torch.Tensor, chosen: Ints) -> None:
+        self._reset(source, chosen)
+
+    def _reset(self, source: torch.Tensor, chosen: Ints) -> None:
+        self._source = source
+        self._chosen = chosen
+        self._axes = [np.tile(np.arange(side), (len(chosen), 1)) for side in source.shape[1:3]]
+        self._fill: NDArray[Any] | None = None
+
+    @property
+    def sizes(self) -> Ints:
+        """Heights and widths: (images, 2)."""
+        return np.tile(np.array([axis.shape[1] for axis in self._axes]), (len(self._chosen), 1))
+
+    def flip(self, axis: int, which: NDArray[np.bool_]) -> None:
+        """Flip some images."""
+        rows = self._axes[axis].copy()
+        rows[which] = rows[which, ::-1]
+        self._axes[axis] = rows
+
+    def window(self, boxes: Ints, fill: Any, mode: str) -> None:
+        """Crop a window (top, left, height, width) of each image; it may reach beyond the image."""
+        colour = np.array(to_colour(fill, self._source.shape[3])[: self._source.shape[3]])
+        if self._fill is not None and mode == "constant" and not np.array_equal(self._fill, colour):
+            self.replace(self.images())
+        for axis in (0, 1):
+            side = self._axes[axis].shape[1]
+            wanted = boxes[:, axis, None] + np.arange(int(boxes[0, axis + 2]))
+            within = _source_places(wanted, side, mode)
+            taken = np.take_along_axis(self._axes[axis], np.maximum(within, 0), axis=1)
+            self._axes[axis] = np.where(within < 0, -1, taken)
+        if mode == "constant":
+            self._fill = colour
+
+    def images(self) -> torch.Tensor:
+        """Return the images: (images, height, width, channels)."""
+        device = self._source.device
+        rows, columns = (torch.from_numpy(np.ascontiguousarray(axis)).to(device) for axis in self._axes)
+        chosen = torch.from_numpy(self._chosen).to(device)
+        images = self._source[
+            chosen[:, None, None], rows.clamp(min=0)[:, :, None], columns.clamp(min=0)[:, None]
+        ]
+        if any((axis < 0).any() for axis in self._axes):
+            is_padding = (rows < 0)[:, :, None] | (columns < 0)[:, None]
+            fill = torch.from_numpy(np.asarray(self._fill)).to(device).to(images.dtype)
+            images = torch.where(is_padding[..., None], fill, images)
+        return images
+
+    def replace(self, images: torch.Tensor) -> None:
+        """Replace the images by others."""
+        self._reset(images, np.arange(len(images)))
+
+
+def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
+    """Return which of a side's pixels stands at a place that may be outside; -1 for padding."""
+    if mode == "constant":
+        return np.where((wanted < 0) | (wanted >= side), -1, wanted)
+    if mode == "edge":
+        return np.clip(wanted, 0, side - 1)
+    if mode == "symmetric":
+        folded = wanted % (2 * side)
+        return np.minimum(folded, 2 * side - 1 - folded)
+    period = max(1, 2 * (side - 1))
+    folded = wanted % period
+    return np.minimum(folded, period - folded)
 
 
 def _crop(view: GatheredView, step: Any, parameters: Parameters) -> None:
@@ -231,14 +310,6 @@ def _rescale(view: GatheredView, step: Any, parameters: Parameters) -> None:
 
 def _keep(view: GatheredView, step: Any, parameters: Parameters) -> None:
     """Do nothing: a change of the image's type leaves its pixels."""
-
-
-def _tail_of(steps: list[Transform]) -> list[Transform]:
-    """Return the ToTensor, ToDtype and Normalize at the end, which are done as one step."""
-    first = len(steps)
-    while first and isinstance(steps[first - 1], (ToDtype, Normalize, Conversion)):
-        first -= 1
-    return steps[first:]
 
 
 _STEPS: dict[type, Callable[[GatheredView, Any, Parameters], None]] = {

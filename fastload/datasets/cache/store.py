@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import operator
 import os
 import threading
 import weakref
@@ -24,7 +26,6 @@ import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
-from fastload.datasets.cache.folder import lock
 from fastload.datasets.cache.layout import (
     ENTRY,
     HEADER_BYTES,
@@ -169,7 +170,7 @@ class Store:
         return True
 
     def note_filled(self) -> None:
-        """Record that everything has been read once: what is missing is unreadable, or being written."""
+        """Record that everything has been read once: missing records are unreadable, or being written."""
         if not self._header[Head.CLOSED]:
             self._header[Head.CLOSED] = Closed.FILLED
 
@@ -291,6 +292,25 @@ class Store:
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+
+
+def lock(descriptor: int, *flags: str) -> None:
+    """Lock or unlock a file, by the names of flock(2)'s flags.
+
+    Raises BlockingIOError with LOCK_NB if another process has locked it.
+    """
+    import fcntl  # does not exist on Windows
+
+    fcntl.flock(descriptor, functools.reduce(operator.or_, (getattr(fcntl, flag) for flag in flags)))
+
+
+def lock_exclusively(descriptor: int) -> bool:
+    """Lock a file exclusively unless somebody else has locked it; return True if it is locked now."""
+    try:
+        lock(descriptor, "LOCK_EX", "LOCK_NB")
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _close_own(descriptor: int, process: int) -> None:

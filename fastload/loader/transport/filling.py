@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 from torch.utils.data import Dataset, Subset
 
-from fastload.system.buffers import recycled_tensor
+from fastload.system.buffers import reusable_tensor
 from fastload.transforms.draws import epoch_seed
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HeapMemory:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized, contiguous CPU tensor."""
-        return recycled_tensor(shape, dtype)
+        return reusable_tensor(shape, dtype)
 
 
 class SeededIndices(NamedTuple):

@@ -21,7 +21,7 @@ from fastload.loader.strategy import LoaderView
 from fastload.loader.transport.filling import can_fill_batches
 from fastload.loader.tuning.measurements import PlannedValue, SingleProcessCost
 from fastload.system.cpus import local_ranks, usable_cpus
-from fastload.system.units import size as size_text
+from fastload.system.units import format_size
 
 # A cache is full with this share of what it is to hold: samples whose files are gone are never cached.
 _FULL = 0.98
@@ -110,7 +110,7 @@ class LoaderCache:
                 'cache="device" takes one dataset, or a Subset of one: use cache="ram" for several'
             )
         self.resident = Resident.load(inner, self._device)
-        size = size_text(self.resident.pixels.nbytes)
+        size = format_size(self.resident.pixels.nbytes)
         self.choice = PlannedValue("device", f"{size} of pixels lie on {self._device}")
 
 

@@ -12,7 +12,7 @@ import statistics
 from typing import NamedTuple
 
 from fastload.loader.tuning.measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
-from fastload.system.units import milliseconds
+from fastload.system.units import format_duration
 
 SINGLE_PROCESS = Candidate(0, 0)
 
@@ -141,7 +141,7 @@ def why_single_process(measured: TuningMeasurements) -> str:
         return measured.why_no_workers
     if is_epoch_tiny(measured, cost):
         epoch_s = (measured.batches or 0) * cost.load_s
-        return f"loading an epoch takes {milliseconds(epoch_s)}, less than starting a worker"
+        return f"loading an epoch takes {format_duration(epoch_s)}, less than starting a worker"
     if most_workers(measured) < 1:
         return f"no workers can be started: {limits.reason}"
     if cost.load_s < _GAIN * cost.batch_s:
@@ -154,8 +154,8 @@ def why_single_process(measured: TuningMeasurements) -> str:
     start_s = workers * limits.start_s
     if saved_s - start_s < _GAIN * measured.batches * cost.batch_s:
         return (
-            f"workers could save at most {milliseconds(saved_s)} of an epoch, and starting them takes "
-            f"{milliseconds(start_s)}"
+            f"workers could save at most {format_duration(saved_s)} of an epoch, and starting them takes "
+            f"{format_duration(start_s)}"
         )
     return ""
 

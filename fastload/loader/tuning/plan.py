@@ -26,7 +26,7 @@ from fastload.loader.tuning.measurements import (
     TuningMeasurements,
     WorkerLimits,
 )
-from fastload.system.units import milliseconds, times
+from fastload.system.units import format_duration, format_ratio
 
 _SET = "set by you"
 
@@ -75,7 +75,7 @@ class Plan:
         rows = [(name, _format(choice.value), choice.reason) for name, choice in choices.items()]
         lines = [self.origin, "", *_table(("choice", "value", "why"), rows)]
         if trials := self._trial_rows():
-            start = milliseconds(self.measured.limits.start_s)
+            start = format_duration(self.measured.limits.start_s)
             lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), trials)]
             lines += ["", f"Starting a worker takes {start} in each epoch, which counts as well."]
         return "\n".join(lines)
@@ -155,7 +155,7 @@ def _num_workers(measured: TuningMeasurements, decision: Decision) -> PlannedVal
     rate = f"{_rate(measured, seconds)} samples/s"
     others = [batch_s(measured, trial.candidate) for trial in measured.trials if trial.num_workers]
     if workers:
-        gain = times(single_process_s(measured) / max(seconds, 1e-9))
+        gain = format_ratio(single_process_s(measured) / max(seconds, 1e-9))
         reason = f"{rate}, {gain} the rate without workers"
         is_most = workers == most_workers(measured)
         return PlannedValue(workers, f"{reason}; {measured.limits.reason}" if is_most else reason)
@@ -204,7 +204,9 @@ def _persistent_workers(measured: TuningMeasurements, decision: Decision, worker
     epoch_s = measured.batches * batch_s(measured, decision.best)
     if start_s < _WORTH_MENTIONING * epoch_s:
         return PlannedValue(False, reason)
-    share = f"starting {workers} workers takes {milliseconds(start_s)}, {start_s / epoch_s:.0%} of an epoch"
+    share = (
+        f"starting {workers} workers takes {format_duration(start_s)}, {start_s / epoch_s:.0%} of an epoch"
+    )
     return PlannedValue(False, f"{reason}; {share}: set persistent_workers=True if the dataset never changes")
 
 

@@ -29,5 +29,5 @@ def place(tmp_path):
 
 @pytest.fixture
 def cache(place):
-    """Return a function `cache(kind, form)` whose stores lie in this test's folder."""
+    """Return a function `cache(kind, form)` whose stores are in this test's folder."""
     return lambda kind="ram", form=None: Cache(kind, place, form)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 _PROGRAM = """
 import json, os, sys, time
 from fastload.datasets.cache.attaching import Extent, attach
-from fastload.datasets.cache.files import FIXED_BYTES, KeptFiles
+from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
@@ -33,8 +33,8 @@ source = list_folder(path)[""]
 count, size = len(source), source.size_bytes()
 extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BYTES, ())
 limits = CacheLimits(0, plenty)
-keep = lambda form, opening: KeptFiles(source.files, form, opening)
-cache = attach(Cache(kind, place, form), extent, keep, None, limits)
+through_store = lambda form, opening: CachedFiles(source.files, form, opening)
+cache = attach(Cache(kind, place, form), extent, through_store, None, limits)
 samples = cache.samples
 
 def filler():
@@ -59,7 +59,7 @@ for line in sys.stdin:
             if samples.pixels(index) is None:
                 data = samples.read(index)
                 if form == "decoded":
-                    samples.keep_pixels(index, decode(data), 1)
+                    samples.store_pixels(index, decode(data), 1)
     elif command in ("fill", "start"):
         deadline = time.monotonic() + float(rest[0])
         while time.monotonic() < deadline and not is_filled():
@@ -72,7 +72,7 @@ for line in sys.stdin:
 
 
 class Program:
-    """A program that has opened a folder's cache, whose stores lie in `place`."""
+    """A program that has opened a folder's cache, whose stores are in `place`."""
 
     def __init__(self, path: Path, place: Path, kind: str = "ram", form: str = "encoded") -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

@@ -17,7 +17,7 @@ from tests.datasets.pipelines import PIPELINES, TINY_PIPELINES
 from tests.datasets.reference import check_against_plain, filled
 from tests.images.samples import exif, file_of, photo
 
-# Every pipeline; and every encoding, where what is done while decoding differs.
+# Every pipeline; and every encoding for the pipelines whose decoding differs.
 CASES = [(name, "jpeg") for name in PIPELINES]
 CASES += itertools.product(["train", "evaluation", "crop that pads"], ["keep", "yuv420", "raw"])
 

@@ -259,7 +259,7 @@ class TestChecks:
         dataset = FolderDataset(folder, cache=cache("ram", form))
         expected = [image for image, _ in dataset]
         list(dataset)
-        store = dataset._kept.store
+        store = dataset._cached_samples.store
         for index in (5, 6):
             store._writable[int(store._index["offset"][index]) + 50] ^= 255
         loader = fastload.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")

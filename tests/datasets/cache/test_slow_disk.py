@@ -1,4 +1,4 @@
-"""cache="auto" on a slow and on a fast disk: the choice, and what is read from the disk afterwards."""
+"""cache="auto" on a slow and on a fast disk: the choice, and the later reads of the disk."""
 
 import random
 import shutil
