@@ -28,6 +28,12 @@ from _markdown import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+PEERS_OPTION = {
+    "type": Path,
+    "metavar": "FOLDER",
+    "default": ROOT / ".peers",
+    "help": "where 'make peers' put their environments (.peers)",
+}
 
 
 class Key(NamedTuple):
@@ -80,18 +86,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one benchmark.
+    """The result of one benchmark, in a file of its name.
 
-    Attributes:
-        name: Name of the result's file.
-        question: The question, from the program's docstring.
-        setting: Conditions: sizes, workers, state of the caches.
-        tables: Tables in order; the first row of each is the baseline.
-        readings: Every turn of every row.
-        missing: Rows that could not be measured.
-        versions: Versions of measured software outside this environment.
-        is_side_by_side: Show all tables, which have the same rows, as one table for each unit.
-        comparisons: Rows whose rates are divided by each other's; unmeasured ones are left out.
+    `setting` are the conditions. The first row of each table is the baseline. `versions` are those of
+    measured software outside this environment. `is_side_by_side` shows all tables, which have the same rows,
+    as one table for each unit. Comparisons with rows that were not measured are left out.
     """
 
     name: str
@@ -178,7 +177,8 @@ def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.
     options = parser.parse_args()
     if options.runs is None:
         options.runs = 1 if options.smoke else 5
-    if options.out is None and not options.smoke:
+    # A part must not take the place of the whole.
+    if options.out is None and not options.smoke and not getattr(options, "only", None):
         options.out = RESULTS
     return options
 
@@ -249,6 +249,15 @@ def folder_bytes(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def drop_from_page_cache(file: str | os.PathLike[str]) -> None:
+    """Drop a file from the page cache."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

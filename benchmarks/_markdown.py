@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from fastload.cli.report.document import figure
+
 _DASH = "–"
 
 
@@ -33,7 +35,7 @@ def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
         rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
         cells = []
         for name in names:
-            rates = [digits(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
+            rates = [figure(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
             cells += [rates[0], f"{rates[1]}–{rates[2]}"]
         ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
         lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
@@ -45,9 +47,9 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     title, unit, count = table["title"], table["unit"], table["count"]
     rows = [row for row in content["rows"] if row["table"] == title]
     columns: dict[str, list[str]] = {
-        "median": [f"{digits(row['median_s'])} s" for row in rows],
-        "fastest–slowest": [f"{digits(row['min_s'])}–{digits(row['max_s'])} s" for row in rows],
-        f"{unit}/s": [digits(count / row["median_s"]) for row in rows],
+        "median": [f"{figure(row['median_s'])} s" for row in rows],
+        "fastest–slowest": [f"{figure(row['min_s'])}–{figure(row['max_s'])} s" for row in rows],
+        f"{unit}/s": [figure(count / row["median_s"]) for row in rows],
         "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
         "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
         "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
@@ -100,12 +102,4 @@ def _circumstances(content: Mapping[str, Any]) -> str:
 
 
 def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:
-    return _DASH if value is None else f"{digits(value / divisor)} {unit}"
-
-
-def digits(value: float) -> str:
-    """Return three digits, with separated thousands."""
-    if value < 100:
-        return f"{value:.3g}"
-    rounded = round(value, 3 - len(str(int(value))))
-    return f"{int(rounded):,}"
+    return _DASH if value is None else f"{figure(value / divisor)} {unit}"

@@ -32,10 +32,7 @@ def make_folder(
 def copy_folder(source: Path, folder: Path, count: int) -> None:
     """Fill a folder with `count` JPEGs of another one, evenly spaced, or repeated if there are fewer.
 
-    The folder that a JPEG lies in is its class.
-
-    Raises:
-        SystemExit: There are none.
+    The parent folder of a JPEG is its class. Raises SystemExit if there are none.
     """
     photos = [path for path in files_of(source) if _is_jpeg(path)]
     if not photos:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from _markdown import digits
+from fastload.cli.report.document import figure
 
 Results = Mapping[str, Mapping[str, Any]]
 """The JSON of each benchmark by its name."""
@@ -30,7 +30,7 @@ _WIDTH, _ROW, _BAR, _TOP, _LABELS = 760, 30, 18, 58, 230  # pixels
 
 _TORCH, _FFCV = "torch DataLoader + torchvision/PIL", "FFCV"
 _FLOATS = "256 × 3×224×224 float32"
-# (what is loaded, benchmark, table, fastload's row, the other row, the other's name)
+# (data, benchmark, table, fastload's row, the other row, the other's name)
 _SUMMARY = (
     ("photos, from files", "load", "Photos", "fastload, FolderDataset", _TORCH, "torch + PIL"),
     ("photos, lossless tiles", "load", "Photos", "fastload, tiled", _TORCH, "torch + PIL"),
@@ -60,7 +60,7 @@ def summary(results: Results) -> str:
     lines = ["| samples/s | fastload | | compared with | ratio |", "|---|--:|--:|---|--:|"]
     for name, benchmark, table, own, other, label in _SUMMARY:
         rates = [_rate(results[benchmark], table, row) for row in (own, other)]
-        cells = (name, digits(rates[0]), digits(rates[1]), label, f"{rates[0] / rates[1]:.1f} ×")
+        cells = (name, figure(rates[0]), figure(rates[1]), label, f"{rates[0] / rates[1]:.1f} ×")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -81,7 +81,7 @@ def charts(results: Results) -> dict[str, str]:
 def _svg(title: str, subtitle: str, bars: list[tuple[str, float]], palette: Mapping[str, str]) -> str:
     height = _TOP + _ROW * len(bars)
     longest = max(rate for _, rate in bars)
-    label = f"{title}: " + ", ".join(f"{name} {digits(rate)}" for name, rate in bars)
+    label = f"{title}: " + ", ".join(f"{name} {figure(rate)}" for name, rate in bars)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
         f'height="{height}" role="img" aria-label="{escape(label)}" '
@@ -99,7 +99,7 @@ def _svg(title: str, subtitle: str, bars: list[tuple[str, float]], palette: Mapp
             f'<text x="{_LABELS - 10}" {text} text-anchor="end">{escape(name)}</text>',
             f'<rect x="{_LABELS}" y="{middle - _BAR / 2:g}" width="{width:.1f}" height="{_BAR}" rx="3" '
             f'fill="{palette[kind]}"/>',
-            f'<text x="{_LABELS + width + 8:.1f}" {text}>{digits(rate)}</text>',
+            f'<text x="{_LABELS + width + 8:.1f}" {text}>{figure(rate)}</text>',
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
 

@@ -31,6 +31,7 @@ from _harness import (
     Report,
     Side,
     Table,
+    drop_from_page_cache,
     options_of,
     progress,
     publish,
@@ -122,9 +123,7 @@ def _read(row: str, read: Callable[[int], object], order: np.ndarray) -> dict[Ke
 def _read_cold(files: FileList, order: np.ndarray) -> dict[Key, Reading]:
     """Drop the pages first, and read them back."""
     for number in range(len(files)):
-        handle = os.open(files.path(number), os.O_RDONLY)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(handle)
+        drop_from_page_cache(files.path(number))
     return _read("disk", files.read, order)
 
 

@@ -51,7 +51,7 @@ from typing import Any
 
 from _drivers import Driver
 from _harness import (
-    RESULTS,
+    PEERS_OPTION,
     ROOT,
     Key,
     Missing,
@@ -84,12 +84,7 @@ def main() -> None:
         thumb_epoch={"type": int, "metavar": "N", "help": "thumbnails in an epoch (50,000)"},
         workers={"type": int, "metavar": "N", "default": 2, "help": "workers or threads of each side (2)"},
         min_s={"type": float, "metavar": "S", "help": "what a turn takes at least (1)"},
-        peers={
-            "type": Path,
-            "metavar": "FOLDER",
-            "default": ROOT / ".peers",
-            "help": "where 'make peers' put their environments (.peers)",
-        },
+        peers=PEERS_OPTION,
         only={
             "metavar": "TABLE[/SIDES]",
             "help": f"one of {', '.join(SLUGS)}; of its sides those with one of these words; only printed",
@@ -99,8 +94,6 @@ def main() -> None:
     options.thumb_epoch = options.thumb_epoch or (64 if options.smoke else 50_000)
     if options.min_s is None:
         options.min_s = 0.0 if options.smoke else 1.0
-    if options.only and options.out == RESULTS:
-        options.out = None  # a part must not take the place of the whole
     with work_folder(options) as folder:
         publish(measure(options, folder), options)
 
@@ -193,7 +186,7 @@ class Bench:
     def _python(self, side: Loading) -> Path:
         if not side.peer:
             return Path(sys.executable)
-        # Absolute, but not resolved: it is by this name that an environment's Python knows itself.
+        # Absolute, but not resolved: an environment's Python recognises itself by this name.
         return self._options.peers.absolute() / side.peer / "bin" / "python"
 
     def _photo_job(self) -> dict[str, Any]:
@@ -218,22 +211,22 @@ class Bench:
             "normalise": None,
         }
 
-    def _source(self, work: str, given: Path | None, count: int) -> Path:
+    def _source(self, work: str, images: Path | None, count: int) -> Path:
         """Return a folder with so many images in class folders, made on first use."""
         folder = self._folder / work
         if folder.exists():
             return folder
         progress(f"making {count} {work}")
-        if given is None:
+        if images is None:
             size = (32, 32) if work == "thumbs" else None
             make_folder(folder, count, classes=10, size=size, distinct_count=_DISTINCT[work])
-        elif given.is_dir():
-            copy_folder(given, folder, count)
+        elif images.is_dir():
+            copy_folder(images, folder, count)
         else:
             unpacked = self._folder / f"{work}-unpacked"
-            unpack_tar(given, unpacked)
+            unpack_tar(images, unpacked)
             copy_folder(unpacked, folder, count)
-        origin = "made by the benchmark" if given is None else "given"
+        origin = "made by the benchmark" if images is None else "given"
         self.data[work] = f"{count} {origin}, {folder_bytes(folder) // count} bytes each"
         return folder
 

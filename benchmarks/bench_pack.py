@@ -37,7 +37,7 @@ from functools import partial
 from pathlib import Path
 
 from _harness import (
-    RESULTS,
+    PEERS_OPTION,
     ROOT,
     Key,
     Missing,
@@ -45,6 +45,7 @@ from _harness import (
     Report,
     Side,
     Table,
+    drop_from_page_cache,
     folder_bytes,
     options_of,
     progress,
@@ -75,21 +76,14 @@ def main() -> None:
         recoded={"type": int, "metavar": "N", "help": "tiled and encoded anew (2 000)"},
         workers={"type": int, "metavar": "N", "help": "processes (one a usable CPU)"},
         cold={"action": "store_true", "help": "drop the files from the page cache before a turn"},
-        peers={
-            "type": Path,
-            "metavar": "FOLDER",
-            "default": ROOT / ".peers",
-            "help": "where 'make peers' put their environments (.peers)",
-        },
+        peers=PEERS_OPTION,
         only={"choices": ("keep", "tiled", "jpeg"), "help": "one question, only printed"},
     )
     options.workers = options.workers or usable_cpus()
     options.photos = options.photos or (12 if options.smoke else 10_000)
     options.recoded = options.recoded or (6 if options.smoke else 2_000)
-    if options.only and options.out == RESULTS:
-        options.out = None  # a part must not take the place of the whole
     if options.cold and not hasattr(os, "posix_fadvise"):
-        raise SystemExit("--cold needs posix_fadvise, which this system has not")
+        raise SystemExit("--cold needs posix_fadvise, which this system lacks")
     with work_folder(options) as folder:
         publish(measure(options, folder), options)
 
@@ -149,7 +143,7 @@ class Bench:
 
         def run() -> Mapping[Key, Reading]:
             os.sync()
-            touch = _drop_from_cache if self._options.cold else Path.read_bytes
+            touch = drop_from_page_cache if self._options.cold else Path.read_bytes
             for file in files_of(photos):
                 touch(file)
             try:
@@ -248,15 +242,6 @@ class Bench:
             )
             line = done.stdout.decode(errors="replace").splitlines()[0]
             self.versions[name] = line.removeprefix(f"{name} ")
-
-
-def _drop_from_cache(file: Path) -> None:
-    """Drop a file from the page cache."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from fastload.transforms.rescaling import Rescale
 sys.path.append(str(Path(__file__).parent / "peers"))
 from torchvision_operators import declare_operators
 
-OURS, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
+FASTLOAD, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 
 # Readings are scaled to so many images, whatever the number in a turn.
 _COUNT = 1000
@@ -47,10 +47,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 class Job:
     """A transform to time.
 
-    Attributes:
-        title: The call, as shown in the table.
-        make: Makes it from fastload.transforms or torchvision.transforms.v2, where it has the same name.
-        is_batched: Whether it is also timed on whole batches of small images.
+    `title` is the call as shown in the table. `make` makes it from fastload.transforms or
+    torchvision.transforms.v2. `is_batched` times it on whole batches of small images, too.
     """
 
     title: str
@@ -113,13 +111,9 @@ def photos(count: int, side: int) -> list[np.ndarray]:
 
 
 class Work:
-    """One job on some images, by each side.
+    """One job on some images of one size, by each side; a turn lasts at least `min_s`.
 
-    Args:
-        job: The transform.
-        images: The images, of one size.
-        is_whole: Whether fastload transforms the whole batch at once.
-        min_s: The shortest duration of a turn.
+    With `is_whole`, fastload transforms the whole batch at once.
     """
 
     def __init__(self, job: Job, images: list[np.ndarray], is_whole: bool, min_s: float) -> None:
@@ -129,22 +123,26 @@ class Work:
         self.batch = np.stack(images)
         self.tensors = [torch.from_numpy(image).permute(2, 0, 1).contiguous() for image in images]
         self.pictures = [Image.fromarray(image) for image in images]
-        self.ours = job.make(T)
+        self.own = job.make(T)
         self.is_whole = is_whole
         self.out: Any = None
 
     def sides(self, title: str, v2: Any) -> list[Side]:
-        """Return torchvision's sides and ours."""
-        sides = [self._timed(Key(title, OURS), self._rescaled if isinstance(self.ours, list) else self._ours)]
+        """Return torchvision's sides and fastload's."""
+        sides = [
+            self._timed(
+                Key(title, FASTLOAD), self._rescaled if isinstance(self.own, list) else self._apply_own
+            )
+        ]
         if v2 is not None:
-            theirs = self.job.make(v2)
-            compose = v2.Compose(theirs if isinstance(theirs, list) else [theirs])
+            made = self.job.make(v2)
+            compose = v2.Compose(made if isinstance(made, list) else [made])
             in_pil = v2.Compose(
-                [v2.PILToTensor(), compose] if isinstance(theirs, list) else [compose, v2.PILToTensor()]
+                [v2.PILToTensor(), compose] if isinstance(made, list) else [compose, v2.PILToTensor()]
             )
             sides = [
-                self._timed(Key(title, TENSORS), lambda: self._theirs(compose, self.tensors)),
-                self._timed(Key(title, PICTURES), lambda: self._theirs(in_pil, self.pictures)),
+                self._timed(Key(title, TENSORS), lambda: self._apply_torchvision(compose, self.tensors)),
+                self._timed(Key(title, PICTURES), lambda: self._apply_torchvision(in_pil, self.pictures)),
                 *sides,
             ]
         return sides
@@ -161,16 +159,16 @@ class Work:
 
         return side
 
-    def _ours(self) -> None:
+    def _apply_own(self) -> None:
         sizes = np.tile(np.array([self.batch.shape[1:3]], np.int64), (len(self.images), 1))
-        parameters = self.ours.draw(fresh_draws(len(self.images)), sizes)
+        parameters = self.own.draw(fresh_draws(len(self.images)), sizes)
         if self.is_whole:
             if self.out is None:
-                self.out = self.ours.apply_batch(self.batch.copy(), parameters).copy()
-            self.ours.apply_batch_into(self.batch, parameters, self.out)
+                self.out = self.own.apply_batch(self.batch.copy(), parameters).copy()
+            self.own.apply_batch_into(self.batch, parameters, self.out)
             return
         for number, row in enumerate(parameters.tolist()):
-            result = self.ours.apply(self.images[number], row)
+            result = self.own.apply(self.images[number], row)
             if self.out is None:
                 self.out = np.empty((len(self.images), *result.shape), result.dtype)
             np.copyto(self.out[number], result)
@@ -178,9 +176,9 @@ class Work:
     def _rescaled(self) -> None:
         if self.out is None:
             self.out = torch.empty(self.batch.shape).permute(0, 3, 1, 2)
-        Rescale.of(self.ours, torch.uint8).into(self.batch, self.out)
+        Rescale.of(self.own, torch.uint8).into(self.batch, self.out)
 
-    def _theirs(self, transform: Callable[[Any], torch.Tensor], images: list[Any]) -> None:
+    def _apply_torchvision(self, transform: Callable[[Any], torch.Tensor], images: list[Any]) -> None:
         for number, image in enumerate(images):
             result = transform(image)
             if self.out is None:
@@ -204,7 +202,7 @@ def mixing_sides(title: str, name: str, v2: Any, count: int, min_s: float) -> li
 
         return turn
 
-    return [side(row, module) for row, module in ((TENSORS, v2), (OURS, T)) if module is not None]
+    return [side(row, module) for row, module in ((TENSORS, v2), (FASTLOAD, T)) if module is not None]
 
 
 def torchvisions() -> Any:

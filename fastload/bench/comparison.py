@@ -1,14 +1,13 @@
-"""Comparison on one core: all calls for an operation take turns on the same images."""
+"""Comparison of calls that take turns: on one core here, in a DataLoader in `loading`."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +15,44 @@ from numpy.typing import NDArray
 
 from fastload.bench.images import LoadedImage, inputs_for
 from fastload.bench.operations import MEAN, STD, Operation
-from fastload.bench.peers import first_line
-from fastload.bench.peers.peer import Peer
-from fastload.bench.results import Comparison, Difference, Missing, Timing
+from fastload.bench.peers import Peer, first_line
+from fastload.bench.results import REFERENCE, Comparison, Difference, Missing, Timing
 from fastload.images.opencv import cv2
 
 TURN_S = 0.03
 """Least duration of a turn: a thousand times the cost of reading the clock and of one call from Python."""
 
-REFERENCE = "PIL"
 _COMPARED = 8  # images that are compared pixel by pixel: enough for a mean
+
+
+class Candidate(NamedTuple):
+    """A library's call; `prepare` returns the function that takes a turn, and the difference from PIL."""
+
+    library: str
+    call: str
+    prepare: Callable[[], tuple[Callable[[], float], Difference | None]]
+
+
+def compare(
+    key: str, group: str, title: str, candidates: Iterable[Candidate], runs: int, step: Callable[[], None]
+) -> Comparison:
+    """Time all candidates in turns and return the seconds per image; `step` is called after each turn."""
+    prepared: list[tuple[Candidate, Difference | None]] = []
+    missing: list[Missing] = []
+    turns: list[Callable[[], float]] = []
+    for candidate in candidates:
+        try:
+            turn, apart = candidate.prepare()
+        except Exception as error:  # a release without this function must not end the comparison
+            missing.append(Missing(candidate.library, candidate.call, first_line(error)))
+            continue
+        prepared.append((candidate, apart))
+        turns.append(turn)
+    rows = (
+        Timing(candidate.library, candidate.call, seconds, apart)
+        for (candidate, apart), seconds in zip(prepared, take_turns(turns, runs, step), strict=True)
+    )
+    return Comparison(key, group, title, tuple(rows), tuple(missing))
 
 
 def compare_operation(
@@ -37,57 +64,34 @@ def compare_operation(
     step: Callable[[], None],
     turn_s: float = TURN_S,
 ) -> Comparison:
-    """Time every call of every peer for an operation; `step` is called after each turn.
+    """Time every call of every peer for an operation.
 
     `size` is the side of crops and resizes in pixels, `turn_s` the least duration of a turn.
     """
-    timings: list[tuple[str, str, Difference | None]] = []
-    missing: list[Missing] = []
-    turns: list[Callable[[], float]] = []
-    reference: list[Any] | None = None
-    for peer in peers:
+    reference: list[Any] = []
+
+    def prepare(peer: Peer, run: Callable[[Any], Any]) -> tuple[Callable[[], float], Difference | None]:
         inputs = list(inputs_for(images, operation.start, size))
         if operation.start in ("pixels", "small"):
             inputs = [peer.from_pixels(pixels) for pixels in inputs]
-        for method in peer.methods(operation.key):
-            try:
-                results, once_s = _try(method.run, inputs[:_COMPARED])
-                compared = results if reference is None else reference
-                apart = difference(results, compared, operation.is_normalised)
-            except Exception as error:  # a release without this function must not end the comparison
-                missing.append(Missing(peer.library, method.call, first_line(error)))
-                continue
-            if peer.library == REFERENCE and reference is None:
-                reference = results
-            timings.append((peer.library, method.call, apart))
-            turns.append(partial(timed_turn, method.run, inputs, repeats_for(once_s * len(inputs), turn_s)))
-    seconds = take_turns(turns, runs, step)
-    rows = (
-        Timing(library, call, taken, None if reference is None else apart)
-        for (library, call, apart), taken in zip(timings, seconds, strict=True)
+        results, seconds = [], []
+        for value in inputs[:_COMPARED]:
+            start = time.perf_counter()
+            results.append(run(value))
+            seconds.append(time.perf_counter() - start)
+        if peer.library == REFERENCE and not reference:
+            reference.extend(results)
+        apart = difference(results, reference, operation.is_normalised) if reference else None
+        # The quickest call counts: the first one also prepares.
+        repeats = repeats_for(min(seconds) * len(inputs), turn_s)
+        return partial(timed_turn, run, inputs, repeats), apart
+
+    candidates = (
+        Candidate(peer.library, name, partial(prepare, peer, run))
+        for peer in peers
+        for name, run in peer.calls_for(operation.key)
     )
-    return Comparison(operation.key, operation.group, operation.titled(size), tuple(rows), tuple(missing))
-
-
-def count_turns(operations: Sequence[str], peers: Sequence[Peer], runs: int) -> int:
-    """Return the number of turns that these operations take."""
-    return runs * sum(len(peer.methods(key)) for key in operations for peer in peers)
-
-
-def median_s(comparison: Comparison, library: str) -> float | None:
-    """Return the seconds per image of a library's fastest call, the median; None if it has none."""
-    medians = [statistics.median(row.seconds) for row in comparison.rows if row.library == library]
-    return min(medians, default=None)
-
-
-def _try(run: Callable[[Any], Any], inputs: Sequence[Any]) -> tuple[list[Any], float]:
-    """Return the results and the seconds of the quickest call: the first one also prepares."""
-    results, seconds = [], []
-    for value in inputs:
-        start = time.perf_counter()
-        results.append(run(value))
-        seconds.append(time.perf_counter() - start)
-    return results, min(seconds)
+    return compare(operation.key, operation.group, operation.titled(size), candidates, runs, step)
 
 
 @contextlib.contextmanager
@@ -149,8 +153,7 @@ def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
     if isinstance(result, torch.Tensor):
         pixels = result.reshape(result.shape[-3:]).permute(1, 2, 0).numpy()
     else:
-        pixels = np.asarray(result)
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        pixels = np.atleast_3d(np.asarray(result))
     levels = pixels.astype(np.float32)
     if is_normalised:
         levels = levels * np.array(STD, np.float32) + np.array(MEAN, np.float32)
@@ -160,16 +163,13 @@ def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
 def difference(
     results: Sequence[Any], references: Sequence[Any], is_normalised: bool = False
 ) -> Difference | None:
-    """Return the difference of results from the reference's; None if shapes differ or there are none."""
+    """Return the difference of results from the references; None if shapes differ."""
     apart = []
     for result, reference in zip(results, references, strict=True):
         levels, expected = (as_levels(value, is_normalised) for value in (result, reference))
         if levels.shape != expected.shape:
             return None
-        apart.append(np.abs(levels - expected))
-    if not apart:
-        return None
-    total = sum(values.sum(dtype=np.float64) for values in apart)
-    mean = float(total / sum(values.size for values in apart))
+        apart.append(np.abs(levels - expected).ravel())
+    values = np.concatenate(apart)
     # A thousandth of a level is rounding of floats.
-    return Difference(round(mean, 3), round(float(max(values.max() for values in apart)), 2))
+    return Difference(round(float(values.mean(dtype=np.float64)), 3), round(float(values.max()), 2))

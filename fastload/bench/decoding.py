@@ -18,14 +18,11 @@ from fastload.images.opencv import require_opencv
 from fastload.system.cpus import cpu_name, usable_cpus
 
 if TYPE_CHECKING:
-    from fastload.bench.peers.peer import Peer
+    from fastload.bench.peers import Peer
 
-PILLOW_NEEDED = "the comparison needs Pillow, the reference for all others"
-LOADER_RUNS = 3
-"""Most turns of a DataLoader: each takes seconds and starts processes."""
-
-# The duration of a DataLoader's turn, with the start of its workers, in turns of an operation.
-_LOADER_STEPS = 20
+_PILLOW_NEEDED = "the comparison needs Pillow, the reference for all others"
+_LOADER_RUNS = 3  # at most: each turn of a DataLoader takes seconds and starts processes
+_LOADER_STEPS = 20  # the duration of a DataLoader's turn, with the start of its workers, in other turns
 
 
 def compare_decoding(
@@ -40,7 +37,7 @@ def compare_decoding(
     """Measure every installed library.
 
     Args:
-        folder: Images, of which evenly spaced ones are taken; None for generated ones.
+        folder: Images to sample evenly; None for generated ones.
         images: The number of images at most.
         runs: Turns of each call.
         workers: Processes of each DataLoader, 0 for no DataLoader; None for one per usable CPU, at most 8.
@@ -55,78 +52,49 @@ def compare_decoding(
     for name, value, least in (("images", images, 1), ("runs", runs, 1), ("workers", workers or 0, 0)):
         if value < least:
             raise OptionError(f"{name} must be at least {least}, got {value}")
-    require_libraries(PILLOW_NEEDED)
-    if workers is None:
-        workers = min(usable_cpus(), 8)
-    with tempfile.TemporaryDirectory(prefix="fastload-bench-") as place, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings of the libraries do not concern those who measure them
-        return _compare(folder, Path(place), images, runs, workers, is_smoke, progress)
-
-
-def require_libraries(need: str) -> None:
-    """Check that Pillow and OpenCV can be imported, before work starts that needs them.
-
-    Raises:
-        LibraryMissingError: One cannot be imported; the message is `need` and the command that helps.
-    """
-    require_opencv()
-    try:
-        importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise LibraryMissingError(
-            f"{need}, and it cannot be imported ({error}): pip install --force-reinstall pillow"
-            if importlib.util.find_spec("PIL")
-            else f"{need}, and it is not installed: pip install pillow"
-        ) from error
-
-
-def _compare(
-    source: str | os.PathLike[str] | None,
-    folder: Path,
-    images: int,
-    runs: int,
-    workers: int,
-    is_smoke: bool,
-    progress: Callable[[int, int], None],
-) -> DecodeBench:
+    require_libraries(_PILLOW_NEEDED)
     # These import torch and Pillow, which takes seconds and may fail: only after the checks above.
     from fastload.bench import comparison, loading
     from fastload.bench.images import copy_files, make_files, read_images
     from fastload.bench.operations import OPERATIONS
 
-    available = None
-    if source is None:
-        make_files(folder, images, 0.2 if is_smoke else 1.0)
-    else:
-        available = copy_files(source, folder, images)
-    loaded, described = read_images(folder, available)
-    size = described.side
-    peers, libraries = _load_peers(size)
-
-    loader_runs = min(runs, LOADER_RUNS)
+    workers = min(usable_cpus(), 8) if workers is None else workers
+    loader_runs = min(runs, _LOADER_RUNS)
     pipelines: tuple[str, ...] = loading.PIPELINES if workers else ()
-    total = comparison.count_turns([operation.key for operation in OPERATIONS], peers, runs)
-    total += _LOADER_STEPS * comparison.count_turns(pipelines, peers, loader_runs)
-    done = 0
-
-    def step(weight: int = 1) -> None:
-        nonlocal done
-        done += weight
-        progress(min(done, total), total)
-
     found: dict[str, Comparison] = {}
-    with comparison.one_core():
-        turn_s = 0.0 if is_smoke else comparison.TURN_S
-        for operation in OPERATIONS:
-            found[operation.key] = comparison.compare_operation(
-                operation, peers, loaded, size, runs, step, turn_s
-            )
-        turn_s = 0.01 if is_smoke else loading.TURN_S
-        setup = loading.LoaderSetup(loaded, folder, size, workers, loader_runs, turn_s)
-        for key in pipelines:
-            in_loader = loading.compare_loading(found[key], setup, lambda: step(_LOADER_STEPS))
-            found[in_loader.key] = in_loader
-    progress(total, total)  # calls that failed took no turns
+    with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warnings of the libraries do not concern those who measure them
+        place = Path(name)
+        available = None
+        if folder is None:
+            make_files(place, images, 0.2 if is_smoke else 1.0)
+        else:
+            available = copy_files(folder, place, images)
+        loaded, described = read_images(place, available)
+        peers, libraries = _load_peers(described.side)
+
+        keys = [key for peer in peers for key, _, _ in peer.calls]
+        loader_turns = loader_runs * sum(key in pipelines for key in keys)
+        total = runs * len(keys) + _LOADER_STEPS * loader_turns
+        done = 0
+
+        def step(weight: int = 1) -> None:
+            nonlocal done
+            done += weight
+            progress(min(done, total), total)
+
+        with comparison.one_core():
+            turn_s = 0.0 if is_smoke else comparison.TURN_S
+            for operation in OPERATIONS:
+                found[operation.key] = comparison.compare_operation(
+                    operation, peers, loaded, described.side, runs, step, turn_s
+                )
+            turn_s = 0.01 if is_smoke else loading.TURN_S
+            setup = loading.LoaderSetup(loaded, place, described.side, workers, loader_runs, turn_s)
+            for key in pipelines:
+                in_loader = loading.compare_loading(found[key], setup, lambda: step(_LOADER_STEPS))
+                found[in_loader.key] = in_loader
+        progress(total, total)  # calls that failed took no turns
     return DecodeBench(
         comparisons=tuple(found.values()),
         libraries=tuple(libraries),
@@ -139,6 +107,19 @@ def _compare(
         loader_runs=loader_runs,
         workers=workers,
     )
+
+
+def require_libraries(need: str) -> None:
+    """Raise LibraryMissingError with `need` and a remedy unless Pillow and OpenCV can be imported."""
+    require_opencv()
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"{need}, and it cannot be imported ({error}): pip install --force-reinstall pillow"
+            if importlib.util.find_spec("PIL")
+            else f"{need}, and it is not installed: pip install pillow"
+        ) from error
 
 
 def _load_peers(size: int) -> tuple[list[Peer], list[Library]]:
@@ -158,8 +139,5 @@ def _load_peers(size: int) -> tuple[list[Peer], list[Library]]:
             peers.append(peer)
             libraries.append(Library(library, peer.version, peer.jpeg, peer.simd))
     simd = torch.backends.cpu.get_cpu_capability()
-    return peers, [
-        *libraries,
-        Library("NumPy", np.__version__),
-        Library("torch", torch.__version__, simd=simd),
-    ]
+    libraries += [Library("NumPy", np.__version__), Library("torch", torch.__version__, simd=simd)]
+    return peers, libraries

@@ -114,10 +114,9 @@ def _falloff(side: int) -> NDArray[np.float32]:
 
 
 def copy_files(source: str | os.PathLike[str], folder: Path, count: int) -> int:
-    """Copy at most `count` evenly spaced images of a folder into another one; return how many there are.
+    """Copy at most `count` evenly spaced images of a folder into another one; return their number there.
 
-    Raises:
-        SourceError: There are none, or the folder or a file cannot be read.
+    Raises SourceError if there are none, or the folder or a file cannot be read.
     """
     path = os.path.expanduser(os.fspath(source))
     places = [(part, index) for part in list_folder(path).values() for index in range(len(part))]
@@ -134,48 +133,53 @@ def copy_files(source: str | os.PathLike[str], folder: Path, count: int) -> int:
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
     """Read the files of a folder and remove those that PIL or OpenCV cannot decode.
 
-    Raises:
-        SourceError: None can be decoded.
+    Raises SourceError if none can be decoded.
     """
     images: list[LoadedImage] = []
     notes = []
     paths = sorted(folder.iterdir())
-    room = _MOST_PIXEL_BYTES
     for number, path in enumerate(paths):
         data = path.read_bytes()
         pixels = _decode_with_both(data)
-        if pixels is None:
-            notes.append(f"{path.suffix} file {number + 1} is left out: PIL or OpenCV cannot decode it")
-        elif min(pixels.shape[:2]) < _SMALLEST_SIDE:
-            notes.append(
-                f"{path.suffix} file {number + 1} is left out: a side is below {_SMALLEST_SIDE} pixels"
-            )
-        elif images and pixels.nbytes > room:
+        if pixels is None or min(pixels.shape[:2]) < _SMALLEST_SIDE:
+            reason = "PIL or OpenCV cannot decode it" if pixels is None else "it is too small"
+            notes.append(f"{path.suffix} file {number + 1} is left out: {reason}")
+            continue
+        if images and sum(image.pixels.nbytes for image in images) + pixels.nbytes > _MOST_PIXEL_BYTES:
             notes.append("fewer images were taken because they are large")
             break
-        else:
-            room -= pixels.nbytes
-            box = draw_box(pixels.shape, number)
-            images.append(LoadedImage(str(path), data, pixels, read_header(data).format, box))
+        box = draw_box(pixels.shape, number)
+        images.append(LoadedImage(str(path), data, pixels, read_header(data).format, box))
     if not images:
         raise SourceError(
             f"PIL and OpenCV must be able to decode at least one image with {_SMALLEST_SIDE} pixels a side: "
             f"{len(paths):,} were tried, none can be used"
         )
     # All crops have one size: a few small images are left out rather than made the measure of all.
-    large = [image for image in images if _largest_crop(image.pixels.shape) >= SIDE]
+    large = [image for image in images if _largest_crop(image) >= SIDE]
     if len(images) <= 2 * len(large) < 2 * len(images):
         left_out = format_count(len(images) - len(large), "small image")
         notes.append(f"left out so that all crops are {SIDE} pixels wide: {left_out}")
         images = large
     for path in {*paths} - {Path(image.path) for image in images}:
         path.unlink()
-    return images, _describe(images, available, notes)
+    mean_height, mean_width, _ = np.mean([image.pixels.shape for image in images], axis=0)
+    return images, ImageSet(
+        count=len(images),
+        available=available,
+        formats=dict(collections.Counter(image.format for image in images)),
+        mean_bytes=float(np.mean([len(image.data) for image in images])),
+        mean_height=float(mean_height),
+        mean_width=float(mean_width),
+        side=min(SIDE, *map(_largest_crop, images)),
+        notes=tuple(notes),
+    )
 
 
-def _largest_crop(shape: Sequence[int]) -> int:
+def _largest_crop(image: LoadedImage) -> int:
     """Return a side smaller than the image's, and even, so that its half is whole."""
-    return min(shape[:2]) * 7 // 8 // 2 * 2
+    height, width, _ = image.pixels.shape
+    return int(min(height, width) * 7 // 8 // 2 * 2)
 
 
 def _decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
@@ -189,20 +193,6 @@ def _decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
     return pixels
 
 
-def _describe(images: Sequence[LoadedImage], available: int | None, notes: Sequence[str]) -> ImageSet:
-    heights, widths = ([image.pixels.shape[axis] for image in images] for axis in (0, 1))
-    return ImageSet(
-        count=len(images),
-        available=available,
-        formats=dict(collections.Counter(image.format for image in images)),
-        mean_bytes=float(np.mean([len(image.data) for image in images])),
-        mean_height=float(np.mean(heights)),
-        mean_width=float(np.mean(widths)),
-        side=min(SIDE, *(_largest_crop(image.pixels.shape) for image in images)),
-        notes=tuple(notes),
-    )
-
-
 def inputs_for(images: Sequence[LoadedImage], start: Start, side: int) -> Iterator[Any]:
     """Yield the input of an operation for each image, with pixels as arrays."""
     for image in images:
@@ -210,8 +200,9 @@ def inputs_for(images: Sequence[LoadedImage], start: Start, side: int) -> Iterat
             yield image.data
         elif start == "sample":
             yield Sample(image.data, image.box)
-        elif start == "small":
-            top, left = middle(image.pixels.shape, side // 2)
-            yield np.ascontiguousarray(image.pixels[top : top + side // 2, left : left + side // 2])
         else:
-            yield image.pixels
+            pixels = image.pixels
+            if start == "small":
+                top, left = middle(pixels.shape, side // 2)
+                pixels = np.ascontiguousarray(pixels[top : top + side // 2, left : left + side // 2])
+            yield pixels

@@ -15,11 +15,11 @@ import torch.utils.data
 
 import fastload
 import fastload.transforms as T
-from fastload.bench.comparison import REFERENCE, median_s, take_turns
+from fastload.bench.comparison import Candidate, compare
 from fastload.bench.images import LoadedImage
 from fastload.bench.operations import MEAN, STD, Sample, shorter_side
-from fastload.bench.peers import first_line, load_peer
-from fastload.bench.results import Comparison, Missing, Timing
+from fastload.bench.peers import load_peer
+from fastload.bench.results import REFERENCE, Comparison, Difference, Timing
 from fastload.images.opencv import cv2
 
 PIPELINES = ("training", "evaluation")
@@ -28,6 +28,7 @@ PIPELINES = ("training", "evaluation")
 TURN_S = 0.8
 """Approximate duration of a turn: many batches for each worker."""
 
+SEED = 0
 _BATCH_SIZE = 32
 _MOST_BATCHES = 64
 
@@ -44,54 +45,77 @@ class LoaderSetup:
     turn_s: float = TURN_S
 
 
+class TimedLoader:
+    """A DataLoader with running workers; `startup_s` is the time from their start to the first batch."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        order: Sequence[int],
+        batch_size: int,
+        workers: int,
+        loader_class: type[torch.utils.data.DataLoader[Any]],
+    ) -> None:
+        self._batch_size = batch_size
+        self._order = _RepeatSampler(order)
+        self._loader = loader_class(
+            dataset,
+            batch_size=batch_size,
+            sampler=self._order,
+            num_workers=workers,
+            persistent_workers=True,
+            worker_init_fn=_use_one_thread,
+            generator=torch.Generator().manual_seed(SEED),
+        )
+        self._order.count = workers * batch_size
+        start = time.perf_counter()
+        batches = iter(self._loader)
+        next(batches)
+        self.startup_s = time.perf_counter() - start
+        for _ in batches:
+            pass
+
+    def images_per_s(self, batches: int) -> float:
+        """Load batches without using them and return the rate."""
+        self._order.count = batches * self._batch_size
+        start = time.perf_counter()
+        for _ in self._loader:
+            pass
+        return self._order.count / (time.perf_counter() - start)
+
+
 def compare_loading(on_one_core: Comparison, setup: LoaderSetup, step: Callable[[], None]) -> Comparison:
     """Time the calls of a pipeline in a DataLoader; `step` is called after each turn."""
+    rates = [row.images_per_s for row in on_one_core.rows if row.library == REFERENCE]
+    expected_s = 1 / max(rates, default=100.0) / setup.workers  # for an image
     # Batches are made so small that each worker gets two of them in a turn, also of large images.
-    expected_s = (median_s(on_one_core, REFERENCE) or 0.01) / setup.workers  # for an image
     batch_size = max(1, min(_BATCH_SIZE, round(setup.turn_s / 2 / setup.workers / expected_s)))
     batches = max(2, min(_MOST_BATCHES, round(setup.turn_s / expected_s / batch_size)))
-    measured: list[Timing] = []
-    missing: list[Missing] = []
-    turns: list[Callable[[], float]] = []
-    for row in on_one_core.rows:
-        is_own = row.library == "fastload"
-        call = "FolderDataset, fastload.DataLoader" if is_own else row.call
-        load = partial(_load, row, on_one_core.key, setup, batch_size)
-        try:
-            load(1)
-        except Exception as error:  # as in compare_operation
-            missing.append(Missing(row.library, call, first_line(error)))
-            continue
-        measured.append(Timing(row.library, call, (), row.difference))
-        turns.append(partial(load, batches))
-    seconds = take_turns(turns, setup.runs, step)
-    rows = (Timing(m.library, m.call, s, m.difference) for m, s in zip(measured, seconds, strict=True))
-    key = f"loader-{on_one_core.key}"
-    return Comparison(key, "Pipeline, DataLoader", on_one_core.title, tuple(rows), tuple(missing))
 
+    def turn(row: Timing, batches: int) -> float:
+        is_own, order = row.library == "fastload", range(len(setup.images))
+        dataset = (_own_dataset if is_own else _PeerDataset)(row, on_one_core.key, setup)
+        loader_class = fastload.DataLoader if is_own else torch.utils.data.DataLoader
+        # Each turn has workers of its own: those of all sides at once would fill the memory.
+        return 1 / TimedLoader(dataset, order, batch_size, setup.workers, loader_class).images_per_s(batches)
 
-def _load(row: Timing, key: str, setup: LoaderSetup, batch_size: int, batches: int) -> float:
-    """Load batches with a loader of its own and return the seconds per image."""
-    order = RepeatSampler(range(len(setup.images)), setup.workers * batch_size)
-    is_own = row.library == "fastload"
-    loader: Any = (fastload.DataLoader if is_own else torch.utils.data.DataLoader)(
-        _own_dataset(key, setup) if is_own else _PeerDataset(row, key, setup),
-        batch_size,
-        sampler=order,
-        num_workers=setup.workers,
-        worker_init_fn=use_one_thread,
-        persistent_workers=True,
+    def prepare(row: Timing) -> tuple[Callable[[], float], Difference | None]:
+        turn(row, 1)
+        return partial(turn, row, batches), row.difference
+
+    candidates = (
+        Candidate(
+            row.library,
+            "FolderDataset, fastload.DataLoader" if row.library == "fastload" else row.call,
+            partial(prepare, row),
+        )
+        for row in on_one_core.rows
     )
-    for _ in loader:  # the start of the workers is not timed
-        pass
-    order.count = batches * batch_size
-    start = time.perf_counter()
-    for _ in loader:
-        pass
-    return (time.perf_counter() - start) / order.count
+    key, group = f"loader-{on_one_core.key}", "Pipeline, DataLoader"
+    return compare(key, group, on_one_core.title, candidates, setup.runs, step)
 
 
-def _own_dataset(key: str, setup: LoaderSetup) -> fastload.FolderDataset:
+def _own_dataset(row: Timing, key: str, setup: LoaderSetup) -> fastload.FolderDataset:
     if key == "training":
         steps = [T.RandomResizedCrop(setup.size), T.RandomHorizontalFlip()]
     else:
@@ -113,17 +137,17 @@ class _PeerDataset(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         if self._run is None:
-            self._run = load_peer(self._library, self._size).calls[self._key][self._call]
+            self._run = dict(load_peer(self._library, self._size).calls_for(self._key))[self._call]
         path, box = self._files[index]
         result = self._run(Sample(Path(path).read_bytes(), box))
         return result.reshape(result.shape[-3:])  # kornia returns batches of one
 
 
-class RepeatSampler(torch.utils.data.Sampler[int]):
+class _RepeatSampler(torch.utils.data.Sampler[int]):
     """Indices in a fixed order again and again; each iteration goes on for `count` of them."""
 
-    def __init__(self, order: Sequence[int], count: int = 0) -> None:
-        self.count = count
+    def __init__(self, order: Sequence[int]) -> None:
+        self.count = 0
         self._order = itertools.cycle(order)
 
     def __iter__(self) -> Iterator[int]:
@@ -133,6 +157,6 @@ class RepeatSampler(torch.utils.data.Sampler[int]):
         return self.count
 
 
-def use_one_thread(worker: int) -> None:
+def _use_one_thread(worker: int) -> None:
     """Limit OpenCV to one thread in a worker, as torch does with its own threads."""
     cv2.setNumThreads(0)

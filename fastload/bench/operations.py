@@ -16,6 +16,7 @@ STD = (0.229, 0.224, 0.225)
 PAD = 16  # pixels on each side
 ANGLE = 30.0  # degrees, counter-clockwise
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 1.2, 0.8, 1.3, 0.05  # hue: a share of the circle
+COLOURS = {"brightness": BRIGHTNESS, "contrast": CONTRAST, "saturation": SATURATION, "hue": HUE}
 BLUR_SIGMA, BLUR_SIZE = 1.5, 9  # three deviations to each side
 
 EVALUATION_RATIO = 256 / 224
@@ -26,7 +27,7 @@ Start = Literal["data", "pixels", "small", "sample"]
 
 
 class Box(NamedTuple):
-    """Part of an image that a training pipeline crops, in pixels."""
+    """Crop of a training pipeline in pixels, and its flip."""
 
     top: int
     left: int
@@ -61,10 +62,8 @@ class Operation:
         return self.title.format(side=size, half=size // 2, shorter=shorter_side(size))
 
 
-def _pipeline(key: str, title: str) -> Operation:
-    return Operation(key, "Pipeline, one core", title, "sample", is_normalised=True)
-
-
+_PIPELINE = "Pipeline, one core"
+_EVALUATION = "evaluation: decode, shorter side to {shorter}, middle {side}, normalise"
 OPERATIONS = (
     Operation("decode", "Decode", "decode to RGB, file in memory", "data"),
     Operation("decode-half", "Decode", "decode at half the size", "data"),
@@ -89,11 +88,13 @@ OPERATIONS = (
     Operation("grey", "Colour", "to grey"),
     Operation("blur", "Colour", f"Gaussian blur, σ = {BLUR_SIGMA}"),
     Operation("normalise", "Tensor", "to a float tensor and normalise", is_normalised=True),
-    _pipeline("training", "training: decode, random crop to {side}, flip, normalise"),
-    _pipeline("evaluation", "evaluation: decode, shorter side to {shorter}, middle {side}, normalise"),
+    Operation(
+        "training", _PIPELINE, "training: decode, random crop to {side}, flip, normalise", "sample", True
+    ),
+    Operation("evaluation", _PIPELINE, _EVALUATION, "sample", True),
 )
 
-BY_KEY = {operation.key: operation for operation in OPERATIONS}
+RESIZES = tuple(operation.key for operation in OPERATIONS if operation.group == "Resize")
 
 
 def shorter_side(side: int) -> int:

@@ -7,13 +7,14 @@ timed from the request of its first batch to the arrival of its last; all worker
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import statistics
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,14 +23,13 @@ from PIL import Image
 
 import fastload
 from fastload.bench.comparison import take_turns
-from fastload.bench.loading import RepeatSampler, use_one_thread
+from fastload.bench.loading import SEED, TimedLoader
 from fastload.bench.operations import draw_box
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
 
 IMAGE_SIDE = 224
 BATCH_SIZE = 32
-SEED = 0
 
 _TURN_S = 1.2  # of the slowest side: so long that the turn's start and end hardly count
 _MOST_WORKERS = 8  # more prove nothing further, and the workers of all sides live at once
@@ -59,97 +59,49 @@ class PilFolder(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return torch.from_numpy(np.array(image)).permute(2, 0, 1), label
 
 
-class Side:
-    """A dataset with its loader and the images per second of each turn.
+class Side(NamedTuple):
+    """A dataset with its loader; `packed` is the packing that made the dataset, None for files."""
 
-    `packed` is the packing that made the dataset; None for files.
-    """
+    name: str
+    dataset: Any
+    size_bytes: int
+    loader_class: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader
+    packed: fastload.PackResult | None = None
 
-    def __init__(
-        self,
-        name: str,
-        dataset: Any,
-        size_bytes: int,
-        loader: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader,
-        packed: fastload.PackResult | None = None,
-    ) -> None:
-        self.name = name
-        self.size_bytes = size_bytes
-        self.packed = packed
-        self.startup_s = 0.0
-        self.images_per_s: tuple[float, ...] = ()
-        self._dataset = dataset
-        self._loader_class = loader
-        self._sampler = RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
-        self._loader: Any = None
 
-    def start(self, workers: int) -> None:
-        """Start the workers, which live on, and load a batch on each."""
-        self._loader = self._loader_class(
-            self._dataset,
-            batch_size=BATCH_SIZE,
-            sampler=self._sampler,
-            num_workers=workers,
-            persistent_workers=True,
-            worker_init_fn=use_one_thread,
-            generator=torch.Generator().manual_seed(SEED),
-        )
-        start = time.perf_counter()
-        batches = self._batches(workers)
-        next(batches)
-        self.startup_s = time.perf_counter() - start
-        for _ in batches:
-            pass
-
-    def load(self, batches: int) -> float:
-        """Load batches without using them and return the images per second."""
-        start = time.perf_counter()
-        for _ in self._batches(batches):
-            pass
-        return batches * BATCH_SIZE / (time.perf_counter() - start)
-
-    def to_json(self, first: Side) -> dict[str, Any]:
-        """Return the results; the ratio is to the first side."""
-        median = statistics.median(self.images_per_s)
-        return {
-            "name": self.name,
-            "encoding": self.packed.encoding if self.packed else None,
-            "size_bytes": self.size_bytes,
-            "pack_s": self.packed.seconds if self.packed else None,
-            "startup_s": self.startup_s,
+def race(
+    sides: Sequence[Side], workers: int, rounds: int, progress: Callable[[str, int, int], None]
+) -> tuple[int, list[dict[str, Any]]]:
+    """Measure all sides with `workers` processes each; return the images of a turn, and results as JSON."""
+    # A user who asks for more workers than CPUs knows it; torch would repeat the warning for each side.
+    warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+    loaders: list[TimedLoader] = []
+    for side in sides:
+        progress(f"starting: {side.name}", len(loaders), len(sides))
+        order = np.random.default_rng(SEED).permutation(len(side.dataset)).tolist()
+        loaders.append(TimedLoader(side.dataset, order, BATCH_SIZE, workers, side.loader_class))
+    slowest = min(loader.images_per_s(workers) for loader in loaders)
+    batches = max(1, round(slowest * _TURN_S / BATCH_SIZE / workers)) * workers
+    turns = [partial(loader.images_per_s, batches) for loader in loaders]
+    done = itertools.count(1)
+    rates = take_turns(turns, rounds, lambda: progress("loading", next(done), rounds * len(sides)))
+    medians = [statistics.median(values) for values in rates]
+    results = [
+        {
+            "name": side.name,
+            "encoding": side.packed.encoding if side.packed else None,
+            "size_bytes": side.size_bytes,
+            "pack_s": side.packed.seconds if side.packed else None,
+            "startup_s": loader.startup_s,
             "loading": {
                 "images_per_s": median,
-                "turns_images_per_s": list(self.images_per_s),
-                "ratio": median / statistics.median(first.images_per_s),
+                "turns_images_per_s": list(values),
+                "ratio": median / medians[0],  # to torch's DataLoader
             },
         }
-
-    def _batches(self, count: int) -> Iterator[Any]:
-        self._sampler.count = count * BATCH_SIZE
-        return iter(self._loader)
-
-
-def race(sides: list[Side], workers: int, rounds: int, progress: Callable[[str, int, int], None]) -> int:
-    """Measure all sides with so many worker processes each and return the images of a turn."""
-    # Whoever asks for more workers than CPUs knows it; torch would repeat it for each side.
-    warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-    for number, side in enumerate(sides):
-        progress(f"starting: {side.name}", number, len(sides))
-        side.start(workers)
-    slowest = min(side.load(workers) for side in sides)
-    batches = max(1, round(slowest * _TURN_S / BATCH_SIZE / workers)) * workers
-    done = 0
-
-    def take_turn(side: Side) -> float:
-        nonlocal done
-        progress(f"loading: {side.name}", done, rounds * len(sides))
-        done += 1
-        return side.load(batches)
-
-    turns = [lambda side=side: take_turn(side) for side in sides]
-    for side, rates in zip(sides, take_turns(turns, rounds), strict=True):
-        side.images_per_s = rates
-    return batches * BATCH_SIZE
+        for side, loader, values, median in zip(sides, loaders, rates, medians, strict=True)
+    ]
+    return batches * BATCH_SIZE, results
 
 
 def default_workers() -> int:

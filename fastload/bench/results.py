@@ -13,6 +13,7 @@ MOST_LEVELS_OF_EQUAL = 2
 MEAN_LEVELS_OF_CLOSE = 1.0
 """Images are close if pixels differ by no more on average: the effect of JPEG at quality 98."""
 
+REFERENCE = "PIL"
 Likeness = Literal["equal", "close", "other"]
 
 
@@ -49,16 +50,6 @@ class Timing:
         return 1 / statistics.median(self.seconds)
 
     @property
-    def slowest(self) -> float:
-        """Return the images per second of the slowest run."""
-        return 1 / max(self.seconds)
-
-    @property
-    def fastest(self) -> float:
-        """Return the images per second of the fastest run."""
-        return 1 / min(self.seconds)
-
-    @property
     def likeness(self) -> Likeness | None:
         """Return how similar the result is to PIL's; None if they cannot be compared."""
         return self.difference.likeness if self.difference else None
@@ -75,21 +66,13 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An operation, timed with every library that supports it; PIL's rows are the first.
+    """An operation, timed with every library that supports it; PIL's rows are the first."""
 
-    `key` stays the same from release to release.
-    """
-
-    key: str
+    key: str  # the same from release to release
     group: str
     title: str
     rows: tuple[Timing, ...]
     missing: tuple[Missing, ...] = ()
-
-    @property
-    def is_pipeline(self) -> bool:
-        """Tell whole pipelines from single operations."""
-        return "Pipeline" in self.group
 
     @property
     def is_loaded(self) -> bool:
@@ -110,14 +93,10 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Summary of the images that were decoded.
-
-    `available` is the number of images in the user's folder, None for generated ones; `side` is the size in
-    pixels of crops and resizes.
-    """
+    """Summary of the images that were decoded; `side` is the size in pixels of crops and resizes."""
 
     count: int
-    available: int | None
+    available: int | None  # in the user's folder; None for generated ones
     formats: Mapping[str, int]
     mean_bytes: float
     mean_height: float

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fastload.bench.results import Comparison, DecodeBench, Likeness, Timing
-
-REFERENCE, CONTENDER = "PIL", "OpenCV"
+from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Timing
 
 LEAST_RATIO = 1.05
 """Least lead that counts: the clock, the scheduler and the next run differ by as much."""
@@ -16,9 +13,7 @@ LEAST_RATIO = 1.05
 LEAST_WINS = 0.8
 """Share of runs in which the winner must be faster: within a run all meet the same machine."""
 
-_ORDER: dict[Likeness | None, int] = {"equal": 0, "close": 1, "other": 2, None: 3}
-
-Winner = Literal["PIL", "OpenCV", "neither"]
+_LIKENESSES = ("equal", "close", "other", None)  # the best one first
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +23,7 @@ class Standing:
     comparison: Comparison
     reference: Timing
     contender: Timing
-    winner: Winner
+    winner: Literal["PIL", "OpenCV", "neither"]
 
     @property
     def ratio(self) -> float:
@@ -40,19 +35,16 @@ def standings(bench: DecodeBench) -> list[Standing]:
     """Return the standing of every operation that both libraries support."""
     found = []
     for comparison in bench.comparisons:
-        reference, contender = most_similar(comparison, REFERENCE), most_similar(comparison, CONTENDER)
-        if reference is None or contender is None:
-            continue
-        winner: Winner = "neither"
-        if is_faster(contender, reference):
-            winner = "OpenCV"
-        elif is_faster(reference, contender):
-            winner = "PIL"
-        found.append(Standing(comparison, reference, contender, winner))
+        pil, opencv = most_similar(comparison, REFERENCE), most_similar(comparison, "OpenCV")
+        if pil and opencv:
+            is_won, is_lost = _is_faster(opencv, pil), _is_faster(pil, opencv)
+            found.append(
+                Standing(comparison, pil, opencv, "OpenCV" if is_won else "PIL" if is_lost else "neither")
+            )
     return found
 
 
-def is_faster(row: Timing, other: Timing) -> bool:
+def _is_faster(row: Timing, other: Timing) -> bool:
     """Tell if a call is faster than another one by more than chance."""
     wins = sum(mine < its for mine, its in zip(row.seconds, other.seconds, strict=True))
     is_steady = wins >= LEAST_WINS * len(row.seconds)
@@ -67,7 +59,7 @@ def most_similar(comparison: Comparison, library: str) -> Timing | None:
 
     def preference(row: Timing) -> tuple[int, float, float]:
         apart = row.difference.mean if row.difference and row.likeness == "other" else 0.0
-        return _ORDER[row.likeness], apart, -row.images_per_s
+        return _LIKENESSES.index(row.likeness), apart, -row.images_per_s
 
     return min((row for row in comparison.rows if row.library == library), key=preference, default=None)
 
@@ -82,34 +74,32 @@ def verdict(bench: DecodeBench) -> list[str]:
     """Return the answer in sentences, the shortest one first."""
     found = standings(bench)
     # Pipelines consist of the single operations, so they are counted separately.
-    single = [standing for standing in found if not standing.comparison.is_pipeline]
-    pipelines = [standing for standing in found if standing.comparison.is_pipeline]
+    pipelines = [standing for standing in found if "Pipeline" in standing.comparison.group]
+    single = [standing for standing in found if standing not in pipelines]
     if not single:
         return ["PIL and OpenCV have no operation in common that could be measured here."]
-    sentences = [_score(single)]
+    won, lost, even = (
+        [standing for standing in single if standing.winner == name] for name in ("OpenCV", "PIL", "neither")
+    )
+    unlike = sum(standing.contender.likeness == "other" for standing in won)
+    aside = f" (at {unlike} of them its pixels differ visibly from PIL's)" if unlike else ""
+    sentences = [
+        f"On this machine OpenCV is faster at {len(won)} of {len(single)} operations{aside}; "
+        f"PIL is faster at {len(lost)}; {len(even) or 'none'} {'is' if len(even) == 1 else 'are'} "
+        "too close to call."
+    ]
     if pipelines:
         sentences.append(f"Whole pipelines: {'; '.join(map(_pace, pipelines))}.")
-    wins = [f"{s.comparison.title} ({1 / s.ratio:.1f} ×)" for s in single if s.winner == "PIL"]
+    wins = [f"{s.comparison.title} ({1 / s.ratio:.1f} ×)" for s in lost]
     sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
-    unlike = [
+    differing = [
         f"{s.comparison.title} ({s.contender.call}, mean difference {s.contender.difference.mean:.1f} levels)"
         for s in single
         if s.contender.difference and s.contender.likeness == "other"
     ]
-    if unlike:
-        sentences.append(f"OpenCV has no call that gives PIL's pixels for: {'; '.join(unlike)}.")
+    if differing:
+        sentences.append(f"OpenCV has no call that gives PIL's pixels for: {'; '.join(differing)}.")
     return sentences
-
-
-def _score(single: Sequence[Standing]) -> str:
-    wins = [standing for standing in single if standing.winner == "OpenCV"]
-    unlike = sum(standing.contender.likeness == "other" for standing in wins)
-    aside = f" (at {unlike} of them its pixels differ visibly from PIL's)" if unlike else ""
-    lost, even = (sum(standing.winner == name for standing in single) for name in ("PIL", "neither"))
-    return (
-        f"On this machine OpenCV is faster at {len(wins)} of {len(single)} operations{aside}; "
-        f"PIL is faster at {lost}; {even or 'none'} {'is' if even == 1 else 'are'} too close to call."
-    )
 
 
 def _pace(standing: Standing) -> str:

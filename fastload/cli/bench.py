@@ -24,7 +24,7 @@ HELP = "compare libraries on this machine: 'bench decode' asks whether PIL or Op
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one to three minutes"
 )
-_STYLES = {"reference": "yellow", "contender": "blue", "own": "green", "other": ""}
+_STYLES: dict[str | None, str] = {"reference": "yellow", "contender": "blue", "own": "green"}
 _FORMATS = ("json", "markdown", "html")
 _STDOUT = "-"
 _NARROW = 100  # columns of a terminal on which minor columns are left out
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print the tables and write the files."""
-    files = {name: getattr(options, name) for name in _FORMATS if getattr(options, name)}
+    files = {name: file for name in _FORMATS if (file := getattr(options, name))}
     for name, file in files.items():
         if file != _STDOUT:
             check_writable(f"--{name}", file)
@@ -135,11 +135,6 @@ def _rich_table(table: Table, width: int) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = [
-        place
-        for place, column in enumerate(table.columns)
-        if column.kind in ("text", "number") and not (width < _NARROW and column.is_minor)
-    ]
     rich = RichTable(
         title=Text(table.title) if table.title else None,
         title_justify="left",
@@ -149,12 +144,13 @@ def _rich_table(table: Table, width: int) -> RichTable:
         padding=(0, 2, 0, 0),
         header_style="dim",
     )
-    for place in shown:
-        column = table.columns[place]
-        is_number = column.kind == "number"
-        rich.add_column(Text(column.name), justify="right" if is_number else "left", no_wrap=is_number)
+    shown = []
+    for place, column in enumerate(table.columns):
+        if column.kind in ("text", "number") and not (width < _NARROW and column.is_minor):
+            shown.append(place)
+            is_number = column.kind == "number"
+            rich.add_column(Text(column.name), justify="right" if is_number else "left", no_wrap=is_number)
     for row in table.rows:
-        style = _STYLES[row.tone or "other"]
-        cells = (row.cells[place] for place in shown)
-        rich.add_row(*(Text(cell if isinstance(cell, str) else "", style=style) for cell in cells))
+        cells = (Text(cell) if isinstance(cell := row.cells[place], str) else "" for place in shown)
+        rich.add_row(*cells, style=_STYLES.get(row.tone))
     return rich

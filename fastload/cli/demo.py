@@ -101,7 +101,7 @@ def _race(
 
     import fastload
     import fastload.transforms as T
-    from fastload.bench import race
+    from fastload.bench import loading, race
     from fastload.images.opencv import cv2
     from fastload.packing.choose import estimate_stats
     from fastload.sources.folder import list_folder
@@ -139,7 +139,7 @@ def _race(
         sides.append(race.Side(f"fastload, packed {name}", dataset, result.size_bytes, packed=result))
 
     workers = options.workers or race.default_workers()
-    turn_images = race.race(sides, workers, options.rounds, progress)
+    turn_images, results = race.race(sides, workers, options.rounds, progress)
     system = f"{platform.system()} {platform.release()}"
     side = race.IMAGE_SIDE
     return {
@@ -161,9 +161,9 @@ def _race(
         "cache": "warm",
         "workers": workers,
         "batch_size": race.BATCH_SIZE,
-        "seed": race.SEED,
+        "seed": loading.SEED,
         "turn_images": turn_images,
-        "sides": [one.to_json(sides[0]) for one in sides],
+        "sides": results,
         "notes": notes,
     }
 

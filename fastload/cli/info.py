@@ -38,18 +38,17 @@ def run(options: argparse.Namespace) -> int:
 
         write_contact_sheet(paths[0], Path(options.preview))
     if options.json:
-        print(json.dumps([_as_json(path, m) for path, m in manifests.items()], indent=1))
+        contents = (
+            {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
+            for path, manifest in manifests.items()
+        )
+        print(json.dumps(list(contents), indent=1))
     else:
         for path, manifest in manifests.items():
             _print_table(path, manifest)
     if options.preview:
         print(f"wrote {options.preview}", file=sys.stderr)
     return 0
-
-
-def _as_json(path: Path, manifest: Manifest) -> dict[str, Any]:
-    content = json.loads(manifest.to_bytes())
-    return {"path": str(path), "size_bytes": manifest.size_bytes, **content}
 
 
 def _print_table(path: Path, manifest: Manifest) -> None:
@@ -65,8 +64,11 @@ def _print_table(path: Path, manifest: Manifest) -> None:
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:
-    made = manifest.made
+    made, classes = manifest.made, manifest.classes
     records = max(manifest.records, 1)
+    shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
+    more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
+    shape = manifest.image_shape
     rows = [
         ("records", f"{manifest.records:,}"),
         (
@@ -75,19 +77,18 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         ),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
-        ("image size", _shape_text(manifest)),
+        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
-        ("classes", _classes_text(manifest.classes)),
+        ("classes", shown + more),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
         ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
     ]
-    if manifest.skipped:
-        rows.append(("skipped", format_count(len(manifest.skipped), "file")))
-    if manifest.left_out:
-        rows.append(("left out", format_count(sum(entry.files for entry in manifest.left_out), "file")))
-    if manifest.kept:
-        rows.append(("kept, though unreadable", format_count(len(manifest.kept), "file")))
-    return rows
+    failures = {
+        "skipped": len(manifest.skipped),
+        "left out": sum(entry.files for entry in manifest.left_out),
+        "kept, though unreadable": len(manifest.kept),
+    }
+    return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
 
 
 def _parameters(made: Mapping[str, Any]) -> list[str]:
@@ -96,21 +97,8 @@ def _parameters(made: Mapping[str, Any]) -> list[str]:
     return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
 
 
-def _shape_text(manifest: Manifest) -> str:
-    if manifest.image_shape is None:
-        return "varies"
-    height, width, channels = manifest.image_shape
-    return f"{height} × {width}, {channels} channels"
-
-
 def _field_text(field: Any) -> str:
     shape = " × ".join(map(str, field.shape))
     if field.kind in ("image", "text", "bytes"):
         return f"{field.name} ({field.kind})"
     return f"{field.name} ({field.kind} {field.dtype}{' ' + shape if shape else ''})"
-
-
-def _classes_text(classes: tuple[str, ...]) -> str:
-    shown = ", ".join(classes[:_SHOWN_CLASSES])
-    more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
-    return shown + more or "none"

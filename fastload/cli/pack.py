@@ -127,7 +127,7 @@ def run(options: argparse.Namespace) -> int:
             progress=lambda state: _show(display, state),
         )
     if options.json:
-        print(json.dumps(_as_json(result), indent=1))
+        print(json.dumps(asdict(result), indent=1, default=str))
     elif not options.quiet:
         _print_summary(result, options.on_error == "skip" or options.allow_errors)
     failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
@@ -146,14 +146,9 @@ def _show(display: ProgressDisplay, state: PackProgress) -> None:
     display.update(state.records, state.total, f"  {rate}{split}", state.resumed)
 
 
-def _as_json(result: PackResult) -> dict[str, object]:
-    content = asdict(result)
-    for split in content["splits"]:
-        split["path"] = str(split["path"])
-    return content
-
-
 def _print_summary(result: PackResult, is_accepted: bool) -> None:
+    from fastload.sources.left_out import describe_left_out
+
     for warning in result.warnings:
         print(f"note: {warning}", file=sys.stderr)
     for split in result.splits:
@@ -166,41 +161,29 @@ def _print_summary(result: PackResult, is_accepted: bool) -> None:
         print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
     for split in result.splits:
         print(f"wrote {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}")
-    _print_left_out(result, is_accepted)
+    for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
+        print(line)
+    if _missed(result):
+        hint = "" if is_accepted else "; --on-error skip accepts that with exit code 0"
+        print(f"manifest.json lists the files that are left out{hint}")
     fresh = sum(split.records for split in result.splits) - result.resumed
     seconds = max(result.seconds, 1e-9)
     print(
         f"in {duration(result.seconds)}: {rate_text(max(fresh, 0) / seconds, 'records')}, "
         f"{rate_text(result.read_bytes / seconds, 'B')} read"
     )
-    _print_usage(result)
-
-
-def _print_left_out(result: PackResult, is_accepted: bool) -> None:
-    from fastload.sources.left_out import describe_left_out
-
-    for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
-        print(line)
-    if _missed(result):
-        hint = "" if is_accepted else "; --on-error skip accepts that with exit code 0"
-        print(f"manifest.json lists the files that are left out{hint}")
+    # Images of different sizes need a transform that crops them before they fit into one tensor.
+    collate = "" if result.splits[0].image_shape else ", collate_fn=list"
+    print(
+        "\nfrom fastload import DataLoader, PackedDataset\n"
+        f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{collate})"
+    )
 
 
 def _print_failures(kind: str, failures: Sequence[Skipped]) -> None:
     for failure in failures[:_SHOWN_FAILURES]:
-        key = failure.key
-        shown = key if key.isprintable() else repr(key)  # a newline would break the line
-        print(f"{kind}: {shown}: {failure.reason}", file=sys.stderr)
+        key = failure.key if failure.key.isprintable() else repr(failure.key)  # a newline breaks the line
+        print(f"{kind}: {key}: {failure.reason}", file=sys.stderr)
     if len(failures) > _SHOWN_FAILURES:
         print(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json", file=sys.stderr)
-
-
-def _print_usage(result: PackResult) -> None:
-    """Print runnable lines of Python that load the packed dataset."""
-    # Images of different sizes need a transform that crops them before they fit into one tensor.
-    options = "" if result.splits[0].image_shape else ", collate_fn=list"
-    print(
-        "\nfrom fastload import DataLoader, PackedDataset\n"
-        f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"
-        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{options})"
-    )

@@ -20,7 +20,7 @@ _STAGE_WIDTH = 34  # of the longest stage's name, so that the bar stays in place
 
 
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
-    """Display of the progress of one task; `unit` is what is counted, in the plural, or `B` for bytes."""
+    """Display of the progress of one task, counted in `unit`: a plural, or `B` for bytes."""
 
     def __init__(self, label: str, unit: str, is_quiet: bool = False) -> None:
         self._label = label

@@ -3,26 +3,28 @@
 import sys
 import warnings
 
-import numpy as np
 import pytest
 
 from fastload.bench import operations as do
 from fastload.bench.comparison import as_levels, compare_operation, difference
 from fastload.bench.images import inputs_for
-from fastload.bench.operations import BY_KEY, OPERATIONS
-from fastload.bench.peers import MODULES, load_peer
-from fastload.bench.peers.peer import Peer
+from fastload.bench.operations import OPERATIONS
+from fastload.bench.peers import MODULES, Peer, load_peer
 from fastload.errors import ToolMissingError
 
 SIZE = 64
+BY_KEY = {operation.key: operation for operation in OPERATIONS}
 
 # The mean difference from PIL that is allowed, in levels of 255: 1.5 × the one measured on these images.
 # Operations that are not listed are equal within rounding.
 ROUNDING = 0.75
 LIMITS = {
-    "shrink-nearest": (27, "another pixel of each block is taken, but for the exact and PIL's own ways"),
+    "shrink-nearest": (
+        27,
+        "another pixel of each block is taken, except by the exact variants and PIL's own",
+    ),
     "shrink-box": (7, "OpenCV's area is another filter where the ratio is not whole"),
-    "shrink-bilinear": (7, "not antialiased, but for fastload's and torchvision's default"),
+    "shrink-bilinear": (7, "not antialiased, except fastload's and torchvision's default"),
     "shrink-bicubic": (8, "not antialiased, and OpenCV's cubic is sharper"),
     "shrink-lanczos": (9, "not antialiased"),
     "enlarge-bicubic": (2, "OpenCV's cubic is sharper: a = -0.75 where PIL has -0.5"),
@@ -50,57 +52,57 @@ def peers():
 
 
 PEERS = peers()
-METHODS = [(peer, method) for peer in PEERS for key in BY_KEY for method in peer.methods(key)]
+CALLS = [(peer, *call) for peer in PEERS for call in peer.calls]
 
 
-def results(peer, method, images):
-    operation = BY_KEY[method.operation]
+def results(peer, key, run, images):
+    operation = BY_KEY[key]
     values = inputs_for(images, operation.start, SIZE)
     if operation.start in ("pixels", "small"):
         values = map(peer.from_pixels, values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchvision's decoders warn of their end
-        return [method.run(value) for value in values]
+        return [run(value) for value in values]
 
 
 @pytest.fixture(scope="module")
 def references(made):
-    return {
-        method.operation: results(peer, method, made[0]) for peer, method in METHODS if peer.library == "PIL"
-    }
+    return {key: results(PEERS[0], key, run, made[0]) for key, _, run in PEERS[0].calls}
 
 
 def test_pil_does_every_operation():
     assert PEERS[0].library == "PIL"
-    assert set(PEERS[0].calls) == set(BY_KEY)
+    assert {key for key, _, _ in PEERS[0].calls} == set(BY_KEY)
 
 
 def test_opencv_does_every_operation():
-    assert set(PEERS[1].calls) == set(BY_KEY)
+    assert {key for key, _, _ in PEERS[1].calls} == set(BY_KEY)
 
 
 @pytest.mark.parametrize(
-    ("peer", "method"), METHODS, ids=[f"{peer.library}-{m.operation}-{m.call}" for peer, m in METHODS]
+    ("peer", "key", "name", "run"),
+    CALLS,
+    ids=[f"{peer.library}-{key}-{name}" for peer, key, name, _ in CALLS],
 )
-def test_call_gives_about_the_pixels_of_pil(peer, method, made, references):
+def test_call_gives_about_the_pixels_of_pil(peer, key, name, run, made, references):
     try:
-        found = results(peer, method, made[0])
+        found = results(peer, key, run, made[0])
     except RuntimeError as error:
         if COMPILED not in str(error):
             raise
         pytest.skip("torchvision's compiled decoder does not load here")
-    expected = references[method.operation]
-    is_normalised = BY_KEY[method.operation].is_normalised
+    expected = references[key]
+    is_normalised = BY_KEY[key].is_normalised
     shapes = [as_levels(image, is_normalised).shape for image in found]
     assert shapes == [as_levels(image, is_normalised).shape for image in expected]
-    limit, _ = LIMITS.get(method.operation, (ROUNDING, ""))
+    limit, _ = LIMITS.get(key, (ROUNDING, ""))
     apart = difference(found, expected, is_normalised)
     assert apart.mean <= limit
-    if method.operation not in LIMITS:
+    if key not in LIMITS:
         assert apart.likeness == "equal"
 
 
-# What each is named for: the pairs of equal quality.
+# Pairs of calls with equal quality.
 EQUAL = [
     ("OpenCV", "shrink-nearest", "INTER_NEAREST_EXACT"),
     ("OpenCV", "enlarge-bilinear", "INTER_LINEAR"),
@@ -113,15 +115,15 @@ EQUAL = [
 
 @pytest.mark.parametrize(("library", "key", "call"), EQUAL)
 def test_pairs_of_equal_quality_are_equal(library, key, call, made, references):
-    [(peer, method)] = [
-        (peer, m) for peer, m in METHODS if (peer.library, m.operation, m.call) == (library, key, call)
+    [(peer, run)] = [
+        (peer, run) for peer, *names, run in CALLS if [peer.library, *names] == [library, key, call]
     ]
-    apart = difference(results(peer, method, made[0]), references[key], BY_KEY[key].is_normalised)
+    apart = difference(results(peer, key, run, made[0]), references[key], BY_KEY[key].is_normalised)
     assert apart.likeness == "equal"
 
 
 def test_every_call_is_for_an_operation_that_is_measured():
-    assert {key for peer in PEERS for key in peer.calls} <= set(BY_KEY)
+    assert {key for _, key, _, _ in CALLS} <= set(BY_KEY)
 
 
 def test_rows_come_in_the_order_of_the_peers_with_a_time_for_each_run(made):
@@ -129,7 +131,7 @@ def test_rows_come_in_the_order_of_the_peers_with_a_time_for_each_run(made):
     steps = []
     operation = BY_KEY["flip"]
     found = compare_operation(operation, PEERS, images, SIZE, 2, lambda: steps.append(1), 0.0)
-    libraries = [peer.library for peer in PEERS for _ in peer.methods(operation.key)]
+    libraries = [peer.library for peer in PEERS for _ in peer.calls_for(operation.key)]
     assert [row.library for row in found.rows] == libraries
     assert all(len(row.seconds) == 2 and min(row.seconds) > 0 for row in found.rows)
     assert len(steps) == 2 * len(libraries)
@@ -137,7 +139,7 @@ def test_rows_come_in_the_order_of_the_peers_with_a_time_for_each_run(made):
 
 
 def test_call_that_fails_is_listed_with_its_reason(made):
-    broken = Peer("broken", "1.0", np.asarray, {"grey": {"call": lambda pixels: 1 / 0}})
+    broken = Peer("broken", "1.0", [("grey", "call", lambda pixels: 1 / 0)])
     found = compare_operation(BY_KEY["grey"], [PEERS[0], broken], made[0], SIZE, 1, lambda: None, 0.0)
     assert [row.library for row in found.rows] == ["PIL"]
     assert [(m.library, m.reason) for m in found.missing] == [("broken", "division by zero")]
@@ -150,7 +152,7 @@ def test_library_that_is_not_installed_says_so(library, module, monkeypatch):
         load_peer(library, SIZE)
 
 
-def test_boxes_lie_within_the_picture():
+def test_boxes_are_inside_the_image():
     for seed in range(200):
         shape = (10 + seed % 90, 10 + seed * 7 % 190)
         box = do.draw_box(shape, seed)

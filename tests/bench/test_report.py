@@ -18,7 +18,7 @@ VOID = {"meta", "br", "rect", "line"}
 
 
 class Balanced(HTMLParser):
-    """Fails where an element is closed that is not open."""
+    """Parser that fails at an end tag without a start tag."""
 
     def __init__(self):
         super().__init__()

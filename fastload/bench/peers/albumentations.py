@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from fastload.bench import operations as op
+from fastload.bench.peers import Call, Peer
 from fastload.bench.peers.opencv import simd
-from fastload.bench.peers.peer import Call, Peer
 from fastload.images.decode import decode
 from fastload.images.opencv import cv2
 
@@ -22,8 +19,7 @@ _FLAGS = {
     "bicubic": cv2.INTER_CUBIC,
     "lanczos": cv2.INTER_LANCZOS4,
 }
-_COLOURS = {"brightness": op.BRIGHTNESS, "contrast": op.CONTRAST, "saturation": op.SATURATION, "hue": op.HUE}
-_UNCHANGED = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
+_UNCHANGED = {"brightness": (1.0,) * 2, "contrast": (1.0,) * 2, "saturation": (1.0,) * 2, "hue": (0.0,) * 2}
 
 
 def make(size: int) -> Peer:
@@ -33,49 +29,40 @@ def make(size: int) -> Peer:
     a = importlib.import_module("albumentations")
     to_tensor = importlib.import_module("albumentations.pytorch").ToTensorV2
 
-    def jitter(**changes: float) -> Any:
-        values = {name: (value, value) for name, value in (_UNCHANGED | changes).items()}
-        return a.ColorJitter(**values, p=1)
+    def transform(operation: str, name: str, *arguments: Any, **options: Any) -> Call:
+        # Created on first use: a release may lack one of them.
+        create = functools.cache(lambda: getattr(a, name.partition("(")[0])(*arguments, **options, p=1))
+        return operation, name, lambda pixels: create()(image=pixels)["image"]
 
-    def evaluation() -> Any:
+    @functools.cache
+    def normalise() -> Any:
+        return a.Compose([a.Normalize(op.MEAN, op.STD, p=1), to_tensor()])
+
+    @functools.cache
+    def evaluate() -> Any:
         shorter = a.SmallestMaxSize(op.shorter_side(size), interpolation=cv2.INTER_LINEAR, p=1)
-        crop = a.CenterCrop(size, size, p=1)
-        return a.Compose([shorter, crop, a.Normalize(op.MEAN, op.STD, p=1), to_tensor()])
+        return a.Compose(
+            [shorter, a.CenterCrop(size, size, p=1), a.Normalize(op.MEAN, op.STD, p=1), to_tensor()]
+        )
 
-    crop = _apply(lambda: a.CenterCrop(size, size, p=1))
-    evaluate = _apply(evaluation)
-    blur = (op.BLUR_SIZE,) * 2, (op.BLUR_SIGMA,) * 2
-    transforms: dict[str, tuple[str, Callable[[], Any]]] = {
-        "pad": ("Pad", lambda: a.Pad(op.PAD, p=1)),
-        "flip": ("HorizontalFlip", lambda: a.HorizontalFlip(p=1)),
-        "rotate": ("Rotate", lambda: a.Rotate((op.ANGLE,) * 2, border_mode=cv2.BORDER_CONSTANT, p=1)),
-        "grey": ("ToGray", lambda: a.ToGray(num_output_channels=1, p=1)),
-        "blur": ("GaussianBlur", lambda: a.GaussianBlur(*blur, p=1)),
-        "normalise": (
-            "Normalize, ToTensorV2",
-            lambda: a.Compose([a.Normalize(op.MEAN, op.STD, p=1), to_tensor()]),
+    _, _, crop = transform("crop", "CenterCrop", size, size)
+    calls = [
+        *(
+            transform(f"{kind}-{name}", f"Resize({name.upper()})", size, size, flag)
+            for kind in ("shrink", "enlarge")
+            for name, flag in _FLAGS.items()
         ),
-    }
-    for kind in ("shrink", "enlarge"):
-        for name, flag in _FLAGS.items():
-            resize = functools.partial(a.Resize, size, size, flag, p=1)
-            transforms[f"{kind}-{name}"] = f"Resize({name.upper()})", resize
-    for name, value in _COLOURS.items():
-        transforms[name] = "ColorJitter", functools.partial(jitter, **{name: value})
-    return Peer(
-        "albumentations",
-        a.__version__,
-        np.ascontiguousarray,
-        {
-            **{key: {call: _apply(create)} for key, (call, create) in transforms.items()},
-            "crop": {"CenterCrop, copied": lambda pixels: crop(pixels).copy()},
-            "evaluation": {"Compose": lambda sample: evaluate(decode(sample.data))},
-        },
-        simd=simd(),
-    )
-
-
-def _apply(create: Callable[[], Any]) -> Call:
-    """Return a call of a transform that is created on first use: a release may lack one of them."""
-    created = functools.cache(create)
-    return lambda pixels: created()(image=pixels)["image"]
+        ("crop", "CenterCrop, copied", lambda pixels: crop(pixels).copy()),
+        transform("pad", "Pad", op.PAD),
+        transform("flip", "HorizontalFlip"),
+        transform("rotate", "Rotate", (op.ANGLE,) * 2, border_mode=cv2.BORDER_CONSTANT),
+        *(
+            transform(key, "ColorJitter", **{**_UNCHANGED, key: (value,) * 2})
+            for key, value in op.COLOURS.items()
+        ),
+        transform("grey", "ToGray", num_output_channels=1),
+        transform("blur", "GaussianBlur", (op.BLUR_SIZE,) * 2, (op.BLUR_SIGMA,) * 2),
+        ("normalise", "Normalize, ToTensorV2", lambda pixels: normalise()(image=pixels)["image"]),
+        ("evaluation", "Compose", lambda sample: evaluate()(image=decode(sample.data))["image"]),
+    ]
+    return Peer("albumentations", a.__version__, calls, simd=simd())

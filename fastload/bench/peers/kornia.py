@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench import operations as op
-from fastload.bench.peers.peer import Call, Peer, Steps, crop_pixels, pipelines, unit_tensor
+from fastload.bench.peers import Peer, Steps, call, composed, crop_pixels, unit_tensor
 from fastload.images.decode import decode
-
-_FILTERS = ("nearest", "bilinear", "bicubic")
 
 
 def make(size: int) -> Peer:
@@ -22,60 +20,37 @@ def make(size: int) -> Peer:
     kornia = importlib.import_module("kornia")
     e, g = kornia.enhance, kornia.geometry.transform
     mean, std = torch.tensor(op.MEAN), torch.tensor(op.STD)
+    square = (size, size)
 
-    def resize(name: str, antialias: bool = False) -> Call:
-        return lambda image: g.resize(image, (size, size), name, antialias=antialias)
-
-    def brighten(image: Any) -> Any:
-        return e.adjust_brightness_accumulative(image, op.BRIGHTNESS)
-
-    def contrast(image: Any) -> Any:
-        return e.adjust_contrast_with_mean_subtraction(image, op.CONTRAST)
-
-    def saturate(image: Any) -> Any:
-        return e.adjust_saturation_with_gray_subtraction(image, op.SATURATION)
-
-    def shift_hue(image: Any) -> Any:
-        return e.adjust_hue(image, 2 * math.pi * op.HUE)
-
-    def normalise(image: Any) -> Any:
-        return e.normalize(image, mean, std)
-
-    def resize_to(image: Any, height: int, width: int) -> Any:
+    def resize(image: Any, height: int, width: int) -> Any:
         tensor = image if isinstance(image, torch.Tensor) else _to_tensor(image)
         return g.resize(tensor, (height, width), "bilinear", antialias=True)
 
     # Pixels become a tensor after the crop, so that only a part is converted.
-    steps = Steps(decode, lambda pixels: pixels.shape[:2], _crop, resize_to, g.hflip, normalise)
+    steps = Steps(decode, _crop, resize, g.hflip, lambda image: e.normalize(image, mean, std))
     blur = (op.BLUR_SIZE,) * 2, (op.BLUR_SIGMA,) * 2, "reflect"
-    return Peer(
-        "kornia",
-        kornia.__version__,
-        _to_tensor,
-        {
-            "shrink-nearest": {"resize(nearest)": resize("nearest")},
-            "shrink-bilinear": {
-                "resize(antialias=True)": resize("bilinear", antialias=True),
-                "resize(bilinear)": resize("bilinear"),
-            },
-            "shrink-bicubic": {"resize(antialias=True)": resize("bicubic", antialias=True)},
-            **{
-                f"enlarge-{name}": {f"resize({name})": resize(name)}
-                for name in ("nearest", "bilinear", "bicubic")
-            },
-            "flip": {"hflip": g.hflip},
-            "rotate": {"rotate": lambda image: g.rotate(image, torch.tensor([op.ANGLE]))},
-            "brightness": {"adjust_brightness_accumulative": brighten},
-            "contrast": {"adjust_contrast_with_mean_subtraction": contrast},
-            "saturation": {"adjust_saturation_with_gray_subtraction": saturate},
-            "hue": {"adjust_hue": shift_hue},
-            "grey": {"rgb_to_grayscale": kornia.color.rgb_to_grayscale},
-            "blur": {"gaussian_blur2d": lambda image: kornia.filters.gaussian_blur2d(image, *blur)},
-            "normalise": {"normalize (floats already)": normalise},
-            **{key: {"OpenCV's decode": run} for key, run in pipelines(steps, size).items()},
-        },
-        simd=torch.backends.cpu.get_cpu_capability(),
-    )
+    calls = [
+        call("shrink-nearest", "resize(nearest)", g, square, "nearest"),
+        call("shrink-bilinear", "resize(antialias=True)", g, square, "bilinear", antialias=True),
+        call("shrink-bilinear", "resize(bilinear)", g, square, "bilinear"),
+        call("shrink-bicubic", "resize(antialias=True)", g, square, "bicubic", antialias=True),
+        *(
+            call(f"enlarge-{name}", f"resize({name})", g, square, name)
+            for name in ("nearest", "bilinear", "bicubic")
+        ),
+        call("flip", "hflip", g),
+        call("rotate", "rotate", g, torch.tensor([op.ANGLE])),
+        call("brightness", "adjust_brightness_accumulative", e, op.BRIGHTNESS),
+        call("contrast", "adjust_contrast_with_mean_subtraction", e, op.CONTRAST),
+        call("saturation", "adjust_saturation_with_gray_subtraction", e, op.SATURATION),
+        call("hue", "adjust_hue", e, 2 * math.pi * op.HUE),
+        call("grey", "rgb_to_grayscale", kornia.color),
+        call("blur", "gaussian_blur2d", kornia.filters, *blur),
+        ("normalise", "normalize (floats already)", steps.normalise),
+        *composed(steps, size, training="OpenCV's decode", evaluation="OpenCV's decode"),
+    ]
+    simd = torch.backends.cpu.get_cpu_capability()
+    return Peer("kornia", kornia.__version__, calls, _to_tensor, simd=simd)
 
 
 def _crop(image: Any, top: int, left: int, height: int, width: int) -> Any:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.bench import operations as op
-from fastload.bench.peers.peer import (
-    Call,
-    Peer,
-    Steps,
-    crop_pixels,
-    normalised_tensor,
-    pipelines,
-)
+from fastload.bench.peers import Call, Peer, Steps, call, composed, crop_pixels, normalised_tensor
 from fastload.images.opencv import cv2
 
 # IMREAD_COLOR_RGB came with OpenCV 4.11, the oldest one that fastload supports.
@@ -42,52 +36,38 @@ _STD = torch.tensor(op.STD)[:, None, None]
 def make(size: int) -> Peer:
     """Return the peer for crops and resizes of `size` × `size` pixels."""
     linear, area = _steps("INTER_LINEAR"), _steps("INTER_AREA")
-
-    def resized_crop(steps: Steps) -> Call:
-        return lambda p: steps.resize(crop_pixels(p, *op.middle_half(p.shape)), size, size)
-
-    def crop_middle(pixels: Any) -> Any:
-        return crop_pixels(pixels, *op.middle(pixels.shape, size), size, size).copy()
-
-    of_linear, of_area = pipelines(linear, size), pipelines(area, size)
-    return Peer(
-        "OpenCV",
-        cv2.__version__,
-        np.ascontiguousarray,
-        {
-            "decode": {
-                "imdecode(COLOR_RGB)": linear.decode,
-                "imdecode, cvtColor": lambda data: _to_rgb(_decode(data, _BGR)),
-            },
-            "decode-half": {"imdecode(REDUCED_2), cvtColor": lambda data: _to_rgb(_decode(data, _HALF))},
-            **{key: {flag: _resize(size, flag) for flag in flags} for key, flags in _RESIZES.items()},
-            "crop": {"slice, copy": crop_middle},
-            "resized-crop": {"INTER_LINEAR": resized_crop(linear), "INTER_AREA": resized_crop(area)},
-            "pad": {"copyMakeBorder": lambda p: cv2.copyMakeBorder(p, *(op.PAD,) * 4, cv2.BORDER_CONSTANT)},
-            "flip": {"flip": linear.flip},
-            "rotate": {"warpAffine(INTER_LINEAR)": _rotate},
-            "brightness": {
-                "LUT": _brighten,
-                "convertScaleAbs": lambda p: cv2.convertScaleAbs(p, alpha=op.BRIGHTNESS),
-            },
-            "contrast": {"cvtColor, convertScaleAbs": _contrast},
-            "saturation": {"cvtColor, addWeighted": _saturate},
-            "hue": {"cvtColor(HSV_FULL)": _shift_hue},
-            "grey": {"cvtColor": lambda pixels: cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)},
-            "blur": {"GaussianBlur": lambda p: cv2.GaussianBlur(p, (op.BLUR_SIZE,) * 2, op.BLUR_SIGMA)},
-            "normalise": {"torch": normalised_tensor, "dnn.blobFromImage, torch": _blob},
-            **{key: {"INTER_LINEAR": of_linear[key], "INTER_AREA": of_area[key]} for key in of_linear},
-        },
-        jpeg=_jpeg(),
-        simd=simd(),
-    )
+    calls: list[Call] = [
+        ("decode", "imdecode(COLOR_RGB)", linear.decode),
+        ("decode", "imdecode, cvtColor", lambda data: _to_rgb(_decode(data, _BGR))),
+        ("decode-half", "imdecode(REDUCED_2), cvtColor", lambda data: _to_rgb(_decode(data, _HALF))),
+        *(
+            (key, flag, partial(cv2.resize, dsize=(size, size), interpolation=getattr(cv2, flag)))
+            for key, flags in _RESIZES.items()
+            for flag in flags
+        ),
+        ("crop", "slice, copy", lambda p: crop_pixels(p, *op.middle(p.shape, size), size, size).copy()),
+        call("pad", "copyMakeBorder", cv2, *(op.PAD,) * 4, cv2.BORDER_CONSTANT),
+        call("flip", "flip", cv2, 1),
+        ("rotate", "warpAffine(INTER_LINEAR)", _rotate),
+        ("brightness", "LUT", _brighten),
+        call("brightness", "convertScaleAbs", cv2, alpha=op.BRIGHTNESS),
+        ("contrast", "cvtColor, convertScaleAbs", _contrast),
+        ("saturation", "cvtColor, addWeighted", _saturate),
+        ("hue", "cvtColor(HSV_FULL)", _shift_hue),
+        call("grey", "cvtColor", cv2, cv2.COLOR_RGB2GRAY),
+        call("blur", "GaussianBlur", cv2, (op.BLUR_SIZE,) * 2, op.BLUR_SIGMA),
+        ("normalise", "torch", normalised_tensor),
+        ("normalise", "dnn.blobFromImage, torch", _blob),
+    ]
+    for name, steps in (("INTER_LINEAR", linear), ("INTER_AREA", area)):
+        calls += composed(steps, size, resized_crop=name, training=name, evaluation=name)
+    return Peer("OpenCV", cv2.__version__, calls, jpeg=_jpeg(), simd=simd())
 
 
 def _steps(flag: str) -> Steps:
     how = getattr(cv2, flag)
     return Steps(
         decode=lambda data: _decode(data, _RGB),
-        size_of=lambda pixels: pixels.shape[:2],
         crop=crop_pixels,
         resize=lambda pixels, height, width: cv2.resize(pixels, (width, height), interpolation=how),
         flip=lambda pixels: cv2.flip(pixels, 1),
@@ -101,11 +81,6 @@ def _decode(data: bytes, flags: int) -> Any:
 
 def _to_rgb(pixels: Any) -> Any:
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
-
-
-def _resize(size: int, flag: str) -> Call:
-    how = getattr(cv2, flag)
-    return lambda pixels: cv2.resize(pixels, (size, size), interpolation=how)
 
 
 def _rotate(pixels: Any) -> Any:

@@ -9,70 +9,66 @@ import PIL
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps, features
 
 from fastload.bench import operations as op
-from fastload.bench.peers.peer import Call, Peer, Steps, normalised_tensor, pipelines
+from fastload.bench.peers import Call, Peer, Steps, composed, normalised_tensor
 
-_FILTERS = {
-    name.lower(): Image.Resampling[name] for name in ("NEAREST", "BOX", "BILINEAR", "BICUBIC", "LANCZOS")
-}
 _BILINEAR = Image.Resampling.BILINEAR
+_ENHANCERS = {"brightness": "Brightness", "contrast": "Contrast", "saturation": "Color"}
 
 
 def make(size: int) -> Peer:
     """Return the peer for crops and resizes of `size` × `size` pixels."""
+
+    def resize(operation: str) -> Call:
+        name = operation.partition("-")[2].upper()
+        how = Image.Resampling[name]
+        return operation, f"Image.resize({name})", lambda image: image.resize((size, size), how)
+
+    def enhance(operation: str) -> Call:
+        enhancer, factor = getattr(ImageEnhance, _ENHANCERS[operation]), op.COLOURS[operation]
+        return operation, f"ImageEnhance.{enhancer.__name__}", lambda image: enhancer(image).enhance(factor)
+
     steps = Steps(
-        decode=lambda data: Image.open(io.BytesIO(data)).convert("RGB"),
-        size_of=lambda image: (image.height, image.width),
-        crop=_crop,
+        decode=decode,
+        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
         resize=lambda image, height, width: image.resize((width, height), _BILINEAR),
         flip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
         normalise=lambda image: normalised_tensor(np.array(image)),
+        size_of=lambda image: (image.height, image.width),
     )
-    resizes = {
-        f"{kind}-{name}": {f"Image.resize({name.upper()})": lambda i, how=how: i.resize((size, size), how)}
-        for name, how in _FILTERS.items()
-        for kind in ("shrink", "enlarge")
-        if (kind, name) != ("enlarge", "box")
-    }
-
-    def crop_middle(image: Image.Image) -> Image.Image:
-        return _crop(image, *op.middle(steps.size_of(image), size), size, size)
-
-    def resized_crop(image: Image.Image) -> Image.Image:
-        return steps.resize(_crop(image, *op.middle_half(steps.size_of(image))), size, size)  # type: ignore[no-any-return]
-
-    def enhance(name: str, factor: float) -> dict[str, Call]:
-        enhancer = getattr(ImageEnhance, name)
-        return {f"ImageEnhance.{name}": lambda image: enhancer(image).enhance(factor)}
-
+    calls = [
+        ("decode", "Image.open, convert", steps.decode),
+        ("decode-half", "Image.draft", _open_half),
+        *(resize(operation) for operation in op.RESIZES),
+        ("pad", "ImageOps.expand", lambda image: ImageOps.expand(image, op.PAD)),
+        ("flip", "Image.transpose", steps.flip),
+        ("rotate", "Image.rotate", lambda image: image.rotate(op.ANGLE, _BILINEAR)),
+        *(enhance(operation) for operation in _ENHANCERS),
+        ("hue", "Image.convert(HSV)", _shift_hue),
+        ("grey", "Image.convert(L)", lambda image: image.convert("L")),
+        (
+            "blur",
+            "ImageFilter.GaussianBlur",
+            lambda image: image.filter(ImageFilter.GaussianBlur(op.BLUR_SIGMA)),
+        ),
+        ("normalise", "NumPy, torch", steps.normalise),
+        *composed(steps, size, crop="Image.crop", resized_crop="Image.crop, resize(BILINEAR)"),
+        *composed(steps, size, training="Pillow, torch", evaluation="Pillow, torch"),
+    ]
     turbo = features.version_feature("libjpeg_turbo")
     return Peer(
         "PIL",
         PIL.__version__,
+        calls,
         Image.fromarray,
-        {
-            "decode": {"Image.open, convert": steps.decode},
-            "decode-half": {"Image.draft": _open_half},
-            **resizes,
-            "crop": {"Image.crop": crop_middle},
-            "resized-crop": {"Image.crop, resize(BILINEAR)": resized_crop},
-            "pad": {"ImageOps.expand": lambda image: ImageOps.expand(image, op.PAD)},
-            "flip": {"Image.transpose": steps.flip},
-            "rotate": {"Image.rotate": lambda image: image.rotate(op.ANGLE, _BILINEAR)},
-            "brightness": {
-                "ImageEnhance.Brightness": lambda i: ImageEnhance.Brightness(i).enhance(op.BRIGHTNESS)
-            },
-            "contrast": {"ImageEnhance.Contrast": lambda i: ImageEnhance.Contrast(i).enhance(op.CONTRAST)},
-            "saturation": {"ImageEnhance.Color": lambda i: ImageEnhance.Color(i).enhance(op.SATURATION)},
-            "hue": {"Image.convert(HSV)": _shift_hue},
-            "grey": {"Image.convert(L)": lambda image: image.convert("L")},
-            "blur": {"ImageFilter.GaussianBlur": lambda i: i.filter(ImageFilter.GaussianBlur(op.BLUR_SIGMA))},
-            "normalise": {"NumPy, torch": steps.normalise},
-            **{key: {"Pillow, torch": run} for key, run in pipelines(steps, size).items()},
-        },
         jpeg=f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version_codec('jpg')}",
         # Pillow-SIMD marks its releases with "post".
         simd="Pillow-SIMD's" if "post" in PIL.__version__ else "libjpeg-turbo's only" if turbo else "none",
     )
+
+
+def decode(data: bytes) -> Image.Image:
+    """Return the decoded image."""
+    return Image.open(io.BytesIO(data)).convert("RGB")
 
 
 def _open_half(data: bytes) -> Image.Image:
@@ -81,10 +77,6 @@ def _open_half(data: bytes) -> Image.Image:
     image.draft("RGB", (full[0] // 2, full[1] // 2))
     # Only the JPEG decoder supports draft.
     return image.convert("RGB") if image.size != full else image.convert("RGB").reduce(2)
-
-
-def _crop(image: Image.Image, top: int, left: int, height: int, width: int) -> Image.Image:
-    return image.crop((left, top, left + width, top + height))
 
 
 def _shift_hue(image: Image.Image) -> Image.Image:

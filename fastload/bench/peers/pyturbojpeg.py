@@ -1,28 +1,17 @@
 """PyTurboJPEG, which decodes JPEG files with the libjpeg-turbo of the system."""
 
-from __future__ import annotations
-
 import importlib
 from importlib.metadata import version
 
-import numpy as np
-
-from fastload.bench.peers.peer import Peer
+from fastload.bench.peers import Peer, call
 
 
 def make(size: int) -> Peer:
-    """Return the peer; no operation of it has a size."""
+    """Return the peer; none of its operations has a size."""
     turbojpeg = importlib.import_module("turbojpeg")
     decoder, rgb = turbojpeg.TurboJPEG(), turbojpeg.TJPF_RGB
-    half = {"pixel_format": rgb, "scaling_factor": (1, 2)}
-    return Peer(
-        "PyTurboJPEG",
-        version("PyTurboJPEG"),
-        np.ascontiguousarray,
-        {
-            "decode": {"decode": lambda data: decoder.decode(data, pixel_format=rgb)},
-            "decode-half": {"decode(scaling_factor)": lambda data: decoder.decode(data, **half)},
-        },
-        jpeg="libjpeg-turbo",
-        simd="libjpeg-turbo's",
-    )
+    calls = [
+        call("decode", "decode", decoder, pixel_format=rgb),
+        call("decode-half", "decode(scaling_factor)", decoder, pixel_format=rgb, scaling_factor=(1, 2)),
+    ]
+    return Peer("PyTurboJPEG", version("PyTurboJPEG"), calls, jpeg="libjpeg-turbo", simd="libjpeg-turbo's")

@@ -11,6 +11,7 @@ from typing import Any
 from fastload.bench.results import (
     MEAN_LEVELS_OF_CLOSE,
     MOST_LEVELS_OF_EQUAL,
+    REFERENCE,
     Comparison,
     DecodeBench,
     Difference,
@@ -21,7 +22,6 @@ from fastload.bench.results import (
 from fastload.bench.verdict import (
     LEAST_RATIO,
     LEAST_WINS,
-    REFERENCE,
     Standing,
     fastest_equal,
     most_similar,
@@ -110,12 +110,13 @@ def _comparison_table(comparison: Comparison) -> Table:
 
 
 def _cells(row: Timing, reference: Timing | None) -> tuple[Cell, ...]:
+    slowest, fastest = 1 / max(row.seconds), 1 / min(row.seconds)
     return (
         row.library,
         row.call,
-        Bar(row.images_per_s, row.slowest, row.fastest, _TONES.get(row.library, "other")),
+        Bar(row.images_per_s, slowest, fastest, _TONES.get(row.library, "other")),
         figure(row.images_per_s),
-        f"{figure(row.slowest)}–{figure(row.fastest)}",
+        f"{figure(slowest)}–{figure(fastest)}",
         "" if reference is None else f"{row.images_per_s / reference.images_per_s:.2f}",
         "" if row.library == REFERENCE else difference_text(row.difference),
     )

@@ -63,17 +63,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines, or columns in which each series is stacked on the one before; left out of plain text.
-
-    `marked_x` is where the first line has a dot.
-    """
+    """Lines, or columns in which each series is stacked on the one before; left out of plain text."""
 
     title: str
     x_name: str
     y_name: str
     series: tuple[Series, ...]
     is_stacked: bool = False
-    marked_x: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ svg { display: block; overflow: visible; }
 .contender { --tone: var(--contender); }
 .own { --tone: var(--own); }
 .other { --tone: var(--other); }
-rect, circle { fill: var(--tone); }
+rect { fill: var(--tone); }
 .plot { width: 100%; height: auto; font-size: 12px; overflow: visible; }
 .plot text { fill: var(--soft); }
 .plot .grid { stroke: var(--rule); stroke-width: 1; opacity: 1; }
