@@ -19,17 +19,7 @@ _LATEST = 4096
 class StepClock:
     """Measures an epoch's waits and steps; the iterator calls it twice per batch (0.5 µs).
 
-    Attributes:
-        num_workers: The number of workers that load; 0: the training process.
-        prefetch_factor: Batches requested from each worker in advance; None without workers.
-        copying_s: Time of copies to the device so far.
-        waits_s: The latest waits, without that for the first batch.
-        steps_s: The step after each of these waits.
-        batches: The number of batches handed out.
-        batch_size: Samples in the first batch; 0 before.
-        batch_bytes: Bytes of the first batch's tensors.
-        latest_wait_s: The latest wait.
-        first_wait_s: The wait for the first batch.
+    The attributes are those of EpochTimes, so far; latest_wait_s is the latest wait, the first included.
     """
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ change copies. An open file, socket or database has no copy at all. None of the 
 from __future__ import annotations
 
 import array
+import contextlib
 import functools
 import io
 import mmap
@@ -34,8 +35,7 @@ _MOST_BYTES = 1 << 20
 _MOST_BYTES_IN_ALL = 16 << 20
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
-_SEQUENCES = (list, tuple, deque)
-_SETS = (set, frozenset)
+_CONTAINERS = (dict, list, tuple, deque, set, frozenset)
 
 # Objects that belong to the process that made them, by module and name: forked workers would share their
 # position or their connection, or lack their thread.
@@ -53,9 +53,8 @@ _BOUND = {
 }
 # Made to be shared among processes, or to be written to by any of them.
 _SHARED = frozenset({"multiprocessing", "logging"})
-
-LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "torchvision", "cv2", "PIL", "fastload"})
-"""Packages whose classes and functions hold no state of a user's dataset."""
+# Packages whose classes and functions hold no state of a user's dataset.
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "torchvision", "cv2", "PIL", "fastload"})
 
 
 class DatasetState:
@@ -68,15 +67,13 @@ class DatasetState:
 
     def change_by_reading(self) -> str:
         """Return why workers must not read the dataset, now that a batch was read; "" if they may."""
-        if held := bound_to_process(self._dataset):
+        held = bound_to_process(self._dataset)
+        if any(self._files.get(number, 0) != position for number, position in file_positions().items()):
+            held = held or "a file that it holds open"
+        if held:
             return (
                 f"the dataset reads through {held}, which forked workers would share or lack: "
-                "make it in __getitem__, or set num_workers"
-            )
-        if any(self._files.get(number, 0) != position for number, position in file_positions().items()):
-            return (
-                "the dataset reads through a file that it holds open, and forked workers would share its "
-                "position: open it in __getitem__, or set num_workers"
+                "open or make it in __getitem__, or set num_workers"
             )
         if fingerprint(self._dataset) != self._fingerprint:
             return (
@@ -87,12 +84,12 @@ class DatasetState:
 
     def change_by_training(self) -> str:
         """Return why workers must not read the dataset, now that a training step is over; "" if they may."""
-        if fingerprint(self._dataset) != self._fingerprint:
-            return (
-                "the training changes the dataset while it iterates, and workers would not see that: set "
-                "num_workers if it does not matter"
-            )
-        return ""
+        if fingerprint(self._dataset) == self._fingerprint:
+            return ""
+        return (
+            "the training changes the dataset while it iterates, and workers would not see that: set "
+            "num_workers if it does not matter"
+        )
 
 
 def fingerprint(value: Any) -> int:
@@ -131,20 +128,14 @@ def bound_to_process(value: Any) -> str:
 def file_positions() -> dict[int, int]:
     """Return the positions of the regular files that this process has open for reading, by descriptor."""
     positions: dict[int, int] = {}
-    try:
-        names = os.listdir("/proc/self/fdinfo")
-    except OSError:
-        return positions
-    for name in names:
-        try:
-            if not stat.S_ISREG(os.stat(int(name)).st_mode):
-                continue
-            with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as info:
-                fields = dict(line.split(":", 1) for line in info if ":" in line)
-        except (OSError, ValueError):
-            continue
-        if int(fields["flags"], 8) & os.O_ACCMODE != os.O_WRONLY:
-            positions[int(name)] = int(fields["pos"])
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fdinfo"):
+            with contextlib.suppress(OSError, ValueError):
+                if stat.S_ISREG(os.stat(int(name)).st_mode):
+                    with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as info:
+                        fields = dict(line.split(":", 1) for line in info if ":" in line)
+                    if int(fields["flags"], 8) & os.O_ACCMODE != os.O_WRONLY:
+                        positions[int(name)] = int(fields["pos"])
     return positions
 
 
@@ -179,21 +170,20 @@ def _digest(part: Any) -> int:
     for each, digest in _DIGESTS.items():
         if issubclass(kind, each):
             return digest(part)
-    for sequence in _SEQUENCES:
-        if issubclass(kind, sequence):
-            length = sequence.__len__(part)
-            if length <= _MOST_ELEMENTS:
-                return length
-            step = max(1, length // _MOST_IDENTITIES)
-            return hash(tuple(map(id, islice(sequence.__iter__(part), None, None, step))))
-    if issubclass(kind, dict):
-        length = dict.__len__(part)
-        is_compared = _MOST_ELEMENTS < length <= _MOST_IDENTITIES
-        return hash(tuple(map(id, dict.values(part)))) if is_compared else length
-    for each in _SETS:
-        if issubclass(kind, each):
-            return int(each.__len__(part))
-    return id(part)
+    container = _container(kind)
+    if container is None:
+        return id(part)
+    length = int(container.__len__(part))
+    if length <= _MOST_ELEMENTS:
+        return length
+    # Containers are read by their own classes' methods: those of a subclass are user code.
+    elements = dict.values(part) if container is dict else container.__iter__(part)
+    return hash(tuple(map(id, islice(elements, None, None, max(1, length // _MOST_IDENTITIES)))))
+
+
+def _container(kind: type) -> Any:
+    """Return the built-in container that a class derives from; None if there is none."""
+    return next((each for each in _CONTAINERS if issubclass(kind, each)), None)
 
 
 def _array_digest(values: Any) -> int:
@@ -225,7 +215,7 @@ _DIGESTS: dict[type, Callable[[Any], int]] = {
     np.random.RandomState: lambda part: hash(repr(part.get_state(legacy=False))),
     bytearray: lambda part: zlib.crc32(memoryview(part)[:_MOST_BYTES]),
     array.array: lambda part: zlib.crc32(memoryview(part)[: _MOST_BYTES // part.itemsize]),
-    # Not its hits: what is found in a cache that is full changes nothing.
+    # Not its hits: looking up a value changes nothing.
     functools._lru_cache_wrapper: lambda part: hash((part.cache_info().misses, part.cache_info().currsize)),
 }
 
@@ -233,12 +223,13 @@ _DIGESTS: dict[type, Callable[[Any], int]] = {
 def _parts(part: Any) -> list[Any]:
     """Return what an object holds."""
     kind = type(part)
-    if issubclass(kind, dict):
-        return [] if dict.__len__(part) > _MOST_ELEMENTS else [*dict.keys(part), *dict.values(part)]
-    for sequence in _SEQUENCES:
-        if issubclass(kind, sequence):
-            length = sequence.__len__(part)
-            return [] if length > _MOST_ELEMENTS else [*sequence.__iter__(part), *_attributes(part)]
+    container = _container(kind)
+    if container is not None:
+        # The order of a set differs from run to run, and its elements do not change.
+        if container in (set, frozenset) or container.__len__(part) > _MOST_ELEMENTS:
+            return []
+        elements = [*container.__iter__(part), *(dict.values(part) if container is dict else ())]
+        return elements if kind is container else [*elements, *_attributes(part)]
     if issubclass(kind, types.FunctionType):
         return _held_by_function(part)
     if issubclass(kind, types.MethodType):
@@ -246,12 +237,17 @@ def _parts(part: Any) -> list[Any]:
     if issubclass(kind, functools.partial):
         return [part.func, *part.args, *part.keywords.items()]
     if issubclass(kind, type):
-        return _held_by_class(part)
-    if issubclass(kind, (types.ModuleType, types.BuiltinFunctionType, *_SETS, np.ndarray, torch.Tensor)):
-        return []
-    if kind.__module__.partition(".")[0] in _SHARED:
-        return []
-    return [kind, *_attributes(part)]
+        if _package(part) in _LIBRARIES:
+            return []
+        held = [each for each in vars(part).values() if not isinstance(each, types.GetSetDescriptorType)]
+        return [*held, *part.__bases__]
+    leaves = (types.ModuleType, types.BuiltinFunctionType, np.ndarray, torch.Tensor)
+    return [] if issubclass(kind, leaves) or _package(kind) in _SHARED else [kind, *_attributes(part)]
+
+
+def _package(definition: Any) -> str:
+    """Return the package of a class or function."""
+    return (definition.__module__ or "").partition(".")[0]
 
 
 def _attributes(part: Any) -> list[Any]:
@@ -259,48 +255,34 @@ def _attributes(part: Any) -> list[Any]:
     kind = type(part)
     # The values of a thread are not where other objects have theirs.
     owner: Any = threading.local if issubclass(kind, threading.local) else object
-    try:
+    held: dict[str, Any] = {}
+    with contextlib.suppress(AttributeError):
         held = dict(owner.__getattribute__(part, "__dict__"))
-    except AttributeError:
-        held = {}
-    if kind.__module__.partition(".")[0] == "fastload":
+    if _package(kind) == "fastload":
         # What our own datasets remember is the same in every process.
-        held = {name: value for name, value in held.items() if not name.startswith("_")}
-        held.pop("targets", None)
-        held.pop("samples", None)
+        memory = ("targets", "samples")
+        held = {
+            name: value for name, value in held.items() if not name.startswith("_") and name not in memory
+        }
     for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            member = vars(base).get(name)
+        for name, member in vars(base).items() if "__slots__" in vars(base) else ():
             if isinstance(member, types.MemberDescriptorType):
-                try:
+                with contextlib.suppress(AttributeError):
                     held[name] = member.__get__(part)
-                except AttributeError:
-                    continue
     return [*held.keys(), *held.values()]
-
-
-def _held_by_class(kind: type) -> list[Any]:
-    """Return what a user's class holds: counters, caches, and its functions."""
-    if kind.__module__.partition(".")[0] in LIBRARIES:
-        return []
-    held = [value for value in vars(kind).values() if not isinstance(value, types.GetSetDescriptorType)]
-    return [*held, *kind.__bases__]
 
 
 def _held_by_function(function: types.FunctionType) -> list[Any]:
     """Return what a user's function closes over, its defaults, and what it names of its module, but code."""
-    if function.__module__ is None or function.__module__.partition(".")[0] in LIBRARIES:
+    if not function.__module__ or _package(function) in _LIBRARIES:
         return []
     held: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
-        try:
+        with contextlib.suppress(ValueError):  # not filled yet
             held.append(cell.cell_contents)
-        except ValueError:  # not filled yet
-            continue
     named = (function.__globals__.get(name) for name in function.__code__.co_names)
     looked_into: tuple[type, ...] = (
-        *PLAIN, *_SEQUENCES, *_loaded_bound_types(), dict, set, np.ndarray,
+        *PLAIN, *_CONTAINERS, *_loaded_bound_types(), np.ndarray,
         functools._lru_cache_wrapper, types.FunctionType,
     )  # fmt: skip
     return [*held, *(value for value in named if issubclass(type(value), looked_into))]

@@ -146,11 +146,7 @@ class _Copy(NamedTuple):
 class CopiesAhead:
     """Copies batches to a CUDA device before they are asked for.
 
-    Args:
-        device: The device, with its number.
-        fetch: Returns the next batch of the workers, waiting for it.
-        is_ready: Returns whether `fetch` would return at once.
-        arena: The memory of the slots; None if there is none.
+    `fetch` waits for the workers' next batch; `is_ready` returns whether that would take no time.
     """
 
     def __init__(
@@ -246,7 +242,7 @@ class _PageLockedSlots:
         self._device = device
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Lock the slot that a tensor lies in, unless it is locked."""
+        """Lock the slot of a tensor, unless it is locked."""
         storage = tensor.untyped_storage()
         start = storage.data_ptr()
         size = -(-storage.nbytes() // _PAGE_BYTES) * _PAGE_BYTES

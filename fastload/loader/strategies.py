@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fastload.datasets.cache.resident import Resident
 from fastload.loader import _torch
 from fastload.loader.iterators import SingleProcessIterator, WorkersIterator
-from fastload.loader.resident import ResidentIterator
 from fastload.loader.strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
+from fastload.loader.transport.filling import SeededIndices, innermost
 from fastload.loader.tuning.caching import LoaderCache
 from fastload.loader.tuning.plan import Plan, explicit_plan
 from fastload.loader.tuning.prefetching import PrefetchRule
@@ -84,7 +85,7 @@ class WorkersStrategy(SingleProcessStrategy):
 
 
 class DeviceStrategy(SingleProcessStrategy):
-    """Makes batches on the device, where the dataset lies."""
+    """Makes batches on the device that holds the dataset."""
 
     def __init__(self, view: LoaderView, resident: Resident) -> None:
         super().__init__(view, "batches are made on the device, where the dataset lies")
@@ -92,4 +93,18 @@ class DeviceStrategy(SingleProcessStrategy):
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Return an epoch's iterator."""
-        return ResidentIterator(view, replace(start, reads_samples=False), self._resident)
+        iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
+        iterator.fetch_with(_ResidentFetcher(self._resident, view.dataset))
+        return iterator
+
+
+class _ResidentFetcher:
+    """Stand-in for torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
+
+    def __init__(self, resident: Resident, dataset: Any) -> None:
+        self._resident = resident
+        self._dataset = dataset
+
+    def fetch(self, seeded: SeededIndices) -> Any:
+        """Return the batch of some indices, with the seed that transforms draw from."""
+        return self._resident.batch(innermost(self._dataset, seeded.indices)[1], seeded.seed)

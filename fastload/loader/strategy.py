@@ -82,7 +82,7 @@ class EpochStart:
         options: How batches are loaded.
         order: The rest of the epoch's order, if another iterator has begun it.
         reads_samples: Whether samples are read; if not, nothing is read ahead.
-        seeds_batches: Whether each batch has random numbers of its own, whatever process makes it.
+        seeds_batches: Whether each batch has random numbers of its own, the same in every process.
         watch: Called with a WorkersIterator after its first batch, and again after as many batches as it
             returned.
     """

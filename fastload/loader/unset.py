@@ -32,7 +32,7 @@ def is_explicit(value: Any) -> bool:
 class DecidedAttribute:
     """An attribute of a loader that shows the user's value or, where that is unset, what was decided.
 
-    The user's value lies in the instance's `__dict__`, from which Lightning makes a loader anew.
+    The user's value is in the instance's `__dict__`, from which Lightning makes a loader anew.
     """
 
     def __init__(self, name: str) -> None:

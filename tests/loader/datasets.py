@@ -60,7 +60,7 @@ class Nested(Rows):
 
 
 class Counting(IterableDataset):
-    """Numbers, dealt out to the workers in turn."""
+    """Numbers, distributed to the workers in turn."""
 
     def __init__(self, length: int = 40, size: int = 2000) -> None:
         self.length, self.size = length, size
@@ -72,7 +72,7 @@ class Counting(IterableDataset):
 
 
 class StatefulCounting(Counting):
-    """The same, able to tell and restore where it is."""
+    """The same numbers, from a dataset with a state."""
 
     position = 0
 
@@ -93,7 +93,7 @@ class StatefulCounting(Counting):
 
 
 def assert_same(one: Any, other: Any) -> None:
-    """Asserts that two batches are equal: structure, types, values, dtypes, strides."""
+    """Assert that two batches are equal: structure, types, values, dtypes, strides."""
     assert type(one) is type(other)
     if isinstance(one, torch.Tensor):
         assert one.layout == other.layout
@@ -125,3 +125,28 @@ def assert_same(one: Any, other: Any) -> None:
         assert_same(vars(one), vars(other))
     else:
         assert one == other
+
+
+class Holder:
+    """Object with attributes, which raises if any of its code is run."""
+
+    def __init__(self, **things: Any) -> None:
+        self.__dict__.update(things)
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("code of the dataset was run")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> Any:
+        raise AssertionError("code of the dataset was run")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("code of the dataset was run")
+
+    def __len__(self) -> int:
+        raise AssertionError("code of the dataset was run")
+
+    @property
+    def computed(self) -> Any:
+        raise AssertionError("code of the dataset was run")

@@ -15,7 +15,7 @@ from tests.tools import NEEDS_CUDA
 
 
 def gpu(test: Any) -> Any:
-    """Marks a test that runs on a GPU, and skips it where there is none."""
+    """Mark a test that runs on a GPU; it is skipped on other machines."""
     return pytest.mark.gpu(NEEDS_CUDA(test))
 
 

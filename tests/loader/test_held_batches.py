@@ -25,7 +25,7 @@ class Images(Rows):
 
 
 def views(batch: dict[str, Any], chooser: random.Random) -> Any:
-    """Some part of a batch: all of it, a leaf, a slice, a transpose, a NumPy array, a memoryview."""
+    """Return a part of a batch: all of it, a leaf, a slice, a transpose, a NumPy array, a memoryview."""
     leaf = batch[chooser.choice(["image", "mask"])]
     return chooser.choice(
         [
@@ -132,7 +132,7 @@ def test_a_forked_childs_view_of_a_batch_stays_though_the_parent_lets_go():
         os.close(descriptor)
 
 
-def test_what_a_forked_child_lets_go_of_is_still_held_by_the_parent():
+def test_slot_that_a_forked_child_drops_is_still_held_by_the_parent():
     iterator = iter(fastload.DataLoader(Rows(400, 3000), batch_size=2, num_workers=1))
     rows, _ = next(iterator)
     child = os.fork()

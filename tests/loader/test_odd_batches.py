@@ -66,7 +66,7 @@ ODD = {
 
 
 def ended(loader: Any) -> Any:
-    """A batch's values, or the type and the last line of the exception in its place."""
+    """Return a batch's values, or the type and the last line of the exception in its place."""
     try:
         return str(list(loader))
     except Exception as error:
@@ -76,7 +76,7 @@ def ended(loader: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_cannot_be_collated_is_refused_as_torch_refuses_it(workers):
+def test_samples_that_cannot_be_collated_raise_the_same_error_as_in_torch(workers):
     """Each pair of samples is a batch of one dataset, so that the workers are started once."""
     samples = [sample for pair in itertools.product(ODD.values(), repeat=2) for sample in pair]
     results = []
@@ -125,7 +125,7 @@ class Circling:
 
 
 def first_tensor(batch: Any) -> Any:
-    """The tensor in a batch, and whether a container was met again on the way."""
+    """Return the tensor in a batch, and whether a container was met again on the way."""
     parts, seen = [batch], {}
     found, again = None, False
     while parts:
@@ -161,7 +161,7 @@ def test_batch_that_contains_itself_is_handed_out(kind):
 
 
 def deep(samples: Any) -> Any:
-    """A batch of five thousand levels."""
+    """Return a batch of five thousand levels."""
     batch: Any = TENSOR
     for _ in range(5000):
         batch = [batch]

@@ -1,4 +1,4 @@
-"""A loader with a loaded state continues exactly with the next batch, whatever has changed around it."""
+"""A loader with a loaded state continues exactly with the next batch, even in changed surroundings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def seed_all(seed: int) -> None:
 
 
 def saved(state: Any) -> Any:
-    """Returns a state after it was saved to a file and read with weights_only."""
+    """Return a state after it was saved to a file and read with weights_only."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -105,7 +105,7 @@ def test_the_next_batches_and_epochs_are_those_that_would_have_come(sampling, wo
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_restored_global_state_gives_the_epochs_that_other_draws_led_to(sampling):
-    """A training that draws from the global generators itself, and restores them along with the loader."""
+    """Train with draws from the global generators, which are restored along with the loader."""
 
     def train(loader: Any, epochs: int) -> Any:
         for _ in range(epochs):

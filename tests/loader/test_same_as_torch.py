@@ -21,7 +21,7 @@ LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
 
 
 def both(make: Any, epochs: int = 1) -> list[list[Any]]:
-    """Returns each class's batches in some epochs from the same seeds, then one draw of each generator."""
+    """Return each class's batches in some epochs from the same seeds, then one draw of each generator."""
     results = []
     for kind in LOADERS:
         torch.manual_seed(3)
@@ -80,7 +80,7 @@ def test_every_start_method_gives_torchs_batches(method):
 
 
 def strange(samples: list[Any]) -> Any:
-    """A batch of everything that a collate_fn may return, which default_collate would not make."""
+    """Return a batch of everything that a collate_fn may return, which default_collate would not make."""
     base = torch.arange(6000.0).view(2, 3, 10, 100) + float(samples[0][1])
     image = base.contiguous(memory_format=torch.channels_last)
     return {
@@ -108,7 +108,7 @@ def strange(samples: list[Any]) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
-def test_whatever_a_collate_fn_returns_arrives_as_torch_delivers_it():
+def test_results_of_a_collate_fn_arrive_as_in_torch():
     assert_same(*both(lambda kind: kind(Rows(12), batch_size=3, num_workers=2, collate_fn=strange)))
 
 
@@ -130,6 +130,7 @@ class OfDtype(Rows):
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.filterwarnings("ignore:BComplex32 support is experimental")
 @pytest.mark.parametrize("dtype", MOVABLE, ids=str)
 def test_every_dtype_arrives_bit_for_bit(dtype):
     for kind in LOADERS:
@@ -172,7 +173,7 @@ def test_a_held_leaf_does_not_hold_the_rest_of_its_batch():
 
 
 def same_start(samples: list[Any]) -> Any:
-    """Two storages that begin at one address, the second one larger."""
+    """Return two storages that begin at one address, the second one larger."""
     array = np.arange(20_000.0, dtype=np.float32)
     return [torch.from_numpy(array[:5000]), torch.from_numpy(array), array.astype(">f4")]
 
@@ -198,12 +199,12 @@ def test_the_default_dtype_of_the_training_process_changes_nothing():
 
 
 def keeps_last(samples: list[Any], kept: list[Any] = []) -> Any:  # noqa: B006
-    """A collate_fn that gives each batch together with the one before, which it has kept."""
+    """Return each batch together with the one before, which is kept."""
     kept.append(torch.utils.data.default_collate(samples))
     return kept[-2:]
 
 
-def test_what_a_collate_fn_keeps_is_not_written_over():
+def test_tensor_that_a_collate_fn_keeps_is_not_overwritten():
     assert_same(*both(lambda kind: kind(Rows(60), batch_size=2, num_workers=1, collate_fn=keeps_last)))
 
 
@@ -228,7 +229,7 @@ def test_a_worker_knows_its_own_dataset_and_uses_one_thread():
 
 
 class Filling(Rows):
-    """Fills batches, and says so with negative labels."""
+    """Fills batches, and marks them with negative labels."""
 
     def fetch_into(self, indices: Any, out: Any) -> Any:
         rows = out.empty((len(indices), self.size), torch.float32)

@@ -1,4 +1,4 @@
-"""Errors for objects that cannot be sent to new worker processes name the object and where it lies."""
+"""Errors for objects that cannot be sent to new worker processes name the object and its place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.loader.tuning.seen import numbers
 
 
 class Holding(Rows):
-    """Holds something besides its rows."""
+    """Rows with another attribute."""
 
     def __init__(self, **held: Any) -> None:
         super().__init__(6, 4)
@@ -39,7 +39,7 @@ class Slotted:
 
 
 class Careful(Holding):
-    """Leaves out what cannot be sent."""
+    """Rows that are pickled without the unpicklable part."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"length": self.length, "size": self.size}
@@ -89,7 +89,7 @@ def test_part_that_contains_itself_is_found_too():
     assert unpicklable_part(itself, "itself").startswith("itself['lock'] cannot be pickled")
 
 
-def test_what_is_sent_when_processes_are_started_is_no_fault():
+def test_objects_that_only_new_processes_can_receive_are_not_named():
     context = multiprocessing.get_context("spawn")
     held = {"lock": context.Lock(), "queue": context.Queue(), "rows": torch.zeros(3)}
     assert unpicklable_part(Holding(**held), "dataset") == ""
@@ -105,7 +105,7 @@ def test_what_is_sent_when_processes_are_started_is_no_fault():
         ("worker_init_fn", {"worker_init_fn": lambda worker: None}),
     ],
 )
-def test_loader_says_what_cannot_be_sent(method, name, options):
+def test_error_names_the_part_that_cannot_be_sent(method, name, options):
     options = {"dataset": Holding(), "multiprocessing_context": method, **options}
     with pytest.raises(
         fastload.UnpicklableError, match=f"started by {method} .*{name} cannot be pickled"

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler
 
 from fastload.loader import _torch
 from fastload.loader.clock import StepClock
 from fastload.loader.iterators.view import TorchView, epoch_seed, replay, to_device
-from fastload.loader.resume import Position, Progress, has_drawn, start_state
+from fastload.loader.resume import Position, start_state
 from fastload.loader.strategy import EpochStart, LoaderView
 from fastload.loader.times import LoadTimes
 from fastload.loader.transport.filling import BatchMaker, HeapMemory
@@ -46,10 +45,6 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self._load_times = _SingleProcessTimes(start.clock, sums)
         self.clock.begin(0, None, self._load_times)
         torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
-        observed = None
-        if type(view.index_sampler) is not BatchSampler:
-            observed = _ObservedSampler(torch_view._index_sampler, view, start.progress)
-            torch_view._index_sampler = observed
         super().__init__(torch_view)
         epoch_seed(self)
         if start.seeds_batches:
@@ -57,7 +52,7 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
             self._dataset_fetcher = fetcher
         self._dataset = view.dataset
         # None once the order has been drawn.
-        self._undrawn: LoaderView | None = None if observed is not None and observed.has_drawn else view
+        self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view
         start.progress.is_drawn = self._undrawn is None
         self._profile_name = _torch.profile_name(_torch.SingleProcessIterator)
         replay(self, view.is_iterable, super()._next_data, start.progress)
@@ -68,6 +63,10 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self._undrawn = None
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
+
+    def fetch_with(self, fetcher: Any) -> None:
+        """Make batches with another fetcher than torch's."""
+        self._dataset_fetcher = fetcher
 
     def _next_data(self) -> Any:
         self.clock.ask()
@@ -103,24 +102,6 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         if self._stateful is not None:
             self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
         return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
-
-
-class _ObservedSampler:
-    """Index sampler that may draw its order as soon as it is asked for an iterator; most draw later."""
-
-    def __init__(self, sampler: Any, view: LoaderView, progress: Progress) -> None:
-        self._sampler = sampler
-        self._view = view
-        self._progress = progress
-        self.has_drawn = False
-
-    def __iter__(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = iter(self._sampler)
-        self.has_drawn = has_drawn(self._view, self._progress.start)
-        return iterator
-
-    def __len__(self) -> int:
-        return len(self._sampler)
 
 
 class _SingleProcessTimes:

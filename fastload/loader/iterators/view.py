@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import IterDataPipe, Subset, TensorDataset, default_collate
+from torch.utils.data import IterDataPipe, TensorDataset, default_collate
 
 from fastload.loader.clock import StepClock
 from fastload.loader.device import moved_to
-from fastload.loader.resume import TRANSFORMS, DrawsAhead, Progress, SkippingSampler, generators_of, mixed
+from fastload.loader.iterators.order import BatchOrder
+from fastload.loader.resume import TRANSFORMS, Progress, mixed
 from fastload.loader.strategy import EpochStart, LoaderView
 from fastload.loader.transport.filling import (
     BatchMaker,
     SeededDataset,
-    SeededSampler,
     can_fill_batches,
-    innermost_method,
-    prefetch_method,
+    innermost,
     uses_epoch_seed,
 )
-from fastload.loader.transport.seeding import TaskSampler
 from fastload.loader.transport.stateful import StatefulIterable
-from fastload.loader.transport.worker_stats import TimedSampler
 
 
 class TorchView:
@@ -37,22 +33,21 @@ class TorchView:
         make: Makes a batch of fetched samples or indices.
         stateful: The stand-in for an iterable dataset; None for another one.
         finish: The dataset's last step on a batch that is on its device, if any.
+        order: Order of the epoch's remaining batches, and of all batches of later epochs.
         draws_nothing: Returns whether making a batch is known to leave the global generators alone.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: Any) -> None:
         self._view = view
-        self._start = start
-        self._iterator = weakref.ref(iterator)
         progress, options, dataset = start.progress, start.options, view.dataset
         self.make = _batch_maker(view)
-        self.finish = innermost_method(dataset, "finish") if self.make.finishes_on_device else None
+        self.finish = getattr(innermost(dataset)[0], "finish", None) if self.make.finishes_on_device else None
         self.stateful: StatefulIterable | None = None
-        self._is_seeded = False
+        is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
             dataset = self.stateful = StatefulIterable(dataset, progress.workers)
         elif uses_epoch_seed(dataset):
-            self._is_seeded = True
+            is_seeded = True
             dataset = SeededDataset(dataset, self.make.fills)
         self.draws_nothing = _draws_nothing(view, self.make.fills)
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
@@ -65,74 +60,15 @@ class TorchView:
         # An order that another iterator began is counted in batches, and decisions must not show.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
-        if start.order is not None:
-            self._index_sampler = self._timed(_RestOfOrder(start.order))
-            return
-        sampler: Any = view.index_sampler
-        numbers: Callable[[], Iterator[int]] = itertools.count
-        if self.stateful is None and (progress.first or progress.skipped):
-            sampler = SkippingSampler(sampler, progress)
-            numbers = sampler.numbers
-        self._index_sampler = self.wrap_sampler(sampler, numbers)
-
-    def wrap_sampler(self, sampler: Any, numbers: Callable[[], Iterator[int]] = itertools.count) -> Any:
-        """Return an index sampler that adds the seeds of batches, and of the dataset's transforms.
-
-        `numbers` returns an iterator of the batches' numbers in the epoch.
-        """
-        iterator = self._iterator
-        if self._start.seeds_batches and (generators := generators_of(self._view)):
-            sampler = _TrackedOrder(sampler, numbers, generators, iterator)
-        if self._is_seeded:
-            is_read_ahead = self._start.reads_samples and self._view.is_batched
-            prefetch = prefetch_method(self._view.dataset) if is_read_ahead else None
-            sampler = SeededSampler(sampler, lambda: epoch_seed(iterator()), prefetch)
-        if self._start.seeds_batches:
-            sampler = TaskSampler(sampler, numbers, lambda: epoch_seed(iterator()))
-        return self._timed(sampler)
-
-    def _timed(self, sampler: Any) -> Any:
-        return TimedSampler(sampler) if self.num_workers else sampler
+        this = weakref.proxy(iterator)
+        self.order = BatchOrder(view, start, is_seeded, lambda: this._progress, lambda: epoch_seed(this))
+        self._index_sampler: Any = self.order if start.order is None else start.order
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self._view.attributes[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-class _TrackedOrder:
-    """Index sampler that records what each batch draws from generators."""
-
-    def __init__(
-        self,
-        sampler: Any,
-        numbers: Callable[[], Iterator[int]],
-        generators: list[torch.Generator],
-        iterator: Callable[[], Any],
-    ) -> None:
-        self._sampler = sampler
-        self._numbers = numbers
-        self._generators = generators
-        self._iterator = iterator
-
-    def __iter__(self) -> Iterator[Any]:
-        progress: Progress = self._iterator()._progress
-        progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
-        return progress.ahead.track(iter(self._sampler), self._numbers())
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-
-class _RestOfOrder:
-    """The rest of an order that others draw from too: iterating it continues instead of starting anew."""
-
-    def __init__(self, order: Iterator[Any]) -> None:
-        self._order = order
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._order
 
 
 def epoch_seed(iterator: Any) -> int:
@@ -179,14 +115,14 @@ def replay(iterator: Any, is_iterable: bool, next_data: Callable[[], Any], progr
 def _batch_maker(view: LoaderView) -> BatchMaker:
     collates_by_default = view.collate_fn is default_collate and view.is_batched
     is_filled = collates_by_default and can_fill_batches(view.dataset)
-    finish = innermost_method(view.dataset, "finish") if view.device is not None and is_filled else None
-    return BatchMaker(view.collate_fn, view.dataset if is_filled else None, finish is not None)
+    has_finish = is_filled and hasattr(innermost(view.dataset)[0], "finish")
+    return BatchMaker(
+        view.collate_fn, view.dataset if is_filled else None, has_finish and view.device is not None
+    )
 
 
 def _draws_nothing(view: LoaderView, fills: bool) -> Callable[[], bool]:
-    dataset = view.dataset
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
+    dataset, _ = innermost(view.dataset)
     if fills and type(dataset).__module__.startswith("fastload."):
         # Asked for each batch, because its transforms may be changed at any time.
         return lambda: bool(dataset.counts_draws)

@@ -26,7 +26,7 @@ from fastload.loader.transport.collate import WorkerCollate, WorkerInit
 from fastload.loader.transport.memory import Arena
 from fastload.loader.transport.picklable import naming_unpicklable_parts
 from fastload.loader.transport.stateful import BatchWithState
-from fastload.loader.transport.worker_stats import TimedIndices, load_times
+from fastload.loader.transport.worker_stats import load_times
 
 
 class WorkersIterator(_torch.MultiProcessIterator):
@@ -82,7 +82,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         base_seed(self)
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
-        self._index_sampler = torch_view.wrap_sampler(view.index_sampler)
+        self._index_sampler = torch_view.order
         self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
         replay(self, view.is_iterable, super()._next_data, start.progress)
         self._is_ordered = self._in_order and not view.is_iterable
@@ -145,7 +145,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
 
     def go_on_with(self, order: Iterator[Any]) -> None:
         """Take the next indices from the rest of an order that another iterator has begun."""
-        self._sampler_iter = map(TimedIndices, order)
+        self._sampler_iter = order
 
     def notice_deaths_while_waiting(self) -> None:
         """Raise a worker's death only while batches are waited for.

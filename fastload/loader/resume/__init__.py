@@ -9,7 +9,7 @@ that were handed out without loading them, and puts the user's global states bac
 from fastload.loader.resume.ahead import DrawsAhead
 from fastload.loader.resume.drawing import TRANSFORMS, WORKERS, generators_of, has_drawn, mixed, start_state
 from fastload.loader.resume.epochs import Epochs
-from fastload.loader.resume.progress import Position, Progress, SkippingSampler
+from fastload.loader.resume.progress import Position, Progress
 
 __all__ = [
     "TRANSFORMS",
@@ -18,7 +18,6 @@ __all__ = [
     "Epochs",
     "Position",
     "Progress",
-    "SkippingSampler",
     "generators_of",
     "has_drawn",
     "mixed",

@@ -15,8 +15,6 @@ import torch
 
 States = list[torch.Tensor]
 
-_END = object()
-
 
 class _Draw(NamedTuple):
     """A batch's number in the epoch, and the generators' states before and after its draw."""
@@ -37,18 +35,13 @@ class DrawsAhead:
         self._position = position
         self._draws: deque[_Draw] = deque()
 
-    def track(self, order: Iterator[Any], numbers: Iterator[int]) -> Iterator[Any]:
-        """Yield the batches of an order, which have these numbers in the epoch."""
-        is_first = True
-        for number in numbers:
-            before = self._states()
-            batch = next(order, _END)
-            # An order is drawn for the epoch's first batch, even if that was handed out before a resume.
-            self._note(0 if is_first else number, before)
-            is_first = False
-            if batch is _END:
-                return
-            yield batch
+    def draw(self, number: int, order: Iterator[Any]) -> Any:
+        """Return the next batch of an order, which has this number in the epoch."""
+        before = self._states()
+        try:
+            return next(order)
+        finally:
+            self._note(number, before)
 
     def take_back(self) -> None:
         """Put the generators back to before the draws ahead, unless others have drawn since."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -106,27 +104,3 @@ class Progress:
         for skipped in sorted(self.skipped):
             number += skipped <= number
         return number
-
-
-class SkippingSampler:
-    """Index sampler without the batches that have been handed out already."""
-
-    def __init__(self, sampler: Any, progress: Progress) -> None:
-        self._sampler = sampler
-        self._first = progress.first
-        self._skipped = frozenset(progress.skipped)
-
-    def __iter__(self) -> Iterator[Any]:
-        # Not a generator function: a sampler that draws when it is asked for an iterator must do so at once.
-        return (
-            indices
-            for number, indices in enumerate(self._sampler)
-            if number >= self._first and number not in self._skipped
-        )
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def numbers(self) -> Iterator[int]:
-        """Return the numbers in the epoch of the remaining batches, without an end."""
-        return (number for number in itertools.count(self._first) if number not in self._skipped)

@@ -6,7 +6,7 @@
     serialization  a batch as a pickle without its pixels, which stay in slots
     collate        the worker's collate_fn, which stacks samples directly into slots
     filling        datasets that fill a whole batch themselves
-    seeding        random numbers that depend on the batch only, not on the process
+    seeding        tasks: indices of a batch, and random numbers that do not depend on the process
     stateful       iterable datasets with state_dict
     worker_stats   time spent on making batches, per process
     forks          protection of slots that forked children still see

@@ -54,10 +54,7 @@ class WorkerCollate:
         recorder.fetched(count_samples(fetched))
         serializer.begin()
         try:
-            if self._stateful is None:
-                batch = self._make(fetched, serializer)
-            else:
-                batch = self._batch(fetched, serializer)
+            batch = self._batch(fetched, serializer)
             sent = batch if _is_short_text(batch) else serializer.serialize(batch)
         finally:
             serializer.end()
@@ -66,11 +63,9 @@ class WorkerCollate:
 
     def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
         batch = self._make(fetched, memory)
-        state = self._stateful.state() if self._stateful is not None else None
-        if not state:
-            return batch
         worker = get_worker_info()
-        assert worker is not None
+        if self._stateful is None or worker is None or not (state := self._stateful.state()):
+            return batch
         return BatchWithState(batch, worker.id, state)
 
     def _make_serializer(self, arena: Arena) -> BatchSerializer:

@@ -14,9 +14,8 @@ worker, in ordinary memory otherwise. The method is used only if the batch would
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset, Subset
@@ -26,9 +25,6 @@ from fastload.transforms.draws import epoch_seed
 
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
-
-
-Fill: TypeAlias = "Callable[[Sequence[int], BatchMemory], Any]"
 
 
 class HeapMemory:
@@ -47,31 +43,6 @@ class SeededIndices(NamedTuple):
 
     seed: int
     indices: Any
-
-
-class SeededSampler:
-    """Index sampler that adds the epoch's seed to the indices of each batch.
-
-    `prefetch`, if given, is called with the indices as soon as they are drawn, before they are read.
-    """
-
-    def __init__(
-        self, sampler: Any, seed: Callable[[], int], prefetch: Callable[[Any], None] | None = None
-    ) -> None:
-        self._sampler = sampler
-        self._seed = seed
-        self._prefetch = prefetch
-
-    def __iter__(self) -> Iterator[SeededIndices]:
-        for indices in self._sampler:
-            if self._prefetch is not None:
-                # Only a hint: reading the samples will raise whatever is wrong with the indices.
-                with contextlib.suppress(Exception):
-                    self._prefetch(indices)
-            yield SeededIndices(self._seed(), indices)
-
-    def __len__(self) -> int:
-        return len(self._sampler)
 
 
 class SeededDataset(Dataset[Any]):
@@ -103,28 +74,38 @@ class BatchMaker:
     ) -> None:
         self._collate_fn = collate_fn
         self._dataset = dataset
-        self._fill = None if dataset is None else _fill_method(dataset)
         self.finishes_on_device = finishes_on_device
-
-    @property
-    def fills(self) -> bool:
-        """Return whether it expects indices instead of samples."""
-        return self._fill is not None
+        # Whether indices are expected instead of samples.
+        self.fills = dataset is not None
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
-        if self._fill is None:
+        if not self.fills:
             return self._collate_fn(fetched)
         with epoch_seed(fetched.seed):
-            batch = self._fill(fetched.indices, memory)
+            dataset, indices = innermost(self._dataset, fetched.indices)
+            batch = dataset.fetch_into(indices, memory)
             if batch is NotImplemented:
                 batch = self._collate_fn(_fetch_samples(self._dataset, fetched.indices))
         return batch
 
 
+def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
+    """Return the dataset that a Subset, or a Subset of one, refers to, and the indices there."""
+    while type(dataset) is Subset:
+        indices = [dataset.indices[index] for index in indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
 def can_fill_batches(dataset: Any) -> bool:
     """Return whether a dataset, or the one that it is a Subset of, has a usable `fetch_into`."""
-    return _fill_method(dataset) is not None
+    for base in type(innermost(dataset)[0]).__mro__:
+        if "fetch_into" in vars(base):
+            return True
+        if "__getitem__" in vars(base) or "__getitems__" in vars(base):
+            return False
+    return False
 
 
 def uses_epoch_seed(dataset: Any) -> bool:
@@ -143,37 +124,8 @@ def uses_epoch_seed(dataset: Any) -> bool:
     return False
 
 
-def innermost_method(dataset: Any, name: str) -> Callable[[Any], Any] | None:
-    """Return a method of a dataset, or of the one that it is a Subset of; None if it has none."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    return getattr(dataset, name, None)
-
-
-def prefetch_method(dataset: Any) -> Callable[[Any], None] | None:
-    """Return the `prefetch(indices)` of a dataset, or of a Subset's dataset; None if it has none."""
-    prefetch = innermost_method(dataset, "prefetch")
-    if prefetch is None or type(dataset) is not Subset:
-        return prefetch
-    return lambda indices: prefetch(_innermost_indices(dataset, indices))
-
-
 def _as_list(parts: Any) -> list[Any]:
     return list(parts) if isinstance(parts, (list, tuple)) else []
-
-
-def _innermost_indices(dataset: Any, indices: Sequence[int]) -> Sequence[int]:
-    while type(dataset) is Subset:
-        indices = [dataset.indices[index] for index in indices]
-        dataset = dataset.dataset
-    return indices
-
-
-def _fill_method(dataset: Any) -> Fill | None:
-    if type(dataset) is Subset:
-        fill = _fill_method(dataset.dataset)
-        return None if fill is None else _SubsetFill(fill, dataset)
-    return dataset.fetch_into if _has_valid_fetch_into(type(dataset)) else None
 
 
 def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
@@ -181,23 +133,3 @@ def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
     if getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]
-
-
-class _SubsetFill:
-    """`fetch_into` of a Subset; a class, because it has to be picklable."""
-
-    def __init__(self, fill: Fill, dataset: Subset[Any]) -> None:
-        self._fill = fill
-        self._dataset = dataset
-
-    def __call__(self, indices: Sequence[int], out: BatchMemory) -> Any:
-        return self._fill([self._dataset.indices[index] for index in indices], out)
-
-
-def _has_valid_fetch_into(kind: type) -> bool:
-    for base in kind.__mro__:
-        if "fetch_into" in vars(base):
-            return True
-        if "__getitem__" in vars(base) or "__getitems__" in vars(base):
-            return False
-    return False

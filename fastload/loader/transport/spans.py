@@ -70,9 +70,7 @@ def _has_room(size: int) -> bool:
 class Spans:
     """The spans of a batch, collected while it is pickled.
 
-    Args:
-        slots: Allocates slots for spans that are copied.
-        placed: Slot and size of each tensor of the batch that was allocated in a slot, by address.
+    `placed` has the slot and size of each tensor of the batch that was allocated in a slot, by address.
 
     Attributes:
         references: The span number of each tensor and array, in the order of the pickle.

@@ -31,9 +31,7 @@ class BatchWithState(NamedTuple):
 class StatefulIterable(IterableDataset[Any]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
-    Args:
-        dataset: The dataset.
-        states: The state to start from, by worker number; other workers start from the beginning.
+    `states` are those to start from, by worker number; other workers start from the beginning.
     """
 
     def __init__(self, dataset: Any, states: Mapping[int, Any]) -> None:

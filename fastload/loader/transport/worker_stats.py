@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.loader.times import LoadTimes
-from fastload.loader.transport.seeding import BatchTask, seed_generators
 
 # batches, samples, busy, CPU, delayed and collating seconds: the fields of LoadTimes.
 STAT_COUNT = 6
@@ -64,35 +62,6 @@ class StatsRecorder:
         self._is_long = busy > LONG_BATCH_S
 
 
-class TimedIndices:
-    """Indices sent to a worker; unpickling them starts a batch in the worker's recorder.
-
-    For a BatchTask, unpickling also seeds the worker's random generators.
-    """
-
-    __slots__ = ("_index",)
-
-    def __init__(self, index: Any) -> None:
-        self._index = index
-
-    def __reduce__(self) -> Any:
-        index = self._index
-        return _receive, ((index.indices, index.seed) if type(index) is BatchTask else (index,))
-
-
-class TimedSampler:
-    """Index sampler that yields TimedIndices."""
-
-    def __init__(self, sampler: Any) -> None:
-        self._sampler = sampler
-
-    def __iter__(self) -> Iterator[TimedIndices]:
-        return map(TimedIndices, self._sampler)
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-
 def use_recorder(recorder: StatsRecorder) -> None:
     """Make a recorder the one of this process."""
     global _recorder
@@ -120,14 +89,6 @@ def count_samples(fetched: Any) -> int:
 
 
 _recorder: StatsRecorder | None = None
-
-
-def _receive(index: Any, seed: int | None = None) -> Any:
-    if _recorder is not None:
-        _recorder.begin()
-    if seed is not None:
-        seed_generators(seed)
-    return index
 
 
 class _SchedulingDelay:

@@ -1,4 +1,4 @@
-"""Slots: no two live ones overlap, whatever is taken, handed over, kept and freed, in whatever order."""
+"""Slots: no two live ones overlap, however they are taken, handed over, kept and freed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(Arena.create(1) is None, reason="needs memory fi
 
 
 class Transport(RuleBasedStateMachine):
-    """A worker that takes, and a training process that frees; every live slot keeps what was written."""
+    """A worker that takes slots, and a training process that frees them; each live slot keeps its content."""
 
     def __init__(self) -> None:
         super().__init__()

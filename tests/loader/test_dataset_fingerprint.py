@@ -1,0 +1,146 @@
+"""Changes of a dataset are seen, and plans are told apart, without running any of its code."""
+
+from __future__ import annotations
+
+import array
+import functools
+import random
+from collections import OrderedDict, deque
+
+import numpy as np
+import pytest
+import torch
+
+from fastload.loader.dataset_state import fingerprint
+from fastload.loader.tuning.plan_cache import describe
+from tests.loader.datasets import Holder
+
+
+class Slotted:
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+CHANGES = {
+    "a counter": (lambda: 0, lambda holder: setattr(holder, "thing", 1)),
+    "a dict that grows": (dict, lambda holder: holder.thing.update(a=1)),
+    "an ordered dict": (OrderedDict, lambda holder: holder.thing.update(a=1)),
+    "a large dict whose value changes": (
+        lambda: dict.fromkeys(range(1000)),
+        lambda holder: holder.thing.update({500: "new"}),
+    ),
+    "a set that grows": (set, lambda holder: holder.thing.add(1)),
+    "a long list made in advance": (
+        lambda: [None] * 50_000,
+        lambda holder: holder.thing.__setitem__(7, b"x"),
+    ),
+    "a list in a tuple": (lambda: ([],), lambda holder: holder.thing[0].append(1)),
+    "a deque": (lambda: deque(maxlen=3), lambda holder: holder.thing.append(1)),
+    "an array": (lambda: np.zeros(100), lambda holder: holder.thing.__setitem__(3, 1)),
+    "a tensor": (lambda: torch.zeros(100), lambda holder: holder.thing.add_(1)),
+    "Python's generator": (lambda: random.Random(0), lambda holder: holder.thing.random()),
+    "NumPy's generator": (lambda: np.random.default_rng(0), lambda holder: holder.thing.random()),
+    "NumPy's old generator": (lambda: np.random.RandomState(0), lambda holder: holder.thing.rand()),
+    "torch's generator": (torch.Generator, lambda holder: torch.rand(1, generator=holder.thing)),
+    "an object's attribute": (lambda: Holder(inner=1), lambda holder: holder.thing.__dict__.update(inner=2)),
+    "an object with slots": (Slotted, lambda holder: setattr(holder.thing, "count", 1)),
+    "a bytearray": (lambda: bytearray(10), lambda holder: holder.thing.__setitem__(2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change_is_seen(name):
+    make, change = CHANGES[name]
+    holder = Holder(thing=make(), other="x")
+    before = fingerprint(holder)
+    assert fingerprint(holder) == before
+    change(holder)
+    assert fingerprint(holder) != before
+
+
+def test_random_states_are_left_alone():
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    fingerprint(Holder(random=random, numpy=np.random, thing=[1, 2]))
+    assert random.getstate() == states[0]
+    assert np.random.get_state()[1].tolist() == states[1]
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_cycles_and_huge_objects_end():
+    holder = Holder(thing=[Holder(number=number) for number in range(60)])
+    holder.__dict__["itself"] = holder
+    holder.__dict__["large"] = [[(str(i), i)] for i in range(300_000)]
+    fingerprint(holder)
+
+
+def test_mapped_file_is_not_read(tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(1000).tofile(path)
+    mapped = np.memmap(path, np.int64, "r+")
+    held = [mapped, np.arange(1000)]
+    before = fingerprint(held)
+    mapped[20] = 7
+    assert fingerprint(held) == before
+    held[1][20] = 7
+    assert fingerprint(held) != before
+
+
+def test_inherited_slots_are_looked_at():
+    class Counter:
+        __slots__ = ("count",)
+
+    class Special(Counter):
+        __slots__ = ()
+
+    special = Special()
+    special.count = 1
+    before = fingerprint(special)
+    special.count = 2
+    assert fingerprint(special) != before
+
+
+@pytest.mark.parametrize("make", [lambda step: lambda x: x + step, lambda step: functools.partial(max, step)])
+def test_functions_that_do_the_same_look_the_same_to_a_plan(make):
+    assert describe(make(1)) == describe(make(1))
+
+
+def test_functions_that_differ_have_plans_of_their_own():
+    functions = [lambda x: x + 1, lambda x: x + 2, lambda x: -x, max, min, functools.partial(max, 1)]
+    assert len({str(describe(function)) for function in functions}) == len(functions)
+
+
+def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
+    class Lazy(list):
+        def __getitem__(self, index):
+            raise AssertionError
+
+        def __len__(self):
+            raise AssertionError
+
+    with torch.inference_mode():
+        tensor = torch.ones(3)
+    held = [tensor, Lazy("abc")]
+    assert fingerprint(held) == fingerprint(held)
+    assert describe(held) == describe(held)
+
+
+def test_array_of_the_standard_library_shows_its_values():
+    holder = Holder(thing=array.array("l", [1, 2]))
+    before = fingerprint(holder)
+    holder.thing[1] = 3
+    assert fingerprint(holder) != before
+
+
+def test_a_plan_is_that_of_what_functions_close_over_and_dicts_hold():
+    def scaled(factor, offset=1):
+        def scale(value, more=offset):
+            return value * factor + more
+
+        return scale
+
+    assert describe(scaled(2)) == describe(scaled(2))
+    assert describe(scaled(2)) != describe(scaled(3))
+    assert describe(scaled(2)) != describe(scaled(2, offset=5))
+    assert describe({"size": 224}) != describe({"size": 448})
