@@ -2,9 +2,9 @@
 
 Each built situation of tests/doctor, whose truth is known, is examined by `fastload doctor`. Then its
 first fix is applied: the training runs as it was and with the fix, in turns, and the median throughput of
-the runs after their first batch is compared. Read a row as: was the verdict the truth, and is the real gain
-within 25% of the predicted one? What no argument of the built training applies (a rewritten transform, a
-quota) has no real gain.
+the runs after their first batch is compared. A row is right if the verdict is the truth and the real gain is
+within 25% of the predicted one. A fix that no argument applies (a rewritten transform, a quota) has no real
+gain.
 
 Run it on a machine that nothing else keeps busy: as root, with fuse3, or the slow disks are left out.
 """
@@ -27,7 +27,7 @@ from tests.doctor.situations import APPLIED, SITUATIONS, TRAIN, Situation, make_
 
 _WITHIN = 0.25
 
-# For so long the doctor looks: 500 looks, of which one is a fifth of a percent.
+# The doctor watches for so long: a thousand stack samples.
 _SECONDS = 5.0
 
 # Steps of each turn. Of a slow disk it is one epoch: after that, its files lie in the page cache.
@@ -40,16 +40,16 @@ _LONG_EPOCH = ["--samples", "6000"]
 
 def main() -> None:
     only = {"metavar": "TEXT", "default": "", "help": "situations whose name holds this"}
-    given = options_of(__doc__, only=only)
-    steps = 20 if given.smoke else _STEPS
+    options = options_of(__doc__, only=only)
+    steps = 20 if options.smoke else _STEPS
     rows = []
     with tempfile.TemporaryDirectory() as root:
         folders = make_folders(Path(root))
         for situation in SITUATIONS:
-            if given.only in situation.name:
-                row = examined(situation, folders, given.runs, steps)
+            if options.only in situation.name:
+                row = examined(situation, folders, options.runs, steps)
                 rows.append(row)
-                progress(told(row))
+                progress(description(row))
     ran = [row for row in rows if "skipped" not in row]
     checked = [row for row in ran if row.get("gain")]
     near = [row for row in checked if abs(row["gain"] / row["predicted"] - 1) <= _WITHIN]
@@ -58,14 +58,14 @@ def main() -> None:
     heads = ["situation", "truth", "verdict", "first fix", "predicted gain", "real gain"]
     question = "Is the doctor right, and does its first fix gain what it predicts?"
     content = {
-        **identified("doctor", question, {"runs": given.runs, "steps": steps}, {}),
+        **identified("doctor", question, {"runs": options.runs, "steps": steps}, {}),
         "tables": [],
         "rows": [],
         "missing": [],
         "situations": rows,
         "grids": [{"heads": heads, "rows": [cells(row) for row in rows]}],
     }
-    publish_json(content, given)
+    publish_json(content, options)
 
 
 def cells(row: dict) -> list[str]:
@@ -75,7 +75,7 @@ def cells(row: dict) -> list[str]:
     return [row["name"], row["truth"], row["verdict"], row["fix"], *shown]
 
 
-def told(row: dict) -> str:
+def description(row: dict) -> str:
     if "skipped" in row:
         return f"{row['name']}: skipped, {row['skipped']}"
     sign = "right" if row["verdict"] == row["truth"] else f"WRONG, it is {row['truth']}"
@@ -117,7 +117,7 @@ def examined(situation: Situation, folders: dict, runs: int, steps: int) -> dict
 
 
 def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[str] | None:
-    """The arguments of the training with the fix; None where none of them applies it."""
+    """Return the arguments of the training with the fix; None where no argument applies it."""
     kind, action = fix["kind"], fix["action"]
     data = arguments[arguments.index("--data") + 1]
     if kind == "cache":
@@ -146,7 +146,7 @@ def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[st
 
 
 def both_ways(situation, before, arguments, changed, runs, steps, places) -> dict[str, float]:
-    """The median time of a sample, without the fix and with it."""
+    """Return the median time of a sample, without the fix and with it."""
     taken: dict[str, list[float]] = {"as it is": [], "fixed": []}
     times = Path(places["out"]) / "times.json"
     is_cold = situation.place in ("latency", "bandwidth")
@@ -165,7 +165,7 @@ def both_ways(situation, before, arguments, changed, runs, steps, places) -> dic
 
 
 def forget(folder: Path) -> None:
-    """Drops a folder's files from the page cache."""
+    """Drop a folder's files from the page cache."""
     for path in folder.rglob("*.jpg"):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

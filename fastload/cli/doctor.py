@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastload.cli.console import console
 from fastload.cli.progress import ProgressDisplay
 from fastload.errors import OptionError
 
@@ -108,29 +106,28 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
 
     # The script may change it; the second run begins where the first one did.
     folder = os.getcwd()
-    script = (
-        find_module(path, options.arguments)
-        if options.is_module
-        else find_script(Path(path), options.arguments)
-    )
+    if options.is_module:
+        script = find_module(path, options.arguments)
+    else:
+        script = find_script(Path(path), options.arguments)
     tried = None
+
+    def announce() -> None:
+        if not options.quiet and not options.json:
+            print("trying changes on your data, for some ten seconds", file=sys.stderr)
+
     with output_to_stderr(options.json):
-        found = examine_script(script, options.steps, options.seconds, lambda: _announce(options))
+        found = examine_script(script, options.steps, options.seconds, announce)
         if found.ending.error is not None and not found.was_cut:
             _print_error(found.ending.error, script.code.co_filename)
         if options.tries and not local_rank():
             os.chdir(folder)
             tried = try_first_fix(found, path, options.is_module, options.arguments)
     parts: list[Part] = [(one.name, one.diagnosis, one.measured) for one in found.examinations]
-    # Of several ranks on a machine, one speaks.
+    # Only one of several ranks on a machine reports.
     if local_rank() == 0:
-        _print_result(f"What holds {script.name} back?", parts, options, found.notes, tried)
+        _print_result(f"What holds {Path(path).name} back?", parts, options, found.notes, tried)
     return 0 if found.was_cut else _exit_code(found.ending)
-
-
-def _announce(options: argparse.Namespace) -> None:
-    if not options.quiet and not options.json:
-        print("trying changes on your data, for some ten seconds", file=sys.stderr)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
@@ -158,26 +155,15 @@ def _print_result(
         document = diagnosis_document(title, parts, footer)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(_without_infinities(diagnosis_json(title, parts, notes, tried)))
+        print(diagnosis_json(title, parts, notes, tried), end="")
     else:
         _print(title, parts, footer)
     if options.html:
         print(f"wrote {options.html}", file=sys.stderr)
 
 
-def _without_infinities(text: str) -> str:
-    """Return JSON that any program reads: figures without a bound, or without a value, become null."""
-    content = json.loads(text, parse_constant=lambda name: None)
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-
-
 def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:
-    if sys.stdout.isatty():
-        from rich.text import Text
-
-        console().print(Text(f"\n{title}", style="bold underline"))
-    else:
-        print(f"\n{title}")
+    print(f"\n{title}")
     if not parts:
         print("\nNo loader gave a batch, so there is nothing to judge.")
     for place, (name, diagnosis, _) in enumerate(parts):

@@ -13,11 +13,8 @@ from fastload.doctor.findings import Category
 class Frame(NamedTuple):
     """A frame of a stack.
 
-    Attributes:
-        function: The function's name, with its class where Python tells (3.11 and newer).
-        text: The call that runs; before Python 3.11, its whole line; "" where there is no source.
-        is_users: Whether it is the user's own code rather than a library's.
-        called: What runs, without its arguments: `cv2.resize(`; "" where Python does not tell.
+    `text` is the call that runs (before Python 3.11 its whole line; "" without source), and `called` the same
+    without its arguments: `cv2.reformat_size(`; "" where Python does not tell.
     """
 
     file: str
@@ -198,12 +195,7 @@ def step_category(stack: Sequence[Frame], has_device: bool) -> Category:
 
 @_cached_by_frames
 def work_site(stack: Sequence[Frame]) -> str:
-    """Return the user's line that calls work beside the model, as `users_line` writes it; "" for none.
-
-    A sample that falls between the end of that call and the next line, while its objects are freed, shows
-    this line
-    alone: it is known by the samples that showed more.
-    """
+    """Return the user's line that calls work beside the model; "" for none."""
     return users_line(stack[: _outermost_work(stack) or 0])
 
 

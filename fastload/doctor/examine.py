@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 
-from fastload.doctor.categories import Frame
 from fastload.doctor.dataset_files import DataFiles, count_of, encoding_of, files_of, measure_store
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
 from fastload.doctor.fixes import trials_to_make, workers_to_try
-from fastload.doctor.gpu import GpuWatch, has_device, uuid_of
+from fastload.doctor.gpu import GpuWatch, uuid_of
 from fastload.doctor.judge import diagnose
 from fastload.doctor.machine import BusyWatch
 from fastload.doctor.model_trials import ModelWatch, try_model
@@ -22,11 +21,12 @@ from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_scr
 from fastload.doctor.trials import Trials
 from fastload.doctor.watch import Watcher
 from fastload.doctor.workspace import workspace
+from fastload.system.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One loader: its dataset's class and size, what was measured, and the diagnosis."""
+    """One loader: its dataset's class and size, its measurements, and the diagnosis."""
 
     name: str
     measured: TrainingMeasurements
@@ -37,44 +37,34 @@ class Examination:
 class ScriptReport:
     """A script that was examined.
 
-    Attributes:
-        examinations: The loaders, the main one first: training before evaluation, then by the time spent on
-            them.
-        was_cut: Whether it was ended because it had been measured for long enough.
-        batches: Batches that all loaders handed out.
+    The main loader comes first: training before evaluation, then by the time spent on them. `notes` tell how
+    the script ended, and what could not be watched.
     """
 
     examinations: tuple[Examination, ...]
     ending: Ending
     was_cut: bool
     batches: int
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on how the script ended and what could not be watched."""
-        return tuple(self._notes())
-
-    def _notes(self) -> Iterator[str]:
-        if self.was_cut:
-            yield "The script was ended early, as it was asked for."
-        elif isinstance(self.ending.error, HardExit):
-            batches = "1 batch" if self.batches == 1 else f"{self.batches:,} batches"
-            yield f"The script ended by os._exit({self.ending.error.code}) after {batches}."
-        elif self.ending.text:
-            yield f"The script ended with {self.ending.text}."
-        if not self.batches:
-            yield "No batch was loaded in this process by torch's DataLoader or a subclass of it."
-        if not self.batches and self.ending.children:
-            yield (
-                f"It started {_listed(self.ending.children)}. Child processes are not watched: run the one "
-                "that trains by itself, 'fastload doctor CHILD.py …', or call its function in the main "
-                "process."
-            )
+    notes: tuple[str, ...]
 
 
-def _listed(children: tuple[str, ...]) -> str:
-    more = f" and {len(children) - 3} more" if len(children) > 3 else ""
-    return "; ".join(f"'{child[:120]}'" for child in children[:3]) + more
+def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
+    if was_cut:
+        yield "The script was ended early, as requested."
+    elif isinstance(ending.error, HardExit):
+        after = format_count(batches, "batch", "batches")
+        yield f"The script ended by os._exit({ending.error.code}) after {after}."
+    elif ending.text:
+        yield f"The script ended with {ending.text}."
+    if not batches:
+        yield "No batch was loaded in this process by torch's DataLoader or a subclass of it."
+    if not batches and ending.children:
+        more = f" and {len(ending.children) - 3} more" if len(ending.children) > 3 else ""
+        listed = "; ".join(f"'{child[:120]}'" for child in ending.children[:3])
+        yield (
+            f"It started {listed}{more}. Child processes are not watched: run the one that trains by itself, "
+            "'fastload doctor CHILD.py …', or call its function in the main process."
+        )
 
 
 def examine_script(
@@ -83,65 +73,55 @@ def examine_script(
     seconds: float | None = None,
     on_trials: Callable[[], None] = lambda: None,
 ) -> ScriptReport:
-    """Run a script and find out what holds its training back.
+    """Run a script and find the limit of its training.
 
     `steps` ends it after so many batches, `seconds` so many seconds after its first step; else it comes to
     its own end.
     """
     model, gpu, busy = ModelWatch(), GpuWatch(), BusyWatch()
     with workspace() as folder:
-        watcher = Watcher(folder, steps, seconds, _is_above(script))
+        watcher = Watcher(folder, steps, seconds, script.code.co_filename)
         with watcher.watching(), model.watching(), gpu.watching():
             ending = run_script(script)
         # Not by the exception: a framework may have made another of it.
         was_cut = watcher.was_cut
         machine = busy.state()
         gpu_busy = gpu.busy(watcher.span, uuid_of(model.device))
-        # A loader that failed before its first batch says why, if it is the only one.
+        # A loader that failed before its first batch explains the failure, if it is the only one.
         records = [record for record in watcher.records if record.batches]
         records = records or (watcher.records[:1] if ending.text and not was_cut else [])
-        found = [(record, record.measured(watcher.logs_of(record), machine)) for record in records]
-        if any(measured.role == "training" for _, measured in found):
-            found = [(record, _with_role(measured)) for record, measured in found]
-        found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
-        examinations = []
-        for place, (record, measured) in enumerate(found):
+        has_training = any(record.role() == "training" for record in records)
+        found = []
+        for record in records:
             measured = replace(
-                measured,
+                record.measured(watcher.logs_of(record), machine),
+                # A loader without optimizer steps beside another one with them is evaluation.
+                role="evaluation" if has_training and not record.trained else record.role(),
                 device=_device(model, record),
                 encoding=encoding_of(record.view.dataset),
                 gpu_busy=gpu_busy,
-                uses_data_parallel=model.uses_data_parallel,
                 was_cut=was_cut,
                 error="" if was_cut else ending.text,
             )
-            # Of several ranks on a machine, one speaks, and the others' CPUs and GPUs are left alone.
-            if place == 0 and not local_rank():
-                measured = _with_trials(measured, record, model, folder / "trials", on_trials)
-            examinations.append(Examination(_name(record), measured, diagnose(measured)))
-    return ScriptReport(tuple(examinations), ending, was_cut, watcher.batches)
-
-
-def _with_role(measured: TrainingMeasurements) -> TrainingMeasurements:
-    """Call a loader without optimizer steps evaluation, as another one was trained on."""
-    return replace(measured, role="evaluation") if measured.role == "unknown" else measured
+            found.append((record, measured))
+        found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
+        # Only one of several ranks on a machine reports, and the others' CPUs and GPUs are left alone.
+        if found and not local_rank():
+            on_trials()
+            found[0] = found[0][0], _with_trials(found[0][1], found[0][0], model, folder / "trials")
+        examinations = tuple(
+            Examination(_name(record), measured, diagnose(measured)) for record, measured in found
+        )
+    notes = tuple(_notes(ending, was_cut, watcher.batches))
+    return ScriptReport(examinations, ending, was_cut, watcher.batches, notes)
 
 
 def _with_trials(
-    measured: TrainingMeasurements,
-    record: LoaderRecord,
-    model: ModelWatch,
-    folder: Path,
-    on_trials: Callable[[], None],
+    measured: TrainingMeasurements, record: LoaderRecord, model: ModelWatch, folder: Path
 ) -> TrainingMeasurements:
     """Add the speed of the disk and the trials that matter for the verdict."""
-    on_trials()
     files = files_of(record.view.dataset)
-    if files.paths:
-        samples = count_of(record.view.dataset)
-        if not files.are_containers:
-            samples = max(samples, len(files.paths))
-        measured = replace(measured, store=measure_store(files.paths, samples, 1.0, files.are_containers))
+    measured = replace(measured, store=measure_store(files, count_of(record.view.dataset)))
     if not measured.batches:
         return measured
     folder.mkdir()
@@ -152,25 +132,21 @@ def _with_trials(
 
 
 def _loader_trials(
-    measured: TrainingMeasurements,
-    record: LoaderRecord,
-    files: DataFiles,
-    folder: Path,
+    measured: TrainingMeasurements, record: LoaderRecord, files: DataFiles, folder: Path
 ) -> Iterator[LoaderTrial]:
     trials = Trials(record.view, measured.num_workers, files, folder, record.total_s)
     if measured.num_workers:
         same = trials.same()
-        if same is not None:
-            yield same
-            measured = replace(measured, trials=(same,))
+        yield from same
+        measured = replace(measured, trials=tuple(same))
     kinds = trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
     if "cache" in kinds:
-        yield from filter(None, [trials.cached()])
+        yield from trials.cached()
     if "workers" in kinds:
         for number in workers_to_try(measured):
-            yield from filter(None, [trials.with_workers(number, is_cold="cache" in kinds)])
+            yield from trials.with_workers(number, is_cold="cache" in kinds)
     if "loader" in kinds:
-        yield from filter(None, [trials.with_fast_loader()])
+        yield from trials.with_fast_loader()
     if "files" in kinds:
         yield from trials.from_files()
 
@@ -180,20 +156,10 @@ def _device(model: ModelWatch, record: LoaderRecord) -> str:
         return model.device.type
     if record.view.device:
         return torch.device(record.view.device).type
-    return "cuda" if has_device() else "cpu"
+    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 
 def _name(record: LoaderRecord) -> str:
     dataset = record.view.dataset
-    count = count_of(dataset)
-    return f"{type(dataset).__name__}{f' of {count:,} samples' if count else ''}"
-
-
-def _is_above(script: Script) -> Callable[[Frame], bool]:
-    """Return a test for the frames that lead to the script."""
-    name = script.code.co_filename
-
-    def is_above(frame: Frame) -> bool:
-        return frame.file != name
-
-    return is_above
+    samples = count_of(dataset)
+    return f"{type(dataset).__name__}{f' of {samples:,} samples' if samples else ''}"

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Category = Literal["read", "load", "decode", "transform", "collate", "wait", "copy", "work", "model"]
+Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "model"]
 """Kinds of work: reading files; reading and decoding in one call; decoding; anything else that makes a
-sample; collating; waiting for workers; copying to the device; logging and the like; the model and the rest of
-a step."""
+sample; collating; copying to the device; logging and the like; the model and the rest of a step."""
 
 Verdict = Literal[
     "storage", "decoding", "transforms", "preparing", "transport", "copy", "model", "main thread", "little"
@@ -46,15 +45,9 @@ class WorkerTimes:
 class LoaderTrial:
     """The rate of a loader that was made again with one change, while nobody trains.
 
-    Attributes:
-        kind: `same`, or the fix that was applied: `workers`, `loader`, `decoder`, `transforms`, `pack`,
-            `cache`.
-        num_workers: Its workers.
-        samples_per_s: Its steady rate.
-        cpu_s: CPU seconds of all its processes for each sample.
-        start_s: Seconds for starting and ending its workers, once an epoch.
-        detail: The encoding of `pack`, the transforms of `transforms`.
-        stored_bytes: Bytes of a sample in the packed dataset.
+    `kind` is `same`, or the change: `workers`, `loader`, `decoder`, `transforms`, `pack`, `cache`. `cpu_s` is
+    the CPU time of a sample, `start_s` the time for starting and ending the workers, once an epoch; `detail`
+    names the encoding and the transforms.
     """
 
     kind: str
@@ -79,10 +72,7 @@ class ModelTrial:
 class Store:
     """The files of a dataset and the speed of their disk, in samples a second (0: not measured).
 
-    Attributes:
-        kind: The disk and its file system.
-        is_cold: Whether the pages could be dropped from the page cache before reading.
-        are_containers: Whether each file holds many samples.
+    Cold figures are those of the page cache too where `is_cold` is False: its pages could not be dropped.
     """
 
     samples: int
@@ -93,18 +83,15 @@ class Store:
     parallel_per_s: float = 0.0
     warm_per_s: float = 0.0
     latency_s: float = 0.0
-    note: str = ""
-    are_containers: bool = False
+    are_shards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """CPUs and limits of this machine; None: unknown or unlimited.
+    """CPUs and limits of this machine (None: unknown or unlimited), and CPUs taken by others meanwhile.
 
-    Attributes:
-        usable_cpus: CPUs' worth of time for this process: its affinity, or its quota if that is less.
-        other_cpus: CPUs that other programs kept busy meanwhile.
-        stolen_cpus: CPUs' worth of time that the hypervisor gave to other machines.
+    `usable_cpus` is the affinity of this process, or its quota if that is less; `stolen_cpus` went to other
+    virtual machines.
     """
 
     usable_cpus: float
@@ -118,24 +105,13 @@ class MachineState:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMeasurements:
-    """Everything that was measured of one loader and the steps that used its batches.
+    """Measurements of one loader and the steps that used its batches; times are sums in seconds.
 
-    Warm-up steps are in `warmup_s` alone; the first wait of each epoch, which starts workers, is in
-    `first_wait_s` alone. All times are sums in seconds unless said otherwise.
-
-    Attributes:
-        batch_size: Samples of a batch by the loader's sampler; None where the dataset makes whole batches.
-        waits: Batches that `waiting_s` covers.
-        steps: Batches that `stepping_s` covers.
-        epoch_batches: `len(loader)`; None where it has none.
-        epoch_waits_s: The mean wait of a batch in each epoch of more than a few batches.
-        step_cpu_s: CPU time of the training process in the steps, of all its threads.
-        step_delayed_s: Time for which the main thread was ready to run in the steps and no CPU was free.
-        loading: Stack samples of the processes that make batches.
-        training: Stack samples of the main thread in the steps.
-        was_cut: Whether the training was ended before its own end.
-        slow_samples: Indices of samples that took much longer than the mean, with their seconds.
-        error: The exception that ended the training; "" for none.
+    Warm-up steps are in `warmup_s` alone, and the first wait of each epoch, which starts workers, is in
+    `first_wait_s` alone. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is
+    that of the loader's sampler; None where the dataset makes whole batches. `step_delayed_s` is the time for
+    which the main thread was ready to run and no CPU was free. `loading` and `training` are the stack samples
+    of the processes that make batches, and of the main thread in the steps. `error` ended the training.
     """
 
     machine: MachineState
@@ -158,7 +134,6 @@ class TrainingMeasurements:
     warmup_s: float = 0.0
     waits_s: tuple[float, ...] = ()
     steps_s: tuple[float, ...] = ()
-    epoch_waits_s: tuple[float, ...] = ()
     workers: tuple[WorkerTimes, ...] = ()
     loading: tuple[Sampled, ...] = ()
     training: tuple[Sampled, ...] = ()
@@ -168,9 +143,7 @@ class TrainingMeasurements:
     persistent_workers: bool = False
     device: str = "cpu"
     encoding: str | None = None
-    uses_data_parallel: bool = False
     was_cut: bool = False
-    slow_samples: tuple[tuple[int, float], ...] = ()
     trials: tuple[LoaderTrial, ...] = ()
     model_trials: tuple[ModelTrial, ...] = ()
     store: Store | None = None
@@ -184,17 +157,22 @@ class TrainingMeasurements:
 
     @property
     def unit(self) -> str:
-        """The noun for what `samples_a_batch` counts."""
+        """The noun for the units of all rates."""
         return "samples" if self.batch_size else "batches"
 
     @property
+    def made_samples(self) -> float:
+        """Samples that all processes made."""
+        return sum(worker.batches for worker in self.workers) * self.samples_a_batch
+
+    @property
     def wait_s(self) -> float:
-        """Seconds that a batch is waited for."""
+        """Seconds of waiting for a batch."""
         return self.waiting_s / self.waits if self.waits else 0.0
 
     @property
     def step_s(self) -> float:
-        """Seconds that a step takes, warm-up left out."""
+        """Seconds of a step, warm-up left out."""
         return self.stepping_s / self.steps if self.steps else 0.0
 
     @property
@@ -206,25 +184,31 @@ class TrainingMeasurements:
     @property
     def overall_per_s(self) -> float:
         """The throughput with the starts of epochs, in which workers start; warm-up is left out."""
-        seconds = self.first_wait_s + self.waiting_s + self.stepping_s
-        return self.batches * self.samples_a_batch / seconds if seconds > 0 else 0.0
+        if not self.batches:
+            return 0.0
+        batch_s = (self.first_wait_s + self.waiting_s) / self.batches + self.step_s
+        return self.samples_a_batch / batch_s if batch_s > 0 else 0.0
+
+    @property
+    def gpu_share(self) -> float:
+        """The mean utilisation of the GPU, from 0 to 1."""
+        return sum(self.gpu_busy) / len(self.gpu_busy) if self.gpu_busy else 0.0
+
+    def trials_of(self, kind: str) -> list[LoaderTrial]:
+        """Return the trials of a kind."""
+        return [trial for trial in self.trials if trial.kind == kind]
 
     def trial(self, kind: str) -> LoaderTrial | None:
         """Return the first trial of a kind."""
-        return next((trial for trial in self.trials if trial.kind == kind), None)
+        return next(iter(self.trials_of(kind)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One thing to do.
+    """One thing to do; `kind` stays the same from release to release.
 
-    Attributes:
-        kind: A name that stays the same from release to release: `workers`, `pack`, `cache`, …
-        action: What to do, with the code or the command.
-        gain: The training's throughput with it as a multiple of the present one; None where it was not
-            measured.
-        why: The measurement behind the gain.
-        arguments: The DataLoader arguments that apply it, for `--try`; empty where the script has to change.
+    `gain` is the training's throughput with it as a multiple of the present one; None where not measured.
+    `arguments` of the DataLoader apply it, for `--try`; they are empty where the script has to change.
     """
 
     kind: str
@@ -242,15 +226,6 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A part of the time from one batch to the next, in seconds for each sample."""
-
-    name: str
-    seconds: float
-    is_waiting: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """The throughput of the training with a number of workers, from the trials."""
 
@@ -262,12 +237,8 @@ class Forecast:
 class Diagnosis:
     """The verdict, its evidence and the fixes; `str()` of it is a report.
 
-    Attributes:
-        side: The slower of the two: loading or the training step.
-        loading_per_s: Samples a second that the loader gives while nobody trains; 0 where unknown.
-        step_per_s: Samples a second that the training step takes of batches that are there; 0 where unknown.
-        doubts: Reasons why the figures may be wrong, a sentence each.
-        limits: Limits of the machine that are, or soon will be, in the way, a sentence each.
+    `loading_per_s` is the rate of the loader while nobody trains, `step_per_s` that of the training step on
+    batches that are already there; 0 where unknown.
     """
 
     verdict: Verdict
@@ -280,7 +251,6 @@ class Diagnosis:
     loading_per_s: float = 0.0
     step_per_s: float = 0.0
     doubts: tuple[str, ...] = ()
-    shares: tuple[Share, ...] = ()
     forecast: tuple[Forecast, ...] = ()
 
     def __str__(self) -> str:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor.dataset_files import encoding_of, measure_store
+from fastload.doctor.dataset_files import DataFiles, encoding_of, measure_store
 from fastload.doctor.evidence import fits_page_cache, limits_of
 from fastload.doctor.findings import (
     Diagnosis,
     Fix,
     Forecast,
     MachineState,
-    Share,
     Store,
     TrainingMeasurements,
     Verdict,
@@ -26,6 +25,7 @@ from fastload.doctor.findings import (
 from fastload.doctor.fixes import LEAST_GAIN, MOST_OF_MEMORY
 from fastload.doctor.judge import LEAST_S
 from fastload.doctor.machine import BusyWatch
+from fastload.doctor.trials import link_files
 from fastload.doctor.workspace import workspace
 from fastload.errors import FastloadError, SourceError
 from fastload.images.decode import decode
@@ -41,7 +41,7 @@ from fastload.sources.protocol import evenly_spaced
 from fastload.system.units import format_count, format_duration, format_size
 
 Step = Callable[[str, int, int], None]
-"""Called with what is being done, the number of the step, and the number of all steps."""
+"""Called with the name of a step, its number, and the number of all steps."""
 
 _STEPS = 4
 _MOST_FILES = 4096
@@ -50,22 +50,17 @@ _MOST_BYTES = 32 << 20
 _PACKED_SAMPLES = 96
 _TURNS = 3
 
-# A sample that takes less than the clock can tell.
+# No clock can measure a shorter time for a sample.
 _LEAST_S = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class DataMeasurements:
-    """Everything that was measured of a dataset that nobody trains on yet.
+    """Measurements of a dataset that nobody trains on yet.
 
-    Attributes:
-        way: What decodes a sample as the dataset is: `PIL`, `OpenCV`, or the encoding of a packed dataset.
-        sample_s: CPU seconds that this takes.
-        decoding: CPU seconds of a sample in each way that was tried.
-        encoding: What `fastload pack --encode auto` chooses; "" for a packed dataset.
-        encoding_reason: Why.
-        stored_bytes: Bytes of a sample in that encoding.
-        notes: Oddities of the source.
+    `way` is the decoder of the dataset as it is (`PIL`, `OpenCV`, or the encoding of a packed dataset) and
+    `decoding` holds the CPU seconds of a sample with each one that was tried. `encoding` is the choice of
+    `fastload pack --encode auto`; "" for a packed dataset.
     """
 
     name: str
@@ -99,25 +94,17 @@ class DataMeasurements:
 
 
 def examine_data(path: Path, step: Step = lambda label, done, total: None) -> list[DataMeasurements]:
-    """Measure a dataset's files and this machine, some seconds for each split.
-
-    Raises:
-        SourceError: There is nothing at the path that can be read, or no image or record of it.
-        FormatError: A packed dataset cannot be read.
-    """
+    """Measure a dataset's files and this machine, some seconds for each split; SourceError for none."""
     step("listing", 0, _STEPS)
-    if is_packed(path):
-        return [_examine_packed(path, step)]
-    packed: list[Path] = []
+    packed = [path] if is_packed(path) else []
     # A folder that cannot be listed is refused below, as for packing.
     with contextlib.suppress(PermissionError):
-        packed = [child for child in sorted(path.iterdir()) if is_packed(child)] if path.is_dir() else []
+        packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
     if packed:
         return [_examine_packed(child, step) for child in packed]
-    sources = open_source(os.fspath(path))
+    sources = open_source(os.fspath(path)).items()
     return [
-        _examine_source(f"{path}, {split}" if split else str(path), source, step)
-        for split, source in sources.items()
+        _examine_source(f"{path}, {split}" if split else str(path), source, step) for split, source in sources
     ]
 
 
@@ -127,7 +114,7 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
     busy = BusyWatch()
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_FILES)]
     step("reading", 1, _STEPS)
-    store = measure_store(paths, len(source))
+    store = measure_store(DataFiles(paths), len(source))
     step("decoding", 2, _STEPS)
     chosen = choose_encoding(
         estimate_stats(source, None),
@@ -140,7 +127,6 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
         raise SourceError(
             f"{name}: at least one image that can be decoded is needed, got none among {len(paths)}"
         )
-    step("this machine", 3, _STEPS)
     way = "PIL" if "PIL" in decoding else "OpenCV"
     return DataMeasurements(
         name=name,
@@ -163,19 +149,19 @@ def _examine_source(name: str, source: Source, step: Step) -> DataMeasurements:
 
 def _examine_packed(path: Path, step: Step) -> DataMeasurements:
     busy, dataset = BusyWatch(), PackedDataset(path)
-    shards = sorted(os.fspath(shard) for shard in path.iterdir() if shard.name.startswith("shard-"))
+    shards = sorted(os.fspath(shard) for shard in path.glob("shard-*"))
     step("reading", 1, _STEPS)
-    store = measure_store(shards, len(dataset), are_containers=True)
+    store = measure_store(DataFiles(shards, are_shards=True), len(dataset))
     step("decoding", 2, _STEPS)
     sample_s = _packed_sample_s(dataset)
     if sample_s is None:
         raise SourceError(
             f"{path}: at least one record that can be read is needed, got none of {len(dataset)}"
         )
-    step("this machine", 3, _STEPS)
     way = encoding_of(dataset) or "keep"
+    classes = len(dataset.classes)
     return DataMeasurements(
-        str(path), len(dataset), len(dataset.classes), way, sample_s, busy.state(), store, {way: sample_s}
+        str(path), len(dataset), classes, way, sample_s, busy.state(), store, {way: sample_s}
     )
 
 
@@ -193,36 +179,32 @@ def _packed_sample_s(dataset: PackedDataset) -> float | None:
 
 
 def _measure_decoding(paths: Sequence[str], encoding: str) -> tuple[dict[str, float], float]:
-    """Return the CPU seconds of an image in each way, and its bytes when packed."""
-    images: list[tuple[str, bytes]] = []
-    for path in paths[:: max(1, len(paths) // _SAMPLES)][:_SAMPLES]:
-        if sum(len(data) for _, data in images) > _MOST_BYTES:
-            break
-        with contextlib.suppress(OSError, FastloadError):
-            data = Path(path).read_bytes()
-            decode(data)
-            images.append((path, data))
-    if not images:
-        return {}, 0.0
-    threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)
-    try:
-        found = {"OpenCV": _seconds_of([data for _, data in images], decode)}
-        with contextlib.suppress(ImportError, OSError):  # not installed, or no reader of a file's format
-            found["PIL"] = _seconds_of([data for _, data in images], _decode_with_pil)
-        with contextlib.suppress(FastloadError, OSError), workspace() as folder:
-            (folder / "files").mkdir()
-            for number, (path, _) in enumerate(images):
-                (folder / "files" / f"{number:04d}{Path(path).suffix or '.jpg'}").symlink_to(
-                    os.path.abspath(path)
-                )
-            result = pack(folder / "files", folder / "sample.fl", encode=encoding, workers=1, on_error="skip")
-            sample_s = _packed_sample_s(PackedDataset(folder / "sample.fl"))
-            if sample_s is not None:
-                return {**found, encoding: sample_s}, result.size_bytes / len(images)
-        return found, 0.0
-    finally:
-        cv2.setNumThreads(threads)
+    """Return the CPU seconds of an image with each decoder, and its bytes when packed."""
+    readable: dict[str, bytes] = {}
+    with workspace() as folder:
+        photos = link_files(paths, folder / "files", _SAMPLES, _MOST_BYTES)
+        for path in sorted(photos.iterdir()):
+            with contextlib.suppress(OSError, FastloadError):
+                data = path.read_bytes()
+                decode(data)
+                readable[path.name] = data
+        images = list(readable.values())
+        if not images:
+            return {}, 0.0
+        threads = cv2.getNumThreads()
+        cv2.setNumThreads(1)
+        try:
+            found = {"OpenCV": _seconds_of(images, decode)}
+            with contextlib.suppress(ImportError, OSError):  # not installed, or no reader of a file's format
+                found["PIL"] = _seconds_of(images, _decode_with_pil)
+            with contextlib.suppress(FastloadError, OSError):
+                result = pack(photos, folder / "sample.fl", encode=encoding, workers=1, on_error="skip")
+                packed_s = _packed_sample_s(PackedDataset(folder / "sample.fl"))
+                if packed_s is not None:
+                    return {**found, encoding: packed_s}, result.size_bytes / len(images)
+            return found, 0.0
+        finally:
+            cv2.setNumThreads(threads)
 
 
 def _decode_with_pil(data: bytes) -> object:
@@ -243,42 +225,37 @@ def _seconds_of(images: Sequence[bytes], function: Callable[[bytes], object]) ->
 
 
 def diagnose_data(measured: DataMeasurements) -> Diagnosis:
-    """Return what limits the loading of a dataset after the first epoch, and what to do about it."""
+    """Return the limit of loading a dataset after the first epoch, and the fixes for it."""
     workers = max(1, int(measured.machine.usable_cpus))
-    rate, warm_rate = measured.rate(workers), measured.rate(workers, is_warm=True)
-    verdict: Verdict = "decoding" if rate > 0.8 * warm_rate else "storage"
-    if measured.samples * measured.sample_s < LEAST_S:
-        verdict = "little"
-    # Of too little data, nobody would feel it.
-    found = [] if verdict == "little" else _fixes(measured, workers)
-    fixes = [fix for fix in found if (fix.gain or 0.0) >= LEAST_GAIN]
-    shares = [Share(f"decoding ({measured.way})", measured.sample_s, False)]
-    if measured.store is not None and min(measured.store.warm_per_s, measured.store.random_per_s) > 0:
-        read_s = 1 / (measured.store.warm_per_s if measured.is_warm else measured.store.random_per_s)
-        shares.insert(0, Share("reading", read_s, True))
-    numbers = sorted({1, 2, 4, workers, 2 * workers})
+    rate, all_s = measured.rate(workers), measured.samples * measured.sample_s
+    verdict: Verdict = "decoding" if rate > 0.8 * measured.rate(workers, is_warm=True) else "storage"
+    fixes = [fix for fix in _fixes(measured, workers) if (fix.gain or 0.0) >= LEAST_GAIN]
+    name = "Reading" if verdict == "storage" else "Decoding"
+    when = " after the first epoch" if measured.is_warm else ""
+    headline = (
+        f"{name} is the limit: a loader with {format_count(workers, 'worker')} gives {rate:,.0f} samples/s "
+        f"at most{when}."
+    )
+    if all_s < LEAST_S:
+        # With so little data, nobody would notice a fix.
+        verdict, fixes = "little", []
+        headline = (
+            "There is too little data for loading to matter: one core makes all of it in "
+            f"{format_duration(all_s)}."
+        )
     return Diagnosis(
         verdict=verdict,
-        headline=_headline(measured, verdict, workers, rate),
+        headline=headline,
         evidence=tuple(_evidence(measured)),
         fixes=tuple(sorted(fixes, key=lambda fix: -(fix.gain or 0.0))),
         limits=tuple(limits_of(TrainingMeasurements(measured.machine, is_fastload=True))),
         samples_per_s=rate,
         side="loading",
         loading_per_s=rate,
-        shares=tuple(shares),
-        forecast=tuple(Forecast(number, measured.rate(number)) for number in numbers),
+        forecast=tuple(
+            Forecast(number, measured.rate(number)) for number in sorted({1, 2, 4, workers, 2 * workers})
+        ),
     )
-
-
-def _headline(measured: DataMeasurements, verdict: Verdict, workers: int, rate: float) -> str:
-    if verdict == "little":
-        all_s = format_duration(measured.samples * measured.sample_s)
-        return f"There is too little data for loading to matter: one core makes all of it in {all_s}."
-    name = "Reading" if verdict == "storage" else "Decoding"
-    who = "1 worker feeds" if workers == 1 else f"{workers} workers feed"
-    when = " after the first epoch" if measured.is_warm else ""
-    return f"{name} is the limit: {who} a model {rate:,.0f} samples/s at most{when}."
 
 
 def _evidence(measured: DataMeasurements) -> Iterator[str]:
@@ -289,20 +266,15 @@ def _evidence(measured: DataMeasurements) -> Iterator[str]:
     if store is not None and store.random_per_s > 0:
         yield (
             f"The disk ({store.kind}): {store.random_per_s:,.0f} samples/s one by one, "
-            f"{store.parallel_per_s:,.0f} by several readers, {store.warm_per_s:,.0f} out of the page cache; "
-            f"{format_duration(store.latency_s)} to the first byte."
+            f"{store.parallel_per_s:,.0f} by several readers, {store.warm_per_s:,.0f} out of the page cache."
         )
-        if store.note:
-            yield store.note
         if measured.is_warm:
             yield (
                 "The data take less than half of the memory that is available: only the first epoch reads "
                 "from the disk, and the epochs after it are judged."
             )
-    yield f"One core makes {1 / measured.sample_s:,.0f} samples/s ({measured.way})."
-    if len(measured.decoding) > 1:
-        ways = (f"{name} {1 / seconds:,.0f}" for name, seconds in measured.decoding.items())
-        yield f"Images a second, decoded on one core: {', '.join(ways)}."
+    decoders = (f"{name} {1 / seconds:,.0f}" for name, seconds in measured.decoding.items())
+    yield f"Images a second, decoded on one core: {', '.join(decoders)}."
     if measured.encoding:
         yield f"'fastload pack --encode auto' chooses {measured.encoding}: {measured.encoding_reason}."
     yield from measured.notes
@@ -317,26 +289,18 @@ def _fixes(measured: DataMeasurements, workers: int) -> Iterator[Fix]:
             "cache",
             f'keep the data in memory: fastload.{kind}({measured.name!r}, cache="ram")',
             measured.rate(workers, is_warm=True) / rate,
-            f"all {format_size(store.size_bytes)} fit into the {format_size(available)} of memory that are "
-            "available; from the second epoch on",
+            f"all {format_size(store.size_bytes)} fit into the {format_size(available)} of available memory; "
+            "from the second epoch on",
         )
-    present = format_duration(measured.sample_s)
-    opencv_s = measured.decoding.get("OpenCV")
-    if measured.way == "PIL" and opencv_s is not None:
-        yield Fix(
-            "decoder",
-            f"fastload.FolderDataset({measured.name!r}, transform=…) in place of torchvision's ImageFolder",
-            measured.rate(workers, opencv_s) / rate,
-            f"it decodes with OpenCV: {format_duration(opencv_s)} an image in place of {present}",
-        )
-    packed_s = measured.decoding.get(measured.encoding)
-    if packed_s is not None:
-        yield Fix(
-            "pack",
-            f"fastload pack {measured.name} data.fl --encode {measured.encoding}, then "
-            "fastload.PackedDataset('data.fl')",
-            measured.rate(workers, packed_s) / rate,
-            f"a packed sample of your files takes {format_duration(packed_s)} an image in place of "
-            f"{present}; {format_size(measured.stored_bytes * measured.samples)} in all. A crop takes "
-            "less still",
-        )
+    packed = f"fastload pack {measured.name} data.fl --encode {measured.encoding}"
+    actions = {"OpenCV": ("decoder", f"fastload.FolderDataset({measured.name!r}, transform=…)")}
+    actions[measured.encoding] = ("pack", f"{packed}, then fastload.PackedDataset('data.fl')")
+    for name, (kind, action) in actions.items():
+        seconds = measured.decoding.get(name)
+        if name != measured.way and seconds is not None:
+            why = (
+                f"an image takes {format_duration(seconds)} in place of {format_duration(measured.sample_s)}"
+            )
+            if kind == "pack":
+                why += f"; {format_size(measured.stored_bytes * measured.samples)} in all"
+            yield Fix(kind, action, measured.rate(workers, seconds) / rate, why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import linecache
 import os
@@ -13,8 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
-
-from torch.utils.data._utils import fetch
 
 from fastload.doctor.categories import Frame
 
@@ -27,12 +24,10 @@ SWITCH_S = 0.0001
 the lock by itself, at a call of some library, and would never be seen elsewhere. Two threads that compute
 beside each other take no longer for it (measured down to 0.05 ms)."""
 
-FETCH_FILE = fetch.__file__
 _DEEPEST = 60
 
-Notice = Callable[[Sequence[Frame], float, "int | None"], None]
-"""Called with the stack (innermost frame last), the seconds since the sample before, and the index of the
-dataset's sample that is being made, where the stack shows it."""
+Notice = Callable[[Sequence[Frame], float], None]
+"""Called with the stack (innermost frame last) and the seconds since the sample before."""
 
 
 class Sampler:
@@ -63,36 +58,21 @@ class Sampler:
         while not self._is_over:
             # Waiting for an event would take as long again as the sample.
             time.sleep(INTERVAL_S)
-            frames = stack_of(self._thread)
-            now = time.perf_counter()
-            stack, index = [described(frame) for frame in frames], _index_in(frames)
-            # The frames belong to the sampled thread: none may live on here.
-            del frames
-            self._notice(stack, now - before, index)
+            now, stack = time.perf_counter(), stack_of(self._thread)
+            self._notice(stack, now - before)
             self.cpu_s = time.thread_time()
             before = now
 
 
-def stack_of(thread: int) -> list[FrameType]:
-    """Return the frames of a thread, the innermost last; empty where there is no such thread."""
+def stack_of(thread: int) -> list[Frame]:
+    """Return the stack of a thread, the innermost frame last; empty where there is no such thread."""
     frame = sys._current_frames().get(thread)
-    found: list[FrameType] = []
+    found: list[Frame] = []
     while frame is not None and len(found) < _DEEPEST:
-        found.append(frame)
+        found.append(described(frame))
         frame = frame.f_back
     found.reverse()
     return found
-
-
-def _index_in(frames: Sequence[FrameType]) -> int | None:
-    """Return the index of the sample that is being made, which torch's fetcher has in a variable."""
-    for frame in frames:
-        if frame.f_code.co_filename == FETCH_FILE:
-            with contextlib.suppress(Exception):
-                index = frame.f_locals.get("idx")
-                if isinstance(index, int):
-                    return index
-    return None
 
 
 def _library_folders() -> tuple[str, ...]:

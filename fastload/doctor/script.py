@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from fastload.doctor.patching import patched
 from fastload.errors import OptionError
 
 
@@ -31,12 +32,7 @@ class HardExit(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a script.
-
-    Attributes:
-        error: The exception that ended it; None where it came to its end.
-        children: The other programs and processes that it started, workers of loaders left out.
-    """
+    """The exception that ended a script, if any, and the programs and processes that it started."""
 
     error: BaseException | None
     children: tuple[str, ...] = ()
@@ -50,7 +46,7 @@ class Ending:
             code = getattr(self.error, "code", None)
             return "" if code in (None, 0) else f"exit code {code}"
         lines = [line.strip() for line in str(self.error).splitlines() if line.strip()]
-        # Of a worker's exception torch gives the whole traceback, whose last line is the message.
+        # torch gives the whole traceback of a worker's exception, and its last line is the message.
         message = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
         name = type(self.error).__name__
         # torch's messages begin with the name already.
@@ -61,17 +57,8 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script or module that was found and compiled, with its own arguments.
+    """A compiled script or module, its `sys.argv` and `sys.path[0]`, and the names in its `__main__`."""
 
-    Attributes:
-        name: As the user named it.
-        code: Its code; `co_filename` is the absolute path.
-        argv: Its `sys.argv`.
-        folder: Its `sys.path[0]`.
-        names: The names that Python sets in its `__main__` module.
-    """
-
-    name: str
     code: types.CodeType
     argv: list[str]
     folder: str
@@ -79,11 +66,7 @@ class Script:
 
 
 def find_script(path: Path, arguments: Sequence[str]) -> Script:
-    """Find what `python PATH ARGUMENTS` would run.
-
-    Raises:
-        OptionError: The script cannot be read or compiled.
-    """
+    """Find the script that `python PATH ARGUMENTS` would run, or raise OptionError."""
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:
@@ -94,15 +77,11 @@ def find_script(path: Path, arguments: Sequence[str]) -> Script:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
     names: dict[str, Any] = {"__file__": file, "__cached__": None}
     names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
-    return Script(path.name, code, [str(path), *arguments], os.path.dirname(os.path.realpath(path)), names)
+    return Script(code, [str(path), *arguments], os.path.dirname(os.path.realpath(path)), names)
 
 
 def find_module(name: str, arguments: Sequence[str]) -> Script:
-    """Find what `python -m NAME ARGUMENTS` would run; the packages around it are imported.
-
-    Raises:
-        OptionError: There is no such module, or it cannot be run.
-    """
+    """Find the module that `python -m NAME ARGUMENTS` would run, or raise OptionError."""
     # As Python does for -m; the folder of the command that runs now is not the script's.
     sys.path[0] = os.getcwd()
     try:
@@ -116,13 +95,13 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
         raise OptionError(f"-m {name}: there must be a module of this name that Python can run")
     names: dict[str, Any] = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
     names |= {"__spec__": spec, "__package__": spec.parent}
-    return Script(name, code, [str(spec.origin), *arguments], os.getcwd(), names)
+    return Script(code, [str(spec.origin), *arguments], os.getcwd(), names)
 
 
 def run_script(script: Script) -> Ending:
     """Run a script in this process until it ends, whichever way.
 
-    It stays `__main__` afterwards: what it defined must still be found by whoever unpickles it.
+    It stays `__main__` afterwards, because unpickling its classes needs it.
     """
     main = types.ModuleType("__main__")
     main.__dict__.update({"__builtins__": builtins, "__spec__": None, "__package__": None, **script.names})
@@ -137,8 +116,7 @@ def run_script(script: Script) -> Ending:
     return Ending(None, tuple(children))
 
 
-@contextlib.contextmanager
-def _hard_exits_raised() -> Iterator[None]:
+def _hard_exits_raised() -> contextlib.AbstractContextManager[None]:
     """Raise `HardExit` in place of `os._exit` in this thread; children and other threads exit as ever."""
     original, process, thread = os._exit, os.getpid(), threading.get_ident()
 
@@ -147,11 +125,7 @@ def _hard_exits_raised() -> Iterator[None]:
             original(status)
         raise HardExit(status)
 
-    os._exit = hard_exit  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os._exit = original
+    return patched((os, "_exit", hard_exit))
 
 
 @contextlib.contextmanager
@@ -162,8 +136,8 @@ def _noting_children() -> Iterator[list[str]]:
 
     def noted_popen(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         if os.getpid() == process:
-            text = args if isinstance(args, (str, bytes)) else " ".join(map(os.fsdecode, map(_text, args)))
-            children.append(os.fsdecode(text))
+            parts = args if isinstance(args, (list, tuple)) else [args]
+            children.append(" ".join(os.fsdecode(_text(part)) for part in parts))
         popen(self, args, *rest, **options)
 
     def noted_start(self: BaseProcess) -> None:
@@ -175,13 +149,8 @@ def _noting_children() -> Iterator[list[str]]:
             children.append(f"{getattr(function, '__name__', type(self).__name__)}() in {self.name}")
         start(self)
 
-    subprocess.Popen.__init__ = noted_popen  # type: ignore[method-assign]
-    BaseProcess.start = noted_start  # type: ignore[method-assign]
-    try:
+    with patched((subprocess.Popen, "__init__", noted_popen), (BaseProcess, "start", noted_start)):
         yield children
-    finally:
-        subprocess.Popen.__init__ = popen  # type: ignore[method-assign]
-        BaseProcess.start = start  # type: ignore[method-assign]
 
 
 def _text(argument: Any) -> Any:
@@ -190,7 +159,7 @@ def _text(argument: Any) -> Any:
 
 @contextlib.contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
-    """Send what this process and its children print to standard error, if that is wanted."""
+    """Send the output of this process and its children to standard error, if that is wanted."""
     if not is_wanted:
         yield
         return

@@ -38,19 +38,12 @@ _MOST_BATCHES = 256
 _MOST_FILES = 64
 _MOST_BYTES = 128 << 20
 _TIMEOUT_S = 30.0
+# A loader asks for the indices of many batches ahead, but not without limit.
+_WITHOUT_END = 1_000_000
 
 
 class Trials:
-    """Trials of one loader.
-
-    Args:
-        view: The loader's settings.
-        num_workers: Its number of workers.
-        files: The files that its dataset reads.
-        folder: An empty folder for packing a sample of them.
-        watched_s: Seconds of the training that was watched.
-        most_s: No trial begins later than this, in seconds from now.
-    """
+    """Trials of one loader, whose training was watched for `watched_s`; none begins after `most_s`."""
 
     def __init__(
         self,
@@ -69,122 +62,94 @@ class Trials:
         self._ends_at = time.perf_counter() + most_s
         self._batches = _batches_of(view)
 
-    def same(self) -> LoaderTrial | None:
+    def same(self) -> list[LoaderTrial]:
         """Measure the loader as it is."""
         return self._tried("same", self._workers)
 
-    def with_workers(self, number: int, is_cold: bool) -> LoaderTrial | None:
+    def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
         """Measure it with another number of workers; cold: from the disk, or not at all."""
-        if is_cold and not self._forget():
-            return None
-        return self._tried("workers", number)
+        return [] if is_cold and not self._drop_pages() else self._tried("workers", number)
 
-    def _forget(self) -> bool:
-        """Drop the files from the page cache; False where not all of them are known, or it cannot be done."""
-        if len(self._files.paths) < count_of(self._view.dataset) or not hasattr(os, "posix_fadvise"):
-            return False
-        for path in dict.fromkeys(self._files.paths):
-            with contextlib.suppress(OSError):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(descriptor)
-        return True
-
-    def with_fast_loader(self) -> LoaderTrial | None:
+    def with_fast_loader(self) -> list[LoaderTrial]:
         """Measure fastload's loader with the same arguments."""
         return self._tried("loader", self._workers, kind=FastloadDataLoader)
 
-    def cached(self) -> LoaderTrial | None:
+    def cached(self) -> list[LoaderTrial]:
         """Measure a second pass over samples that a first pass has just read."""
-        batches = self._batches
-        if not batches:
-            return None
         with contextlib.suppress(Exception):
-            _, taken = self._measured(self._view.dataset, batches, self._workers, None, is_first_pass=True)
-            return self._tried("cache", self._workers, batches=batches[: max(1, taken)])
-        return None
+            _, taken = self._measured(self._view.dataset, self._batches, self._workers, None, passes=1)
+            return self._tried("cache", self._workers, batches=(self._batches or [])[: max(1, taken)])
+        return []
 
     def from_files(self) -> Iterator[LoaderTrial]:
         """Measure a sample of the image files: decoded by OpenCV, with fastload's transforms, and packed."""
         dataset = next((part for part in parts_of(self._view.dataset) if hasattr(part, "transform")), None)
-        if (
-            not self._files.are_images
-            or dataset is None
-            or not self._batches
-            or self._view.batch_sampler is None
-        ):
+        is_possible = self._files.are_images and self._batches and self._view.batch_sampler is not None
+        if not is_possible or dataset is None:
             return
         with contextlib.suppress(Exception):
-            photos = self._sample_folder()
+            photos = link_files(self._files.paths, self._folder / "files", _MOST_FILES, _MOST_BYTES // 8)
             transform = dataset.transform
             ours = translated(transform)
             if not isinstance(dataset, (FolderDataset, PackedDataset)):
-                yield from self._of_files("decoder", FolderDataset(photos, transform=transform), "")
+                yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             if ours is not None:
-                yield from self._of_files("transforms", FolderDataset(photos, transform=ours), repr(ours))
+                for trial in self._of_files("transforms", FolderDataset(photos, transform=ours)):
+                    yield replace(trial, detail=repr(ours))
             result = pack(photos, self._folder / "sample.fl", workers=1, on_error="skip")
             packed = PackedDataset(self._folder / "sample.fl", transform=transform if ours is None else ours)
-            detail = f"{result.encoding} {'' if ours is None else repr(ours)}".strip()
-            for trial in self._of_files("pack", packed, detail):
-                yield replace(trial, stored_bytes=result.size_bytes / max(1, len(packed)))
+            detail = result.encoding if ours is None else f"{result.encoding} {ours!r}"
+            for trial in self._of_files("pack", packed):
+                yield replace(trial, detail=detail, stored_bytes=result.size_bytes / max(1, len(packed)))
 
-    def _of_files(self, kind: str, dataset: Any, detail: str) -> Iterator[LoaderTrial]:
-        # A dataset that makes something else of a file would be compared with it in vain.
+    def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
         assert self._batches
-        first = self._batches[0]
-        if _images_in(dataset[0]) != _images_in(self._view.dataset[first[0]]):
-            return
-        size = len(first)
+        # A dataset that makes something else of a file cannot be compared.
+        if _images_in(dataset[0]) != _images_in(self._view.dataset[self._batches[0][0]]):
+            return []
+        size = len(self._batches[0])
         indices = itertools.cycle(range(len(dataset)))
         batches = [list(itertools.islice(indices, size)) for _ in range(max(1, len(dataset)))]
-        trial = self._tried(kind, self._workers, dataset=dataset, batches=batches)
-        if trial is not None:
-            yield replace(trial, detail=detail)
+        return self._tried(kind, self._workers, dataset=dataset, batches=batches)
 
-    def _sample_folder(self) -> Path:
-        """Make a folder of links to some of the files."""
-        folder = self._folder / "files"
-        folder.mkdir()
-        left_bytes, paths = _MOST_BYTES, self._files.paths
-        for number, path in enumerate(paths[:: max(1, len(paths) // _MOST_FILES)][:_MOST_FILES]):
-            left_bytes -= 8 * os.path.getsize(path)
-            if left_bytes < 0 and number >= 8:
-                break
-            (folder / f"{number:04d}{Path(path).suffix.lower()}").symlink_to(os.path.abspath(path))
-        return folder
+    def _drop_pages(self) -> bool:
+        """Drop the files from the page cache; False where not all of them are known, or it cannot be done."""
+        if len(self._files.paths) < count_of(self._view.dataset) or not hasattr(os, "posix_fadvise"):
+            return False
+        for path in dict.fromkeys(self._files.paths):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return True
 
     def _tried(
         self,
-        kind_of_trial: str,
+        name: str,
         workers: int,
         *,
         dataset: Any = None,
-        batches: Sequence[list[Any]] | None = None,
+        batches: Sequence[Any] | None = None,
         kind: type[Any] | None = None,
-    ) -> LoaderTrial | None:
-        """Measure once; None where it fails, whatever the reason, or the time is up."""
-        if time.perf_counter() > self._ends_at:
-            return None
-        dataset = self._view.dataset if dataset is None else dataset
-        with contextlib.suppress(Exception):
-            trial, _ = self._measured(dataset, batches or self._batches, workers, kind)
-            return None if trial is None else replace(trial, kind=kind_of_trial)
-        return None
+    ) -> list[LoaderTrial]:
+        """Measure once; none where it fails, whatever the reason, or the time is up."""
+        if time.perf_counter() < self._ends_at:
+            dataset = self._view.dataset if dataset is None else dataset
+            with contextlib.suppress(Exception):
+                trial, _ = self._measured(dataset, batches or self._batches, workers, kind)
+                return [replace(trial, kind=name)] if trial.samples_per_s else []
+        return []
 
     def _measured(
         self,
         dataset: Any,
-        batches: Sequence[list[Any]] | None,
+        batches: Sequence[Any] | None,
         workers: int,
         kind: type[Any] | None,
-        is_first_pass: bool = False,
-    ) -> tuple[LoaderTrial | None, int]:
-        """Return the trial and the number of batches that it took; a first pass takes each batch once."""
+        passes: int = _WITHOUT_END,
+    ) -> tuple[LoaderTrial, int]:
+        """Return the trial and the number of batches that it took."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            source = None if batches is None else _Cycled(batches, 1 if is_first_pass else None)
+            source = None if batches is None else _Cycled(batches, passes)
             began = time.perf_counter()
             iterator: Any = iter(self._made(dataset, source, workers, kind))
             next(iterator)
@@ -204,14 +169,10 @@ class Trials:
             del iterator
             ended_s = time.perf_counter() - ending
         samples = taken * (count_in(batches[0]) if batches else self._view.batch_size or 1)
-        all_taken = taken + 1 + workers
-        if not samples or seconds <= 0:
-            return None, all_taken
-        own_s = seconds / taken * max(1, workers)
+        own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
-        return LoaderTrial(
-            "same", workers, samples / seconds, max(0.0, spent_s) / samples, start_s
-        ), all_taken
+        sample_cpu_s = max(0.0, spent_s) / max(1, samples)
+        return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + workers
 
     def _made(self, dataset: Any, source: _Cycled | None, workers: int, kind: type[Any] | None) -> Any:
         options = self._view.options
@@ -233,16 +194,27 @@ class Trials:
 
 
 class _Cycled:
-    """A sampler that gives the same batches of indices again and again, or `times` times."""
+    """A sampler that gives the same batches of indices `passes` times."""
 
-    def __init__(self, batches: Sequence[list[Any]], times: int | None) -> None:
+    def __init__(self, batches: Sequence[Any], passes: int) -> None:
         self._batches = batches
-        self._times = times
+        self._passes = passes
 
     def __iter__(self) -> Iterator[Any]:
-        # An end is set: a loader asks for the indices of many batches ahead, but not without limit.
-        most = 1_000_000 if self._times is None else self._times * len(self._batches)
+        most = min(_WITHOUT_END, self._passes * len(self._batches))
         return itertools.islice(itertools.cycle(self._batches), most)
+
+
+def link_files(paths: Sequence[str], folder: Path, most: int, most_bytes: int) -> Path:
+    """Make a folder of links to some of the files: at least 8, at most so many or so many bytes."""
+    folder.mkdir()
+    for number, path in enumerate(paths[:: max(1, len(paths) // most)][:most]):
+        most_bytes -= os.path.getsize(path)
+        if most_bytes < 0 and number >= 8:
+            break
+        link = folder / f"{number:04d}{Path(path).suffix.lower() or '.jpg'}"
+        link.symlink_to(os.path.abspath(path))
+    return folder
 
 
 def _batches_of(view: LoaderView) -> list[Any] | None:
@@ -252,9 +224,9 @@ def _batches_of(view: LoaderView) -> list[Any] | None:
     with contextlib.suppress(Exception):
         source: Any = view.sampler if view.batch_sampler is None else view.batch_sampler
         found = list(itertools.islice(iter(source), _MOST_BATCHES))
-        if view.batch_sampler is None:
-            return found or None
-        return [list(batch) for batch in found if len(batch) == len(found[0])] or None
+        if view.batch_sampler is not None:
+            found = [list(batch) for batch in found if len(batch) == len(found[0])]
+        return found or None
     return None
 
 
@@ -267,11 +239,7 @@ def _images_in(sample: Any) -> list[tuple[Any, ...]]:
     if isinstance(sample, (torch.Tensor, np.ndarray)):
         return [(*sample.shape, str(sample.dtype))] if sample.ndim > 2 else []
     parts = list(sample.values()) if isinstance(sample, dict) else sample
-    return (
-        list(itertools.chain.from_iterable(map(_images_in, parts)))
-        if isinstance(parts, (list, tuple))
-        else []
-    )
+    return [image for part in parts for image in _images_in(part)] if isinstance(parts, (list, tuple)) else []
 
 
 def translated(transform: Any) -> Any:

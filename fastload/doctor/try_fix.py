@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,21 @@ from torch.utils.data import DataLoader
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
 from fastload.doctor.machine import BusyWatch
+from fastload.doctor.patching import patched
 from fastload.doctor.script import find_module, find_script, run_script
 from fastload.doctor.watch import Watcher
 from fastload.doctor.workspace import workspace
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
+# torch refuses these arguments where there are no workers.
+_OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The second run.
+    """The second run, beside the first one; `skipped` comes before `fix` but needs a change of the code.
 
-    Attributes:
-        fix: What was in place.
-        before_per_s: The throughput of the first run, the start of workers included; of `unit` a second.
-        after_per_s: That of the second; 0 where it gave no batches.
-        skipped: The fix that comes first but needs a change of the code; None if that is `fix`.
-        error: How the second run ended, if not well.
+    Throughputs include the start of workers; `after_per_s` is 0 where the second run gave no batches.
     """
 
     fix: Fix
@@ -60,11 +59,7 @@ class Attempt:
 def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
-    """Run the script again for as many batches with the first fix that needs no change of its code.
-
-    Returns:
-        What was measured, or the reason why nothing could be tried.
-    """
+    """Run the script again for as many batches with the first fix of arguments alone; or return why not."""
     if not report.examinations:
         return "There is nothing to try: no batch was loaded."
     [main, *_] = report.examinations
@@ -74,106 +69,79 @@ def try_first_fix(
     fix = next((one for one in fixes if one.arguments), None)
     if fix is None:
         return f"The first fix needs a change of the code, and no other can do without: {fixes[0].action}"
-    measured = main.measured
+    content = {
+        "changes": fix.arguments,
+        "dataset": main.name.partition(" of ")[0],
+        "batches": max(1, report.batches),
+        "path": path,
+        "is_module": is_module,
+        "arguments": list(arguments),
+    }
+    after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its end could be noted."}
     with workspace() as folder:
         spec, result = folder / "fix.json", folder / "result.json"
-        content = {
-            "arguments": fix.arguments,
-            "dataset": main.name.partition(" of ")[0],
-            "batches": max(1, report.batches),
-            "path": path,
-            "is_module": is_module,
-            "script_arguments": list(arguments),
-            "result": str(result),
-        }
-        spec.write_text(json.dumps(content), encoding="utf-8")
+        spec.write_text(json.dumps({**content, "result": str(result)}), encoding="utf-8")
         subprocess.run([sys.executable, "-m", "fastload.doctor.try_fix", str(spec)], check=False)
-        after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its end could be noted."}
         with contextlib.suppress(OSError, ValueError):
             after = json.loads(result.read_text(encoding="utf-8"))
-    skipped = None if fix is fixes[0] else fixes[0]
     return Attempt(
         fix,
-        measured.overall_per_s,
+        main.measured.overall_per_s,
         after["samples_per_s"],
-        measured.unit,
+        main.measured.unit,
         report.batches,
-        skipped,
+        None if fix is fixes[0] else fixes[0],
         after["error"],
     )
 
 
-@contextlib.contextmanager
-def changed_loaders(arguments: dict[str, Any], dataset: str) -> Iterator[None]:
+def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:
     """Change the arguments, or the class, of loaders of a dataset's class while a script makes them."""
 
     def has_dataset(given: tuple[Any, ...], options: dict[str, Any]) -> bool:
         return type(given[0] if given else options.get("dataset")).__name__ == dataset
 
-    def changed(original: Callable[..., None]) -> Callable[..., None]:
-        code = original.__code__
-        names = code.co_varnames[1 : code.co_argcount]
+    def changed_init(original: Callable[..., None]) -> Callable[..., None]:
+        names = original.__code__.co_varnames[1 : original.__code__.co_argcount]
 
         def __init__(self: Any, *given: Any, **options: Any) -> None:
             if has_dataset(given, options):
-                options.update(zip(names, given, strict=False))
-                options.update(arguments)
+                options = {**options, **dict(zip(names, given, strict=False)), **changes}
                 given = ()
                 if not options.get("num_workers"):
-                    # torch refuses them where there are no workers.
-                    for name in (
-                        "prefetch_factor",
-                        "multiprocessing_context",
-                        "persistent_workers",
-                        "timeout",
-                    ):
-                        options.pop(name, None)
+                    options = {name: value for name, value in options.items() if name not in _OF_WORKERS}
             original(self, *given, **options)
 
         return __init__
 
-    def changed_new(kind: type[Any], *given: Any, **options: Any) -> Any:
+    def new_of_fastload(kind: type[Any], *given: Any, **options: Any) -> Any:
         # Python then calls `__init__` of the class that is really made.
         return object.__new__(
             FastloadDataLoader if kind is DataLoader and has_dataset(given, options) else kind
         )
 
-    if arguments.get("class") == "fastload.DataLoader":
-        DataLoader.__new__ = changed_new  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            del DataLoader.__new__
-        return
+    if changes.get("class") == "fastload.DataLoader":
+        return patched((DataLoader, "__new__", new_of_fastload))
     kinds: tuple[Any, ...] = (DataLoader, FastloadDataLoader)
-    originals = [kind.__init__ for kind in kinds]
-    for kind, original in zip(kinds, originals, strict=True):
-        kind.__init__ = changed(original)
-    try:
-        yield
-    finally:
-        for kind, original in zip(kinds, originals, strict=True):
-            kind.__init__ = original
+    return patched(*((kind, "__init__", changed_init(kind.__init__)) for kind in kinds))
 
 
 def main(spec: Path) -> None:
     """Run the script that a file names, and write its throughput to another file."""
     content = json.loads(spec.read_text(encoding="utf-8"))
-    path, arguments = content["path"], content["script_arguments"]
+    path, arguments, dataset = content["path"], content["arguments"], content["dataset"]
     script = find_module(path, arguments) if content["is_module"] else find_script(Path(path), arguments)
     busy = BusyWatch()
     with workspace() as folder:
         watcher = Watcher(folder, steps=content["batches"])
-        with changed_loaders(content["arguments"], content["dataset"]), watcher.watching():
+        with changed_loaders(content["changes"], dataset), watcher.watching():
             ending = run_script(script)
-        found = [
-            record.measured(watcher.logs_of(record), busy.state())
-            for record in watcher.records
-            if type(record.view.dataset).__name__ == content["dataset"]
-        ]
-        rates = [measured.overall_per_s for measured in sorted(found, key=lambda each: -each.batches)]
-        error = "" if watcher.was_cut else ending.text
-        result = {"samples_per_s": rates[0] if rates else 0.0, "error": error}
+        records = [each for each in watcher.records if type(each.view.dataset).__name__ == dataset]
+        longest = max(records, key=lambda record: record.batches, default=None)
+        rate = 0.0
+        if longest is not None:
+            rate = longest.measured(watcher.logs_of(longest), busy.state()).overall_per_s
+        result = {"samples_per_s": rate, "error": "" if watcher.was_cut else ending.text}
         Path(content["result"]).write_text(json.dumps(result), encoding="utf-8")
 
 

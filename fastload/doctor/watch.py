@@ -1,7 +1,6 @@
 """Watching the loaders of this process: a few of torch's functions are wrapped for a while.
 
-The loader that the training chose is the one that is measured: torch's own, or any subclass. Batches, their
-order and the random states stay as they are.
+Batches, their order and the random states stay as they are.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from torch.utils.data import dataloader as torchs
 from torch.utils.data._utils import worker as torchs_worker
 
 from fastload.doctor.categories import Frame
+from fastload.doctor.patching import patched
 from fastload.doctor.profile import Sampler
 from fastload.doctor.record import LoaderRecord, LoaderView
 from fastload.doctor.workers import ThreadClock, WorkerLog, noting_fetches, watched_loop
@@ -78,17 +78,10 @@ class _Watched:
 
 
 class Watcher:
-    """Watches all loaders of this process.
+    """Watches all loaders of this process; workers write their notes into a folder.
 
-    Args:
-        folder: Where workers write their notes.
-        steps: End the training after so many batches; None: never.
-        seconds: End it so many seconds after its first step; None: never.
-        is_above: Returns whether a frame is one of those that lead to the script.
-
-    Attributes:
-        was_cut: Whether `steps` or `seconds` ended the training.
-        batches: Batches that all loaders have handed out.
+    The training ends after so many batches (`steps`), or so many seconds after its first step; then `was_cut`
+    is True. Stacks begin at the script's file.
     """
 
     def __init__(
@@ -96,12 +89,12 @@ class Watcher:
         folder: Path,
         steps: int | None = None,
         seconds: float | None = None,
-        is_above: Callable[[Frame], bool] = lambda frame: False,
+        script: str = "",
     ) -> None:
         self._folder = folder
         self._steps = steps
         self._seconds = seconds
-        self._is_above = is_above
+        self._script = script
         self.was_cut = False
         self.batches = 0
         self._thread = threading.get_ident()
@@ -133,23 +126,15 @@ class Watcher:
             self._sampler.stop()
             self._close_step()
 
-    @contextlib.contextmanager
-    def _wrapped(self) -> Iterator[None]:
-        wrapped: list[tuple[Any, str, Any]] = [
+    def _wrapped(self) -> contextlib.AbstractContextManager[None]:
+        replacements = (
             (torchs._BaseDataLoaderIter, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
             # A subclass may make its iterators itself, and need not call `__iter__` of its base.
             (DataLoader, "_get_iterator", self._start),
             (FastloadDataLoader, "_get_iterator", self._start),
-        ]
-        originals = [vars(owner)[name] for owner, name, _ in wrapped]
-        for (owner, name, watched), original in zip(wrapped, originals, strict=True):
-            setattr(owner, name, _method(name, watched, original))
-        try:
-            yield
-        finally:
-            for (owner, name, _), original in zip(wrapped, originals, strict=True):
-                setattr(owner, name, original)
+        )
+        return patched(*((kind, name, _method(vars(kind)[name], call)) for kind, name, call in replacements))
 
     @property
     def records(self) -> list[LoaderRecord]:
@@ -169,16 +154,10 @@ class Watcher:
         """The times of the first and the latest batch, by `time.perf_counter`; equal for none."""
         return self._latest_at if self._first_at is None else self._first_at, self._latest_at
 
-    @contextlib.contextmanager
-    def _watched_workers(self, loader: str) -> Iterator[None]:
+    def _watched_workers(self, loader: str) -> contextlib.AbstractContextManager[None]:
         """Have workers that start meanwhile be watched, as those of a loader."""
-        workers: Any = torchs_worker
-        original = workers._worker_loop
-        workers._worker_loop = functools.partial(watched_loop, str(self._folder), loader)
-        try:
-            yield
-        finally:
-            workers._worker_loop = original
+        loop = functools.partial(watched_loop, str(self._folder), loader)
+        return patched((torchs_worker, "_worker_loop", loop))
 
     def _log(self) -> WorkerLog | None:
         record = self._current
@@ -201,7 +180,7 @@ class Watcher:
             iterator = original(loader)
         else:
             iterator = self._start_epoch(watched, lambda: original(loader))
-        with contextlib.suppress(TypeError):  # What cannot be referred to weakly is not watched.
+        with contextlib.suppress(TypeError):  # An object without weak references is not watched.
             self._by_iterator[iterator] = watched
         return iterator
 
@@ -222,15 +201,11 @@ class Watcher:
 
     def _start_epoch(self, watched: _Watched, make: Callable[[], Any]) -> Any:
         self._close_step()
-        # What came before is no part of a step with this epoch's batches.
+        # The time before is no part of a step with this epoch's batches.
         for each in self._watched:
             each.handed = None
-        watched.record.begin_start()
-        with self._watched_workers(watched.name):
-            try:
-                return make()
-            finally:
-                watched.record.end_start()
+        with watched.record.starting(), self._watched_workers(watched.name):
+            return make()
 
     def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         watched = self._by_iterator.get(iterator)
@@ -253,7 +228,7 @@ class Watcher:
             with self._watched_workers(watched.name) if clock is not None else contextlib.nullcontext():
                 batch = original(iterator)
         except BaseException:
-            record.end()
+            record.phase = "outside"
             watched.handed = None
             raise
         record = self._current = watched.record_of(iterator)
@@ -271,12 +246,12 @@ class Watcher:
         watched.handed = self.batches
         self._latest_at = time.perf_counter()
         if self._first_at is None or self.batches == 2:
-            # What is asked for in seconds begins after the first step, which may compile the model.
+            # The user's seconds begin after the first step, which may compile the model.
             self._first_at = self._latest_at
         self._latest = weakref.ref(iterator, self._let_go)
 
     def _let_go(self, iterator: Any) -> None:
-        """The iterator that handed out last is gone: what comes now is no step of its loader."""
+        """End the step: the iterator that handed out last is gone."""
         self._close_step()
         if not self._has_gone_on:
             # A look at a batch before the training is not yet the training.
@@ -298,21 +273,20 @@ class Watcher:
             self.was_cut = True
             raise Enough
 
-    def _notice(self, stack: Sequence[Frame], seconds: float, index: int | None) -> None:
+    def _notice(self, stack: Sequence[Frame], seconds: float) -> None:
         record = self._current
-        if record is None:
-            return
-        begun = itertools.dropwhile(self._is_above, stack)
-        record.notice([frame for frame in begun if not frame.file.startswith(_OWN_FOLDER)], seconds, index)
+        if record is not None:
+            begun = itertools.dropwhile(lambda frame: self._script not in ("", frame.file), stack)
+            record.notice([frame for frame in begun if not frame.file.startswith(_OWN_FOLDER)], seconds)
 
 
-def _method(name: str, watched: Callable[[Any, Any], Any], original: Callable[[Any], Any]) -> Any:
-    """Return a method that calls `watched` with the instance and the original in whose place it is put."""
+def _method(original: Any, watched: Callable[[Any, Any], Any]) -> Any:
+    """Return a method that calls `watched` with the instance and the original method."""
 
+    @functools.wraps(original)
     def method(self: Any) -> Any:
         return watched(self, original)
 
-    method.__name__, method.__doc__ = name, original.__doc__
     return method
 
 

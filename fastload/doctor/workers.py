@@ -17,11 +17,12 @@ from torch.utils.data._utils import worker as torchs
 
 from fastload.doctor.categories import Frame, loading_category, users_line
 from fastload.doctor.findings import WorkerTimes
-from fastload.doctor.profile import FETCH_FILE, Sampler
+from fastload.doctor.patching import patched
+from fastload.doctor.profile import Sampler
 
 _FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+_FETCH_FILE = fetch.__file__
 _MOST_PLACES = 200
-_MOST_SLOW = 20
 _SAVE_EACH_S = 0.25
 
 original_loop = torchs._worker_loop
@@ -57,38 +58,24 @@ class ThreadClock:
 
 
 class WorkerLog:
-    """Notes of one process that makes batches: sums of times, stack samples, and its slowest samples."""
+    """Notes of one process that makes batches: sums of times, and stack samples."""
 
     def __init__(self) -> None:
         self.sums = dict.fromkeys(("batches", "samples", "busy_s", "cpu_s", "delayed_s", "collate_s"), 0.0)
         self.seen: dict[tuple[str, str], float] = defaultdict(float)
-        self.slow: dict[int, float] = defaultdict(float)
-        self._index: int | None = None
-        self._index_s = 0.0
 
-    def notice(self, stack: Sequence[Frame], seconds: float, index: int | None = None) -> None:
+    def notice(self, stack: Sequence[Frame], seconds: float) -> None:
         """Note a stack sample of the main thread, where it is making a batch."""
-        begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
-        if begin is None:
-            self._index = None
-            return
-        key = loading_category(stack[begin:]), users_line(stack[begin:])
-        if key in self.seen or len(self.seen) < _MOST_PLACES:
-            self.seen[key] += seconds
-        # The longest time without a break, not the sum over epochs, by which every sample would be slow in
-        # the end.
-        self._index_s = self._index_s + seconds if index == self._index else seconds
-        self._index = index
-        if index is not None:
-            self.slow[index] = max(self.slow[index], self._index_s)
-            if len(self.slow) > 4 * _MOST_SLOW:
-                self.slow = defaultdict(float, self._slowest())
+        begin = next((place for place, frame in enumerate(stack) if frame.file == _FETCH_FILE), None)
+        if begin is not None:
+            key = loading_category(stack[begin:]), users_line(stack[begin:])
+            if key in self.seen or len(self.seen) < _MOST_PLACES:
+                self.seen[key] += seconds
 
     def add(self, **seconds: float) -> None:
         """Add to the sums."""
         for name, value in seconds.items():
             self.sums[name] += value
-        self._index = None
 
     def times(self) -> WorkerTimes:
         """Return the sums."""
@@ -97,31 +84,25 @@ class WorkerLog:
 
     def save(self, path: Path) -> None:
         """Write the notes to a file, which another process may read at any time."""
+        # A copy: the sampling thread may add to it.
         seen = [[*key, seconds] for key, seconds in list(self.seen.items())]
-        content = {"sums": self.sums, "seen": seen, "slow": list(self._slowest().items())}
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(content), encoding="utf-8")
+        part.write_text(json.dumps({"sums": self.sums, "seen": seen}), encoding="utf-8")
         os.replace(part, path)
 
     @classmethod
     def load(cls, path: Path) -> WorkerLog:
-        """Read what `save` wrote."""
+        """Read the notes that `save` wrote."""
         content = json.loads(path.read_text(encoding="utf-8"))
         log = cls()
         log.sums.update(content["sums"])
         log.seen.update({(category, place): seconds for category, place, seconds in content["seen"]})
-        log.slow.update(dict(content["slow"]))
         return log
-
-    def _slowest(self) -> dict[int, float]:
-        # A copy: the sampling thread may add to it.
-        return dict(sorted(self.slow.copy().items(), key=lambda item: -item[1])[:_MOST_SLOW])
 
 
 @contextlib.contextmanager
 def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
     """Note the times of torch's fetchers in this process in the log that `current()` returns, if any."""
-    originals = [kind.fetch for kind in _FETCHERS]
     clocks: dict[int, ThreadClock] = {}
 
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,9 +111,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
             if log is None:
                 return original(self, possibly_batched_index)
             # One for each process, not one for each batch: it holds a file open.
-            if os.getpid() not in clocks:
-                clocks[os.getpid()] = ThreadClock()
-            clock = clocks[os.getpid()]
+            clock = clocks.get(os.getpid()) or clocks.setdefault(os.getpid(), ThreadClock())
             began, cpu_s, delayed_s = time.perf_counter(), time.thread_time(), clock.delayed_s()
             with _collating_timed(self, log):
                 batch = original(self, possibly_batched_index)
@@ -147,13 +126,10 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
 
         return fetch_noted
 
-    for kind, original in zip(_FETCHERS, originals, strict=True):
-        kind.fetch = noted(original)
     try:
-        yield
+        with patched(*((kind, "fetch", noted(kind.fetch)) for kind in _FETCHERS)):
+            yield
     finally:
-        for kind, original in zip(_FETCHERS, originals, strict=True):
-            kind.fetch = original
         for clock in clocks.values():
             clock.close()
 
@@ -172,11 +148,8 @@ def _collating_timed(fetcher: Any, log: WorkerLog) -> Iterator[None]:
         log.add(collate_s=time.perf_counter() - began)
         return batch
 
-    fetcher.collate_fn = timed
-    try:
+    with patched((fetcher, "collate_fn", timed)):
         yield
-    finally:
-        fetcher.collate_fn = collate
 
 
 def count_in(asked: Any) -> int:
@@ -202,9 +175,9 @@ def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
         with contextlib.suppress(OSError):
             log.save(path)
 
-    def notice(stack: Sequence[Frame], seconds: float, index: int | None) -> None:
+    def notice(stack: Sequence[Frame], seconds: float) -> None:
         nonlocal saved
-        log.notice(stack, seconds, index)
+        log.notice(stack, seconds)
         if time.perf_counter() - saved >= _SAVE_EACH_S:
             save()
             saved = time.perf_counter()

@@ -1,7 +1,8 @@
-"""Report of an epoch: where its time went, and the next step, from what every epoch notes by the way."""
+"""Report of an epoch: the parts of its time, and the next step, from the times that every epoch notes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +17,33 @@ LEAST_BUSY = 0.6
 
 EpochVerdict = Literal["preparing", "storage", "transport", "model", "little"]
 """The side that takes longer: making samples; waiting for a disk or a lock meanwhile; moving batches between
-processes; the training step; or too little work to matter. `fastload doctor` tells decoding from transforms,
-too."""
+processes; the training step; or too little work to matter."""
+
+_DOCTOR = "run 'fastload doctor train.py', which measures the gain of each change"
+
+# The headline and the next step of each verdict.
+_TEXTS: dict[EpochVerdict, tuple[str, str]] = {
+    "preparing": (
+        "Making samples (decoding and transforms) takes longer than training.",
+        f"pack the dataset, or use cheaper transforms; {_DOCTOR}",
+    ),
+    "storage": (
+        "Waiting for the disk, a lock or a sleep takes longer than training.",
+        f'keep the data in memory (cache="auto"), or pack it; {_DOCTOR}',
+    ),
+    "transport": (
+        "Collating and moving batches between processes takes longer than training.",
+        f"fewer workers, or smaller batches (uint8 in place of float32); {_DOCTOR}",
+    ),
+    "model": (
+        "The training step takes longer than loading.",
+        f"look at the training step: the model, logging, copies; {_DOCTOR}",
+    ),
+    "little": (
+        "There is too little work in the epoch for loading to matter.",
+        "nothing; with workers, persistent_workers=True saves their start in each epoch",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +51,7 @@ class EpochReport:
     """A report of an epoch's time; `str()` of it is text for people.
 
     Attributes:
-        verdict: The side that takes longer.
-        headline: The same as a sentence.
+        headline: The verdict as a sentence.
         evidence: The measurements, a sentence each.
         next_step: One thing to do.
         samples_per_s: The throughput, the first batch left out.
@@ -39,36 +64,17 @@ class EpochReport:
     samples_per_s: float
 
     def __str__(self) -> str:
-        return "\n".join(
-            [self.headline, *(f"  - {text}" for text in self.evidence), f"Next: {self.next_step}"]
-        )
+        evidence = (f"  - {text}" for text in self.evidence)
+        return "\n".join([self.headline, *evidence, f"Next: {self.next_step}"])
 
     __repr__ = __str__
-
-
-_HEADLINES: dict[EpochVerdict, str] = {
-    "preparing": "Making samples (decoding and transforms) takes longer than training.",
-    "storage": "Waiting for the disk, a lock or a sleep takes longer than training.",
-    "transport": "Collating and moving batches between processes takes longer than training.",
-    "model": "The training step takes longer than loading.",
-    "little": "There is too little work in the epoch for loading to matter.",
-}
-_DOCTOR = "run 'fastload doctor train.py', which measures what each change gains"
-_NEXT: dict[EpochVerdict, str] = {
-    "preparing": f"pack the dataset, or use cheaper transforms; {_DOCTOR}",
-    "storage": f'keep the data in memory (cache="auto"), or pack it; {_DOCTOR}',
-    "transport": f"fewer workers, or smaller batches (uint8 in place of float32); {_DOCTOR}",
-    "model": f"look at the training step: the model, logging, copies; {_DOCTOR}",
-    "little": "nothing; with workers, persistent_workers=True saves their start in each epoch",
-}
 
 
 def report_of(times: EpochTimes) -> EpochReport:
     """Return the report of an epoch."""
     verdict = _verdict(times)
-    return EpochReport(
-        verdict, _HEADLINES[verdict], tuple(_evidence(times)), _NEXT[verdict], times.samples_per_s
-    )
+    headline, next_step = _TEXTS[verdict]
+    return EpochReport(verdict, headline, tuple(_evidence(times)), next_step, times.samples_per_s)
 
 
 def _verdict(times: EpochTimes) -> EpochVerdict:
@@ -95,30 +101,36 @@ def _verdict(times: EpochTimes) -> EpochVerdict:
     return max(parts, key=lambda name: parts[name])
 
 
-def _evidence(times: EpochTimes) -> list[str]:
+def _evidence(times: EpochTimes) -> Iterator[str]:
     if times.batches < 2:
-        return [
-            f"Only {format_count(times.batches, 'batch', 'batches')} of "
-            f"{format_count(times.batch_size, 'sample')} was seen."
-        ]
+        batches = format_count(times.batches, "batch", "batches")
+        yield f"Only {batches} of {format_count(times.batch_size, 'sample')} was seen."
+        return
     steps = times.batches - 1
-    wait_s, step_s = times.waiting_s / steps, times.stepping_s / steps
-    found = [
-        f"{times.samples_per_s:,.0f} samples/s in batches of {times.batch_size}: each batch takes "
-        f"{format_duration(wait_s + step_s)}: {format_duration(wait_s)} waiting for data, "
-        f"{format_duration(step_s)} training.",
-        f"The first batch came after {format_duration(times.first_wait_s)}.",
-    ]
+    rate = f"{times.samples_per_s:,.0f} samples/s in batches of {times.batch_size}"
+    yield batch_text(rate, times.waiting_s / steps, times.stepping_s / steps)
+    yield f"The first batch came after {format_duration(times.first_wait_s)}."
     made = sum(process.samples for process in times.loading)
     if made:
-        cpu_s, blocked_s, delayed_s = (
+        seconds = (
             sum(getattr(process, name) for process in times.loading) / made
             for name in ("cpu_s", "blocked_s", "delayed_s")
         )
-        who = format_count(times.num_workers, "worker") if times.num_workers else "the training process"
-        found.append(
-            f"Loaded by {who}: a sample takes {format_duration(cpu_s)} of CPU time, "
-            f"{format_duration(blocked_s)} of waiting (for a disk, a lock, a sleep) and "
-            f"{format_duration(delayed_s)} of waiting for a free CPU."
-        )
-    return found
+        yield loading_text(times.num_workers, "sample", *seconds)
+
+
+def batch_text(rate: str, wait_s: float, step_s: float) -> str:
+    """Return the sentence on the time of a batch."""
+    return (
+        f"{rate}: each batch takes {format_duration(wait_s + step_s)}: {format_duration(wait_s)} waiting for "
+        f"data, {format_duration(step_s)} training."
+    )
+
+
+def loading_text(num_workers: int, one: str, cpu_s: float, blocked_s: float, delayed_s: float) -> str:
+    """Return the sentence on the time of making a sample."""
+    by = format_count(num_workers, "worker") if num_workers else "the training process"
+    return (
+        f"Loaded by {by}: a {one} takes {format_duration(cpu_s)} of CPU time, {format_duration(blocked_s)} "
+        f"of waiting (for a disk, a lock, a sleep) and {format_duration(delayed_s)} of waiting for a free CPU."
+    )

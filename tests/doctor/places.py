@@ -19,7 +19,7 @@ _PERIOD_US = 100_000
 
 @contextlib.contextmanager
 def place_of(situation: Situation, folders: dict[str, Path]) -> Iterator[tuple[list[str], dict[str, Path]]]:
-    """Gives what to put before a command for it to run there, and the folders; may skip the test."""
+    """Give the prefix of a command that runs there, and the folders; the test is skipped where that fails."""
     if situation.place == "latency":
         with slow_disk(folders["many"], bytes_per_s=1e9, latency_s=0.01) as mount:
             yield [], {**folders, "slow": mount}
@@ -40,7 +40,7 @@ def place_of(situation: Situation, folders: dict[str, Path]) -> Iterator[tuple[l
 
 @contextlib.contextmanager
 def _control_group() -> Iterator[Path]:
-    """A control group with half a CPU, of version 1 or 2."""
+    """Make a control group with half a CPU, of version 1 or 2."""
     name = f"fastload-doctor-{os.getpid()}"
     first, second = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
     is_first = (first / "cpu.cfs_quota_us").exists() or (first / "cgroup.procs").exists()

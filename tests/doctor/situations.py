@@ -12,17 +12,16 @@ TRAIN = Path(__file__).parent / "train.py"
 
 @dataclass(frozen=True)
 class Situation:
-    """A training and what holds it back.
+    """A training and the true limit of its speed.
 
     Attributes:
-        name: Its name.
         verdict: The truth.
-        arguments: Of train.py; `{photos}` and the like are folders that `folders` made.
-        place: Where it has to run: `plain`, `latency` or `bandwidth` (a slow disk), `quota`, `shm`.
-        measures: What of its time a fix changes: `steady_s`, a sample's time once it runs, or `whole_s`.
-        limit: What the limits must speak of.
-        seconds: How long the doctor lets it run.
-        is_short: Whether it is one of those that 'make test' runs; 'make soak' runs all.
+        arguments: Of train.py; `{photos}` and the like are folders that `make_folders` made.
+        place: The machine that it needs: `plain`, `latency` or `bandwidth` (a slow disk), `quota`, `shm`.
+        measures: The time that a fix changes: `steady_s`, a sample's time once it runs, or `whole_s`.
+        limit: A word that the limits must contain.
+        seconds: The time that the doctor watches.
+        is_short: True if 'make test' runs it; 'make soak' runs all.
     """
 
     name: str
@@ -151,7 +150,7 @@ SITUATIONS = [
 
 
 def make_photos(folder: Path, count: int, height: int, width: int) -> Path:
-    """JPEGs whose decoding costs what a photo's does."""
+    """Make JPEGs that take as long to decode as photos."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     for number in range(count):
@@ -163,7 +162,7 @@ def make_photos(folder: Path, count: int, height: int, width: int) -> Path:
 
 
 def make_folders(root: Path) -> dict[str, Path]:
-    """The folders that situations speak of."""
+    """Make the folders that the situations use."""
     out = root / "out"
     out.mkdir(parents=True, exist_ok=True)
     return {
@@ -174,7 +173,7 @@ def make_folders(root: Path) -> dict[str, Path]:
     }
 
 
-# What is put behind the arguments to apply a fix; None: it cannot be applied by an argument.
+# Arguments that apply a fix; None: no argument applies it.
 APPLIED: dict[str, Callable[[str], str | None]] = {
     "fewer log writes": lambda action: "--log-every 10",
     "no workers": lambda action: "--workers 0",

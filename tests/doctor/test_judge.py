@@ -125,6 +125,12 @@ def test_a_busy_machine_is_a_reason_for_doubt():
     assert diagnose(training()).doubts == ()
 
 
+def test_a_busy_gpu_is_the_limit_wherever_the_host_waits():
+    diagnosis = diagnose(training(device="cuda", gpu_busy=(0.9, 1.0)))
+    assert (diagnosis.side, diagnosis.verdict) == ("training step", "model")
+    assert diagnose(training(device="cuda", gpu_busy=(0.8, 0.9))).verdict == "decoding"
+
+
 def test_warm_up_is_named():
     evidence = diagnose(training(warmup_steps=1, warmup_s=31.0)).evidence
     assert any("first step took 31 s" in text for text in evidence)

@@ -175,11 +175,10 @@ def test_bad_input_is_one_sentence(arguments, tmp_path):
 
 
 def test_what_has_no_bound_is_null_in_json():
-    from fastload.cli.doctor import _without_infinities
+    from fastload.cli.report.diagnosis import diagnosis_json
 
-    assert json.loads(_without_infinities('{"rates": [1.5, Infinity, -Infinity, NaN]}')) == {
-        "rates": [1.5, None, None, None]
-    }
+    notes = [1.5, float("inf"), -float("inf"), float("nan")]
+    assert json.loads(diagnosis_json("", [], notes))["notes"] == [1.5, None, None, None]
 
 
 def test_packed_data_without_a_record_that_can_be_read_is_said_so(tmp_path):

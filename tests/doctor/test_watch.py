@@ -12,13 +12,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
-from fastload.doctor.categories import Frame
 from fastload.doctor.machine import BusyWatch
-from fastload.doctor.record import slow_samples, warmup_steps
+from fastload.doctor.record import warmup_steps
 from fastload.doctor.watch import Enough, Watcher
 from fastload.doctor.workers import WorkerLog, noting_fetches
-
-_FETCH = Frame(torch.utils.data._utils.fetch.__file__, "fetch", 1, "self.dataset[idx]", False)
 
 
 class Numbers(Dataset):
@@ -207,18 +204,6 @@ def test_asking_for_its_length_leaves_no_trace_in_a_loader(watch):
         assert sum(len(batch) for batch in loader) == 4
     assert watcher.records[0].view.epoch_batches == 2
     assert loader._IterableDataset_len_called is None
-
-
-def test_a_sample_is_not_slow_for_being_made_in_many_epochs():
-    log = WorkerLog()
-    for _ in range(20):
-        for index in range(4):
-            log.notice([_FETCH], 0.02, index)
-        log.add(batches=1, samples=4, busy_s=0.08)
-    assert slow_samples([log]) == ()
-    for _ in range(30):
-        log.notice([_FETCH], 0.02, 2)
-    assert slow_samples([log]) == ((2, pytest.approx(0.6)),)
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
-from fastload.cli.report.document import Bar, Column, Document, Plot, Row, Section, Series, Table, figure
+from fastload.cli.report.document import Column, Document, Plot, Row, Section, Series, Table
 from fastload.doctor.findings import Diagnosis, TrainingMeasurements
 from fastload.doctor.folder import DataMeasurements
 
 Parts = Sequence[tuple[str, Diagnosis, "TrainingMeasurements | DataMeasurements"]]
-"""Each loader, or each split: its name, the diagnosis, the measurements. The first one's verdict is the
-document's.
-"""
+"""Each loader, or each split: its name, the diagnosis, the measurements."""
 
 _MOST_COLUMNS = 120
 
 
 def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
-    """Return everything that was found, for reading; `footer` is how it came about."""
+    """Return everything that was found, for reading; `footer` tells how the script ended."""
     if not parts:
         return Document(title, ("No loader gave a batch, so there is nothing to judge.",), (), tuple(footer))
     sections: list[Section] = []
@@ -38,12 +37,9 @@ def _sections(
     prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements | DataMeasurements
 ) -> Iterator[Section]:
     yield Section(f"{prefix}What to do, first things first", tables=(_fix_table(diagnosis),))
-    if isinstance(measured, TrainingMeasurements):
-        tables = (_share_table(diagnosis, "Where the time of a sample goes"),)
-        yield Section(f"{prefix}Time per step", plots=tuple(_training_plots(measured)), tables=tables)
-    else:
-        tables = (_share_table(diagnosis, "Time of a sample, without workers"),)
-        yield Section(f"{prefix}Time per sample", tables=tables)
+    plots = tuple(_training_plots(measured)) if isinstance(measured, TrainingMeasurements) else ()
+    if plots:
+        yield Section(f"{prefix}Time per step", plots=plots)
     if len(diagnosis.forecast) > 1:
         points = tuple((float(one.num_workers), one.samples_per_s) for one in diagnosis.forecast)
         plot = Plot("Throughput", "workers", "samples/s", (Series("training", points, "own"),))
@@ -61,28 +57,6 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
     return Table("", columns, rows, () if rows else ("Nothing that would gain 5%.",))
-
-
-def _share_table(diagnosis: Diagnosis, title: str) -> Table:
-    columns = (
-        Column("part"),
-        Column("share", "bars"),
-        Column("a sample", "number"),
-        Column("of all", "number"),
-    )
-    all_s = sum(share.seconds for share in diagnosis.shares) or 1.0
-    rows = tuple(
-        Row(
-            (
-                share.name,
-                Bar(share.seconds, tone="reference" if share.is_waiting else "contender"),
-                f"{figure(1e3 * share.seconds)} ms",
-                f"{share.seconds / all_s:.0%}",
-            )
-        )
-        for share in diagnosis.shares
-    )
-    return Table(title, columns, rows)
 
 
 def _training_plots(measured: TrainingMeasurements) -> Iterator[Plot]:
@@ -115,7 +89,14 @@ def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: A
         ],
     }
     if tried is not None:
-        content["tried"] = (
-            asdict(tried) if is_dataclass(tried) and not isinstance(tried, type) else str(tried)
-        )
-    return json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
+        content["tried"] = tried if isinstance(tried, str) else asdict(tried)
+    return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+
+
+def _finite(content: Any) -> Any:
+    """Return the content with null in place of figures that JSON does not have."""
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
