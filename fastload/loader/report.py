@@ -132,5 +132,5 @@ def loading_text(num_workers: int, one: str, cpu_s: float, blocked_s: float, del
     by = format_count(num_workers, "worker") if num_workers else "the training process"
     return (
         f"Loaded by {by}: a {one} takes {format_duration(cpu_s)} of CPU time, {format_duration(blocked_s)} "
-        f"of waiting (for a disk, a lock, a sleep) and {format_duration(delayed_s)} of waiting for a free CPU."
+        f"of waiting (for a disk, a lock, a sleep) and {format_duration(delayed_s)} of waiting for a CPU."
     )
