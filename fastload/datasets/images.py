@@ -117,7 +117,7 @@ class ImageDataset(CachedDataset):
 
     @property
     def counts_draws(self) -> bool:
-        """Whether a batch calls only fastload's code, whose random draws depend only on seed and index."""
+        """True if a batch calls only fastload's code, whose random draws depend only on seed and index."""
         is_own = self.target_transform is None and not self._substitutes_samples
         return is_own and not self._pipeline().is_foreign
 

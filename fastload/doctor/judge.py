@@ -104,4 +104,5 @@ def _are_workers_idle(measured: TrainingMeasurements) -> bool:
     # One that is much slower than the others holds up all: that is a matter of its samples.
     is_even = max(busy_s) <= 1.5 * sum(busy_s) / len(busy_s)
     made_per_s = measured.made_samples * measured.num_workers / sum(busy_s)
-    return is_even and same.samples_per_s < LEAST_BUSY * made_per_s
+    # The better of both rates: other programs may have slowed one of the two runs.
+    return is_even and max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s

@@ -138,8 +138,8 @@ class Watcher:
 
     @property
     def records(self) -> list[LoaderRecord]:
-        """The record of each loader, with the number of workers that it had longest."""
-        return [max(each.records.values(), key=lambda record: record.total_s) for each in self._watched]
+        """The record of each loader, with the number of workers that handed out most batches."""
+        return [max(each.records.values(), key=lambda record: record.batches) for each in self._watched]
 
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return what the loader's workers have written so far."""

@@ -75,7 +75,7 @@ class _Nesting(Transform):
 
     @property
     def takes_any_dtype(self) -> bool:  # type: ignore[override]
-        """Whether all transforms accept pixels of any dtype."""
+        """True if all transforms accept pixels of any dtype."""
         return all(chain.takes_any_dtype for chain in self._chains)
 
     def channels_after(self, channels: int) -> int:

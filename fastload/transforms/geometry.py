@@ -58,7 +58,7 @@ class Geometry:
 
     @property
     def is_only_crop(self) -> bool:
-        """Whether no region is resized."""
+        """True if no region is resized."""
         return self._resized is None
 
     def crop(self, boxes: Ints) -> bool:

@@ -51,7 +51,7 @@ class Drawn(NamedTuple):
 
     @property
     def works_on_batches(self) -> bool:
-        """Whether the body is applied to whole batches: images are tiny, and of one size throughout."""
+        """True if the body is applied to whole batches: images are tiny, and of one size throughout."""
         size = self.geometry.uniform_size
         return self.is_uniform and size is not None and size[0] * size[1] * 3 <= _WHOLE_BATCH_BYTES
 

@@ -200,7 +200,7 @@ class Rescale:
 
     @property
     def _rounds(self) -> bool:
-        """Whether there are fractions in between that an integer result cannot hold."""
+        """True if there are fractions in between that an integer result cannot hold."""
         is_neutral = bool((self.factors == 1).all()) and not bool(self.offsets.any())
         return not self.dtype.is_floating_point and not is_neutral
 

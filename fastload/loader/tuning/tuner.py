@@ -77,17 +77,17 @@ class Tuner:
 
     @property
     def is_off(self) -> bool:
-        """Whether the user wants nothing to be tried."""
+        """True if the user wants nothing to be tried."""
         return self._mode == "off"
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to be measured."""
+        """True if nothing is left to be measured."""
         return self._is_settled
 
     @property
     def is_baseline_known(self) -> bool:
-        """Whether the cost of a batch without workers has been measured."""
+        """True if the cost of a batch without workers has been measured."""
         return self._measured.single_process is not None
 
     @property
@@ -97,7 +97,7 @@ class Tuner:
 
     @property
     def plan(self) -> Plan:
-        """What follows from what has been measured so far."""
+        """The plan that follows from the measurements so far."""
         if self._plan is None:
             self._plan = make_plan(self._measured, self.decide(), self._is_settled, self._origin)
         return self._plan

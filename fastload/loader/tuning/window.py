@@ -46,12 +46,12 @@ class Window:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it holds enough batches to tell anything."""
+        """True if it holds enough batches to tell anything."""
         return self.batches >= max(_LEAST_BATCHES, _BATCHES_PER_WORKER * self.candidate.num_workers)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has lasted long enough."""
+        """True if it has lasted long enough."""
         is_single = not self.candidate.num_workers
         if (
             is_single
