@@ -1,6 +1,8 @@
 """The rules of the house: public names, what a wheel holds, where printing is done."""
 
 import ast
+import collections
+import re
 import subprocess
 import sys
 import zipfile
@@ -83,3 +85,46 @@ def test_wheel_holds_the_version_every_module_and_the_type_marker(tmp_path):
     wanted = {module.relative_to(ROOT.parent).as_posix() for module in MODULES}
     assert wanted | {"fastload/py.typed"} <= held
     assert not [name for name in held if name.startswith("tests")]
+
+
+# --- Size and names. ---------------------------------------------------------------------------------------
+
+OUR_CODE = [
+    path
+    for folder in ("fastload", "tests", "benchmarks")
+    for path in sorted((ROOT.parent / folder).rglob("*.py"))
+]
+# Docstrings name the thing or say what it does, rather than ask about it.
+
+ODD_BEGINNINGS = re.compile(r"(What|Whether|That|Which|Who|How|As|Where|Says)\b")
+
+
+def test_the_architecture_is_one_line_of_folders():
+    rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert rooms == {
+        *("bench", "cli", "datasets", "doctor", "images", "loader"),
+        *("packing", "shards", "sources", "system", "transforms"),
+    }
+
+
+@pytest.mark.parametrize("module", OUR_CODE, ids=str)
+def test_no_module_is_longer_than_350_lines(module):
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= 350
+
+
+@pytest.mark.parametrize("module", MODULES, ids=named)
+def test_docstrings_begin_with_a_noun_or_a_verb(module):
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node for node in ast.walk(parsed(module)) if isinstance(node, kinds)]
+    odd = [text for node in documented if ODD_BEGINNINGS.match(text := ast.get_docstring(node) or "")]
+    assert not odd
+
+
+def test_a_class_name_has_one_meaning():
+    """A private class is its module's own; any other name stands for one class in the whole package."""
+    found = collections.defaultdict(list)
+    for module in MODULES:
+        for node in parsed(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(named(module))
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}

@@ -25,7 +25,7 @@ TURN_S = 0.03
 _COMPARED = 8  # images that are compared pixel by pixel: enough for a mean
 
 
-class Candidate(NamedTuple):
+class Contender(NamedTuple):
     """A library's call; `prepare` returns the function that takes a turn, and the difference from PIL."""
 
     library: str
@@ -34,10 +34,10 @@ class Candidate(NamedTuple):
 
 
 def compare(
-    key: str, group: str, title: str, candidates: Iterable[Candidate], runs: int, step: Callable[[], None]
+    key: str, group: str, title: str, candidates: Iterable[Contender], runs: int, step: Callable[[], None]
 ) -> Comparison:
     """Time all candidates in turns and return the seconds per image; `step` is called after each turn."""
-    prepared: list[tuple[Candidate, Difference | None]] = []
+    prepared: list[tuple[Contender, Difference | None]] = []
     missing: list[Missing] = []
     turns: list[Callable[[], float]] = []
     for candidate in candidates:
@@ -87,7 +87,7 @@ def compare_operation(
         return partial(timed_turn, run, inputs, repeats), apart
 
     candidates = (
-        Candidate(peer.library, name, partial(prepare, peer, run))
+        Contender(peer.library, name, partial(prepare, peer, run))
         for peer in peers
         for name, run in peer.calls_for(operation.key)
     )

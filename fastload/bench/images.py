@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastload.bench.operations import Box, Sample, Start, draw_box, middle
+from fastload.bench.operations import DrawnCrop, Sample, Start, draw_box, middle
 from fastload.bench.results import ImageSet
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
@@ -53,7 +53,7 @@ class LoadedImage:
     data: bytes
     pixels: NDArray[np.uint8]
     format: str
-    box: Box
+    box: DrawnCrop
 
 
 def make_files(

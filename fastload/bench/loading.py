@@ -15,7 +15,7 @@ import torch.utils.data
 
 import fastload
 import fastload.transforms as T
-from fastload.bench.comparison import Candidate, compare
+from fastload.bench.comparison import Contender, compare
 from fastload.bench.images import LoadedImage
 from fastload.bench.operations import MEAN, STD, Sample, shorter_side
 from fastload.bench.peers import load_peer
@@ -104,7 +104,7 @@ def compare_loading(on_one_core: Comparison, setup: LoaderSetup, step: Callable[
         return partial(turn, row, batches), row.difference
 
     candidates = (
-        Candidate(
+        Contender(
             row.library,
             "FolderDataset, fastload.DataLoader" if row.library == "fastload" else row.call,
             partial(prepare, row),

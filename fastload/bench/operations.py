@@ -26,7 +26,7 @@ Start = Literal["data", "pixels", "small", "sample"]
 """Input of an operation: a file's bytes, RGB pixels, their middle, or a `Sample`."""
 
 
-class Box(NamedTuple):
+class DrawnCrop(NamedTuple):
     """Crop of a training pipeline in pixels, and its flip."""
 
     top: int
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
     """Input of a pipeline: a file's bytes and the box drawn for it."""
 
     data: bytes
-    box: Box
+    box: DrawnCrop
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def middle_half(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return shape[0] // 4, shape[1] // 4, shape[0] // 2, shape[1] // 2
 
 
-def draw_box(shape: Sequence[int], seed: int) -> Box:
+def draw_box(shape: Sequence[int], seed: int) -> DrawnCrop:
     """Draw a box with the default distribution of RandomResizedCrop and RandomHorizontalFlip."""
     height, width = shape[0], shape[1]
     random = np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def draw_box(shape: Sequence[int], seed: int) -> Box:
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             top = int(random.integers(height - h, endpoint=True))
-            return Box(top, int(random.integers(width - w, endpoint=True)), h, w, is_flipped)
+            return DrawnCrop(top, int(random.integers(width - w, endpoint=True)), h, w, is_flipped)
     # Very long images: the largest part with an allowed ratio, as in torchvision.
     h, w = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
-    return Box((height - h) // 2, (width - w) // 2, h, w, is_flipped)
+    return DrawnCrop((height - h) // 2, (width - w) // 2, h, w, is_flipped)

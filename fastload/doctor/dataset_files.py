@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fastload.doctor.findings import Store
+from fastload.doctor.findings import DataStorage
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.read_speed import measure_reading
@@ -115,7 +115,7 @@ def _path_in(item: Any) -> str | None:
     return _path_in(item[0]) if isinstance(item, (tuple, list)) and item else None
 
 
-def measure_store(files: DataFiles, samples: int) -> Store | None:
+def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
     """Read some of the files for a second, from the disk and from the page cache; None for no files."""
     sizes = []
     for path in files.paths if files.are_shards else files.paths[:: max(1, len(files.paths) // 256)]:
@@ -129,7 +129,7 @@ def measure_store(files: DataFiles, samples: int) -> Store | None:
         disk = disk_of(files.paths[0])
         record_bytes = max(1, size_bytes // samples) if files.are_shards else None
         reading = measure_reading(files.paths, record_bytes, most_s=1.0)
-        return Store(
+        return DataStorage(
             samples=samples,
             size_bytes=size_bytes,
             kind=disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}",
@@ -140,4 +140,4 @@ def measure_store(files: DataFiles, samples: int) -> Store | None:
             latency_s=reading.latency_s,
             are_shards=files.are_shards,
         )
-    return Store(samples, size_bytes, are_shards=files.are_shards)
+    return DataStorage(samples, size_bytes, are_shards=files.are_shards)

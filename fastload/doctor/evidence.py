@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fastload.doctor.categories import work_name
-from fastload.doctor.findings import Sampled, Side, Store, TrainingMeasurements, Verdict
+from fastload.doctor.findings import DataStorage, Sampled, Side, TrainingMeasurements, Verdict
 from fastload.doctor.rates import CauseSeconds, Rates, attributed, blocked_s, is_colder, share
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
@@ -185,7 +185,7 @@ def _store_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> It
         yield "The data take less than half of the available memory: later epochs read from the page cache."
 
 
-def fits_page_cache(store: Store, available_bytes: int | None) -> bool:
+def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
     """Return whether the kernel keeps a dataset in memory: on a local disk, and small beside the memory."""
     return 2 * store.size_bytes < (available_bytes or 0) and not store.kind.startswith(("network", "fuse"))
 

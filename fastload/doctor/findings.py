@@ -69,7 +69,7 @@ class ModelTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class DataStorage:
     """The files of a dataset and the speed of their disk, in samples a second (0: not measured).
 
     Cold figures are those of the page cache too where `is_cold` is False: its pages could not be dropped.
@@ -146,7 +146,7 @@ class TrainingMeasurements:
     was_cut: bool = False
     trials: tuple[LoaderTrial, ...] = ()
     model_trials: tuple[ModelTrial, ...] = ()
-    store: Store | None = None
+    store: DataStorage | None = None
     gpu_busy: tuple[float, ...] = ()
     error: str = ""
 

@@ -14,11 +14,11 @@ from fastload.datasets.packed import PackedDataset
 from fastload.doctor.dataset_files import DataFiles, encoding_of, measure_store
 from fastload.doctor.evidence import fits_page_cache, limits_of
 from fastload.doctor.findings import (
+    DataStorage,
     Diagnosis,
     Fix,
     Forecast,
     MachineState,
-    Store,
     TrainingMeasurements,
     Verdict,
 )
@@ -69,7 +69,7 @@ class DataMeasurements:
     way: str
     sample_s: float
     machine: MachineState
-    store: Store | None = None
+    store: DataStorage | None = None
     decoding: dict[str, float] = field(default_factory=dict)
     encoding: str = ""
     encoding_reason: str = ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.utils.data import DataLoader
 
 from fastload.doctor.categories import Frame, step_category, users_line, work_site
 from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements, WorkerTimes
@@ -34,10 +35,10 @@ Seen = Iterable[tuple[tuple[str, str], float]]
 """Seconds by (category, place)."""
 
 
-class LoaderView:
+class LoaderSettings:
     """The settings of a loader that are needed to make one like it; the loader itself is not kept."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self.dataset = loader.dataset
         self.kind = type(loader)
         self.is_fastload = any(kind.__module__.partition(".")[0] == "fastload" for kind in self.kind.__mro__)
@@ -55,7 +56,7 @@ class LoaderView:
         return size if isinstance(size, int) and size > 0 else None
 
 
-def _length(loader: Any) -> int | None:
+def _length(loader: DataLoader[Any]) -> int | None:
     # torch notes that the length of an iterable dataset was asked for, and warns where it gives more.
     name = "_IterableDataset_len_called"
     noted = getattr(loader, name, None)
@@ -87,7 +88,12 @@ class LoaderRecord:
     """
 
     def __init__(
-        self, name: str, view: LoaderView, num_workers: int, clock: ThreadClock, cpu_s: Callable[[], float]
+        self,
+        name: str,
+        view: LoaderSettings,
+        num_workers: int,
+        clock: ThreadClock,
+        cpu_s: Callable[[], float],
     ) -> None:
         self.name = name
         self.view = view

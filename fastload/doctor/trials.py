@@ -24,7 +24,7 @@ from fastload.datasets.packed import PackedDataset
 from fastload.doctor.dataset_files import DataFiles, count_of, parts_of
 from fastload.doctor.findings import LoaderTrial
 from fastload.doctor.machine import process_cpu_s
-from fastload.doctor.record import LoaderView
+from fastload.doctor.record import LoaderSettings
 from fastload.doctor.workers import count_in
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
@@ -47,7 +47,7 @@ class Trials:
 
     def __init__(
         self,
-        view: LoaderView,
+        view: LoaderSettings,
         num_workers: int,
         files: DataFiles,
         folder: Path,
@@ -217,7 +217,7 @@ def link_files(paths: Sequence[str], folder: Path, most: int, most_bytes: int) -
     return folder
 
 
-def _batches_of(view: LoaderView) -> list[Any] | None:
+def _batches_of(view: LoaderSettings) -> list[Any] | None:
     """Return the indices of the first batches of a new epoch, equal in size; None for an iterable dataset."""
     if isinstance(view.dataset, IterableDataset):
         return None

@@ -25,7 +25,7 @@ from torch.utils.data._utils import worker as torchs_worker
 from fastload.doctor.categories import Frame
 from fastload.doctor.patching import patched
 from fastload.doctor.profile import Sampler
-from fastload.doctor.record import LoaderRecord, LoaderView
+from fastload.doctor.record import LoaderRecord, LoaderSettings
 from fastload.doctor.workers import ThreadClock, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
@@ -41,10 +41,13 @@ class _Watched:
     """One loader: a record for each number of workers that it has had, since fastload's changes it itself."""
 
     def __init__(
-        self, name: str, loader: Any, make_record: Callable[[str, LoaderView, int], LoaderRecord]
+        self,
+        name: str,
+        loader: DataLoader[Any],
+        make_record: Callable[[str, LoaderSettings, int], LoaderRecord],
     ) -> None:
         self.name = name
-        self.view = LoaderView(loader)
+        self.view = LoaderSettings(loader)
         self.make_record = make_record
         self.record = make_record(name, self.view, self.view.options["num_workers"])
         self.records = {self.record.num_workers: self.record}
@@ -52,7 +55,7 @@ class _Watched:
         # Batches that all loaders had handed out when this one last did; None before its first of an epoch.
         self.handed: int | None = None
 
-    def is_followed_by(self, loader: Any) -> bool:
+    def is_followed_by(self, loader: DataLoader[Any]) -> bool:
         """Return whether a loader is like this one, which is gone."""
         options, number = self.view.options, getattr(loader, "num_workers", None)
         return (
@@ -171,7 +174,7 @@ class Watcher:
     def _note_optimizer_step(self, *_: Any) -> None:
         self._optimizer_steps += 1
 
-    def _start(self, loader: Any, original: Callable[[Any], Any]) -> Any:
+    def _start(self, loader: DataLoader[Any], original: Callable[[Any], Any]) -> Any:
         """Make a loader's iterator, watched: `__iter__`, or `_get_iterator` within it or without it."""
         if not self._is_watched():
             return original(loader)
@@ -184,7 +187,7 @@ class Watcher:
             self._by_iterator[iterator] = watched
         return iterator
 
-    def _watch(self, loader: Any) -> _Watched:
+    def _watch(self, loader: DataLoader[Any]) -> _Watched:
         """Watch a new loader; one in the place of another that is gone, as in each epoch, goes on with it."""
         found = next((each for each in self._watched if each.is_followed_by(loader)), None)
         if found is None:
@@ -194,7 +197,7 @@ class Watcher:
         self._by_loader[loader] = found
         return found
 
-    def _new_record(self, name: str, view: LoaderView, workers: int) -> LoaderRecord:
+    def _new_record(self, name: str, view: LoaderSettings, workers: int) -> LoaderRecord:
         return LoaderRecord(
             name, view, workers, self._clock, lambda: time.process_time() - self._sampler.cpu_s
         )

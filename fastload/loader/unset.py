@@ -38,18 +38,18 @@ class DecidedAttribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, loader: Any, owner: type) -> Any:
-        if loader is None:
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
             return self
         try:
-            value = vars(loader)[self._name]
+            value = vars(instance)[self._name]
         except KeyError:
             raise AttributeError(self._name) from None
         if is_explicit(value):
             return value
-        strategy: EpochStrategy | None = loader._strategy
+        strategy: EpochStrategy | None = instance._strategy
         decided = value if strategy is None else getattr(strategy.options, self._name)
         return None if decided is None else Unset(decided)
 
-    def __set__(self, loader: Any, value: Any) -> None:
-        vars(loader)[self._name] = value
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value

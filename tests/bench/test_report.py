@@ -8,7 +8,7 @@ import pytest
 
 from fastload.bench.results import Library, Missing
 from fastload.cli.report.decoding import decoding_document, decoding_json
-from fastload.cli.report.document import Bar, Column, Document, Row, Section, Table, figure
+from fastload.cli.report.document import Bar, Document, ReportColumn, Row, Section, Table, figure
 from fastload.cli.report.html import to_html
 from fastload.cli.report.markdown import to_markdown
 from tests.bench.results import CLOSE, OTHER, bench_of, comparison, row
@@ -85,7 +85,9 @@ def test_html_has_a_bar_with_a_whisker_for_each_row(bench):
 
 def test_bars_are_as_long_as_their_values():
     bars = [Row((Bar(50.0, 40.0, 100.0),)), Row((Bar(25.0),))]
-    page = to_html(Document("t", (), (Section("s", (), (Table("", (Column("c", "bars"),), tuple(bars)),)),)))
+    page = to_html(
+        Document("t", (), (Section("s", (), (Table("", (ReportColumn("c", "bars"),), tuple(bars)),)),))
+    )
     rectangles = [attributes for tag, attributes in parsed(page).seen if tag == "rect"]
     assert [rectangle["width"] for rectangle in rectangles] == ["50.00%", "25.00%"]
     lines = [attributes for tag, attributes in parsed(page).seen if tag == "line"]
@@ -98,7 +100,7 @@ def test_bars_are_as_long_as_their_values():
 
 def test_ratios_go_both_ways_from_the_middle():
     rows = tuple(Row((Bar(value),)) for value in (4.0, 0.5, 1.0))
-    page = to_html(Document("t", (), (Section("s", (), (Table("", (Column("c", "ratios"),), rows),)),)))
+    page = to_html(Document("t", (), (Section("s", (), (Table("", (ReportColumn("c", "ratios"),), rows),)),)))
     rectangles = [attributes for tag, attributes in parsed(page).seen if tag == "rect"]
     assert [(r["x"], r["width"]) for r in rectangles] == [
         ("50.00%", "50.00%"),

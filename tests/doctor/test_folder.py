@@ -3,7 +3,7 @@
 import json
 
 import fastload
-from fastload.doctor.findings import MachineState, Store
+from fastload.doctor.findings import DataStorage, MachineState
 from fastload.doctor.folder import DataMeasurements, diagnose_data, examine_data
 from tests.commands import run
 from tests.doctor.situations import make_photos
@@ -12,7 +12,7 @@ from tests.folders import encoded, pixels
 
 def measured(random_per_s=5000.0, samples=100_000, available_bytes=4 << 30, **changes):
     size_bytes = samples * 100_000
-    store = Store(samples, size_bytes, "nvme, ext4", True, random_per_s, 2 * random_per_s, 9000, 1e-4)
+    store = DataStorage(samples, size_bytes, "nvme, ext4", True, random_per_s, 2 * random_per_s, 9000, 1e-4)
     values = {
         "way": "PIL",
         "sample_s": 2e-3,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor.findings import LoaderTrial, MachineState, ModelTrial, Sampled, Store, WorkerTimes
+from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, ModelTrial, Sampled, WorkerTimes
 from fastload.doctor.findings import TrainingMeasurements as Training
 from fastload.doctor.fixes import trials_to_make, workers_to_try
 from fastload.doctor.judge import diagnose
@@ -207,7 +207,7 @@ def test_what_was_not_tried_has_no_number_and_comes_last():
 
 
 def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
-    store = Store(3200, 1 << 40, "fuse", True, 400.0)
+    store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
     measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)
     packed = replace(measured, trials=(trial("pack", 0, 1e9, detail="raw"),))
     [fix] = (fix for fix in diagnose(packed).fixes if fix.kind == "pack")
@@ -222,7 +222,7 @@ def test_a_cache_is_advised_where_the_kernel_does_not_keep_the_data(size_bytes, 
     measured = training(
         loading=seen(read=8.0),
         machine=machine,
-        store=Store(3200, size_bytes, kind),
+        store=DataStorage(3200, size_bytes, kind),
         trials=(trial("cache", 0, 5000.0),),
     )
     assert [fix.kind for fix in diagnose(measured).fixes if fix.kind == "cache"] == kinds

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import fastload.transforms as T
 from fastload.doctor.dataset_files import files_of
-from fastload.doctor.record import LoaderView
+from fastload.doctor.record import LoaderSettings
 from fastload.doctor.trials import Trials, translated
 from tests.doctor.situations import make_photos
 from tests.doctor.train import Files, cropping_augment
@@ -27,7 +27,7 @@ def trials(dataset, tmp_path):
     def make(workers=0, loader_dataset=None, **options):
         loader = DataLoader(loader_dataset or dataset, 4, num_workers=workers, **options)
         (tmp_path / "work").mkdir()
-        return Trials(LoaderView(loader), workers, files_of(loader.dataset), tmp_path / "work", 1.0)
+        return Trials(LoaderSettings(loader), workers, files_of(loader.dataset), tmp_path / "work", 1.0)
 
     return make
 

@@ -28,7 +28,7 @@ from fastload.bench.verdict import (
     standings,
     verdict,
 )
-from fastload.cli.report.document import Bar, Cell, Column, Document, Row, Section, Table, Tone, figure
+from fastload.cli.report.document import Bar, Cell, Document, ReportColumn, Row, Section, Table, Tone, figure
 from fastload.system.units import format_count, format_size
 
 _SIGNS: dict[Likeness, str] = {"equal": "=", "close": "≈", "other": "≠"}
@@ -40,25 +40,30 @@ _LEGEND = (
     f"≈ close: at most {MEAN_LEVELS_OF_CLOSE:g} level on average. ≠ visibly different."
 )
 _OVERVIEW_COLUMNS = (
-    Column("operation"),
-    Column("PIL, images/s", "number", is_minor=True),
-    Column("OpenCV, images/s", "number", is_minor=True),
-    Column("← PIL faster · OpenCV faster →", "ratios"),
-    Column("OpenCV ÷ PIL", "number"),
-    Column("differs by", "number"),
-    Column("faster", is_minor=True),
-    Column("fastest with PIL's pixels", is_minor=True),
+    ReportColumn("operation"),
+    ReportColumn("PIL, images/s", "number", is_minor=True),
+    ReportColumn("OpenCV, images/s", "number", is_minor=True),
+    ReportColumn("← PIL faster · OpenCV faster →", "ratios"),
+    ReportColumn("OpenCV ÷ PIL", "number"),
+    ReportColumn("differs by", "number"),
+    ReportColumn("faster", is_minor=True),
+    ReportColumn("fastest with PIL's pixels", is_minor=True),
 )
 _COLUMNS = (
-    Column("library"),
-    Column("call"),
-    Column("median run, slowest to fastest", "bars"),
-    Column("images/s", "number"),
-    Column("slowest–fastest", "number", is_minor=True),
-    Column("× PIL", "number"),
-    Column("differs by", "number"),
+    ReportColumn("library"),
+    ReportColumn("call"),
+    ReportColumn("median run, slowest to fastest", "bars"),
+    ReportColumn("images/s", "number"),
+    ReportColumn("slowest–fastest", "number", is_minor=True),
+    ReportColumn("× PIL", "number"),
+    ReportColumn("differs by", "number"),
 )
-_LIBRARY_COLUMNS = (Column("library"), Column("version"), Column("JPEG"), Column("SIMD"))
+_LIBRARY_COLUMNS = (
+    ReportColumn("library"),
+    ReportColumn("version"),
+    ReportColumn("JPEG"),
+    ReportColumn("SIMD"),
+)
 
 
 def decoding_document(bench: DecodeBench) -> Document:

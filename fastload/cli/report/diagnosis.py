@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastload.cli.report.document import Column, Document, Plot, Row, Section, Series, Table
+from fastload.cli.report.document import Document, Plot, ReportColumn, Row, Section, Series, Table
 from fastload.doctor.findings import Diagnosis, TrainingMeasurements
 from fastload.doctor.folder import DataMeasurements
 
@@ -51,7 +51,12 @@ def _sections(
 
 
 def _fix_table(diagnosis: Diagnosis) -> Table:
-    columns = (Column("", "number"), Column("what to do"), Column("gain", "number"), Column("why"))
+    columns = (
+        ReportColumn("", "number"),
+        ReportColumn("what to do"),
+        ReportColumn("gain", "number"),
+        ReportColumn("why"),
+    )
     rows = tuple(
         Row((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
         for place, fix in enumerate(diagnosis.fixes, 1)

@@ -23,7 +23,7 @@ Cell: TypeAlias = "str | Bar | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReportColumn:
     """A column of a table; a minor one is left out if there is little room.
 
     Bars start at 0 and share one scale. Ratios are bars on a logarithmic scale around 1.
@@ -47,7 +47,7 @@ class Table:
     """A table with notes below it."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from fastload.cli.report.document import Bar, Cell, Column, Document, Row, Section, Table, figure
+from fastload.cli.report.document import Bar, Cell, Document, ReportColumn, Row, Section, Table, figure
 from fastload.cli.report.plots import render_plot
 from fastload.cli.report.style import STYLE
 
@@ -69,7 +69,7 @@ def _table(table: Table) -> Iterator[str]:
     yield "</figure>"
 
 
-def _scale(rows: Sequence[Row], place: int, column: Column) -> float:
+def _scale(rows: Sequence[Row], place: int, column: ReportColumn) -> float:
     """Return the value of a column's full width; of half of it for ratios."""
     bars = [cell for row in rows if isinstance(cell := row.cells[place], Bar)]
     if column.kind == "ratios":
@@ -77,7 +77,7 @@ def _scale(rows: Sequence[Row], place: int, column: Column) -> float:
     return max((max(bar.value, bar.high or 0.0) for bar in bars), default=0.0) or 1.0
 
 
-def _cell(cell: Cell, column: Column, scale: float) -> str:
+def _cell(cell: Cell, column: ReportColumn, scale: float) -> str:
     if not isinstance(cell, Bar):
         return escape(cell or "")
     if column.kind == "ratios":

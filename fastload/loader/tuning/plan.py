@@ -38,7 +38,7 @@ NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a loader loads, and why. Printed, it is a table of the choices, then of the trials.
+    """The decisions of a loader, with reasons. Printed, it is a table of the choices, then of the trials.
 
     Attributes:
         num_workers: Worker processes; 0: the training process loads.
