@@ -18,7 +18,7 @@ from fastload.images.opencv import require_opencv
 from fastload.system.cpus import cpu_name, usable_cpus
 
 if TYPE_CHECKING:
-    from fastload.bench.peers import Peer
+    from fastload.bench._peers import Peer
 
 _PILLOW_NEEDED = "the comparison needs Pillow, the reference for all others"
 _LOADER_RUNS = 3  # at most: each turn of a DataLoader takes seconds and starts processes
@@ -54,9 +54,9 @@ def compare_decoding(
             raise OptionError(f"{name} must be at least {least}, got {value}")
     require_libraries(_PILLOW_NEEDED)
     # These import torch and Pillow, which takes seconds and may fail: only after the checks above.
-    from fastload.bench import comparison, loading
+    from fastload.bench import _comparison, loading
+    from fastload.bench._operations import OPERATIONS
     from fastload.bench.images import copy_files, make_files, read_images
-    from fastload.bench.operations import OPERATIONS
 
     workers = min(usable_cpus(), 8) if workers is None else workers
     loader_runs = min(runs, _LOADER_RUNS)
@@ -83,10 +83,10 @@ def compare_decoding(
             done += weight
             progress(min(done, total), total)
 
-        with comparison.one_core():
-            turn_s = 0.0 if is_smoke else comparison.TURN_S
+        with _comparison.one_core():
+            turn_s = 0.0 if is_smoke else _comparison.TURN_S
             for operation in OPERATIONS:
-                found[operation.key] = comparison.compare_operation(
+                found[operation.key] = _comparison.compare_operation(
                     operation, peers, loaded, described.side, runs, step, turn_s
                 )
             turn_s = 0.01 if is_smoke else loading.TURN_S
@@ -126,7 +126,7 @@ def _load_peers(size: int) -> tuple[list[Peer], list[Library]]:
     import numpy as np
     import torch
 
-    from fastload.bench.peers import MODULES, load_peer
+    from fastload.bench._peers import MODULES, load_peer
 
     peers: list[Peer] = []
     libraries: list[Library] = []

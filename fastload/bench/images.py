@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastload.bench.operations import DrawnCrop, Sample, Start, draw_box, middle
+from fastload.bench._operations import DrawnCrop, Sample, Start, draw_box, middle
 from fastload.bench.results import ImageSet
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode

@@ -15,10 +15,10 @@ import torch.utils.data
 
 import fastload
 import fastload.transforms as T
-from fastload.bench.comparison import Contender, compare
+from fastload.bench._comparison import Contender, compare
+from fastload.bench._operations import MEAN, STD, Sample, shorter_side
+from fastload.bench._peers import load_peer
 from fastload.bench.images import LoadedImage
-from fastload.bench.operations import MEAN, STD, Sample, shorter_side
-from fastload.bench.peers import load_peer
 from fastload.bench.results import REFERENCE, Comparison, Difference, Timing
 from fastload.images.opencv import cv2
 

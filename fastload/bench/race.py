@@ -22,9 +22,9 @@ import torch.utils.data
 from PIL import Image
 
 import fastload
-from fastload.bench.comparison import take_turns
+from fastload.bench._comparison import take_turns
+from fastload.bench._operations import draw_box
 from fastload.bench.loading import SEED, TimedLoader
-from fastload.bench.operations import draw_box
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
 

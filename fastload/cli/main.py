@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from fastload import errors
 from fastload._version import __version__
-from fastload.cli import bench, demo, doctor, info, pack, unpack, verify
-from fastload.cli.parser import Parser
+from fastload.cli import _bench, _demo, _doctor, _info, _pack, _unpack, _verify
+from fastload.cli._parser import Parser
 from fastload.system import signals
 
 EXIT_USAGE = 2
@@ -30,13 +30,13 @@ exit codes:
 
 _STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, errors.AccessError)
 _COMMANDS = {
-    "pack": pack,
-    "info": info,
-    "verify": verify,
-    "unpack": unpack,
-    "doctor": doctor,
-    "bench": bench,
-    "demo": demo,
+    "pack": _pack,
+    "info": _info,
+    "verify": _verify,
+    "unpack": _unpack,
+    "doctor": _doctor,
+    "bench": _bench,
+    "demo": _demo,
 }
 
 

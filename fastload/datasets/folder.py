@@ -12,9 +12,9 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import FileHeaders, FileImages
-from fastload.datasets.cache.attaching import Extent
-from fastload.datasets.cache.choose import Form
+from fastload.datasets._batch_source import FileHeaders, FileImages
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache

@@ -18,9 +18,9 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from fastload.datasets._batch_source import FileImages, RecordImages, UprightImages
+from fastload.datasets._caching import CachedDataset
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.batch_source import FileImages, RecordImages, UprightImages
-from fastload.datasets.caching import CachedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.transforms.compose import flattened

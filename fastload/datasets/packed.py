@@ -14,12 +14,12 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import RecordImages
-from fastload.datasets.cache.attaching import Extent
-from fastload.datasets.cache.choose import Form
+from fastload.datasets._batch_source import RecordImages
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._records import CachedRecord, CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.records import CachedRecord, CachedRecords, RecordLayout
 from fastload.datasets.images import ImageDataset, Transform
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import torch
 
-from fastload.doctor.dataset_files import DataFiles, count_of, encoding_of, files_of, measure_store
+from fastload.doctor._dataset_files import DataFiles, count_of, encoding_of, files_of, measure_store
+from fastload.doctor._fixes import trials_to_make, workers_to_try
+from fastload.doctor._gpu import GpuWatch, uuid_of
+from fastload.doctor._judge import diagnose
+from fastload.doctor._machine import BusyWatch
+from fastload.doctor._model_trials import ModelWatch, try_model
+from fastload.doctor._rates import loading_work
+from fastload.doctor._record import LoaderRecord
+from fastload.doctor._trials import Trials
+from fastload.doctor._watch import Watcher
+from fastload.doctor._workspace import workspace
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
-from fastload.doctor.fixes import trials_to_make, workers_to_try
-from fastload.doctor.gpu import GpuWatch, uuid_of
-from fastload.doctor.judge import diagnose
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.model_trials import ModelWatch, try_model
-from fastload.doctor.rates import loading_work
-from fastload.doctor.record import LoaderRecord
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
-from fastload.doctor.trials import Trials
-from fastload.doctor.watch import Watcher
-from fastload.doctor.workspace import workspace
 from fastload.system.units import format_count
 
 

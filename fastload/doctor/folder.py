@@ -11,8 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor.dataset_files import DataFiles, encoding_of, measure_store
-from fastload.doctor.evidence import fits_page_cache, limits_of
+from fastload.doctor._dataset_files import DataFiles, encoding_of, measure_store
+from fastload.doctor._evidence import fits_page_cache, limits_of
+from fastload.doctor._fixes import LEAST_GAIN, MOST_OF_MEMORY
+from fastload.doctor._judge import LEAST_S
+from fastload.doctor._machine import BusyWatch
+from fastload.doctor._trials import link_files
+from fastload.doctor._workspace import workspace
 from fastload.doctor.findings import (
     DataStorage,
     Diagnosis,
@@ -22,11 +27,6 @@ from fastload.doctor.findings import (
     TrainingMeasurements,
     Verdict,
 )
-from fastload.doctor.fixes import LEAST_GAIN, MOST_OF_MEMORY
-from fastload.doctor.judge import LEAST_S
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.trials import link_files
-from fastload.doctor.workspace import workspace
 from fastload.errors import FastloadError, SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran

@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from fastload.doctor.patching import patched
+from fastload.doctor._patching import patched
 from fastload.errors import OptionError
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from fastload.doctor._machine import BusyWatch
+from fastload.doctor._patching import patched
+from fastload.doctor._watch import Watcher
+from fastload.doctor._workspace import workspace
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.patching import patched
 from fastload.doctor.script import find_module, find_script, run_script
-from fastload.doctor.watch import Watcher
-from fastload.doctor.workspace import workspace
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
 # torch refuses these arguments where there are no workers.

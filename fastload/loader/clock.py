@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastload.loader.times import EpochTimes, LoadTimes
+from fastload.loader._times import EpochTimes, LoadTimes
 
 # The number of latest waits and steps that are stored one by one.
 _LATEST = 4096

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fastload.loader.times import EpochTimes
+from fastload.loader._times import EpochTimes
 from fastload.system.units import format_count, format_duration
 
 LEAST_S = 0.25

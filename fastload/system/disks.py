@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fastload.system.mounts import Mount, mounts
+from fastload.system._mounts import Mount, mounts
 
 DiskKind: TypeAlias = Literal["memory", "nvme", "ssd", "hdd", "network", "fuse", "unknown"]
 

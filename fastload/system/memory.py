@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from fastload.system.cgroups import PROC_SELF, Cgroup, cgroups_of, read_text
+from fastload.system._cgroups import PROC_SELF, Cgroup, cgroups_of, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastload.errors import OptionError
+from fastload.system._page_cache import can_drop, drop, resident_share
+from fastload.system._read_ranges import ReadRange, choose_ranges
 from fastload.system.disks import Disk, disk_of
-from fastload.system.page_cache import can_drop, drop, resident_share
-from fastload.system.read_ranges import ReadRange, choose_ranges
 
 # Threads that read at once in `cold_parallel`: about as many as a loader has workers.
 _READERS = 8

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastload.transforms.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
-from fastload.transforms.choosing import RandomApply, RandomChoice, RandomOrder
-from fastload.transforms.colour import (
+from fastload.transforms._autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
+from fastload.transforms._choosing import RandomApply, RandomChoice, RandomOrder
+from fastload.transforms._colour import (
     RGB,
     ColorJitter,
     Grayscale,
@@ -23,6 +23,29 @@ from fastload.transforms.colour import (
     RandomGrayscale,
     RandomPhotometricDistort,
 )
+from fastload.transforms._degradation import JPEG, GaussianBlur, GaussianNoise
+from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
+from fastload.transforms._levels import (
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from fastload.transforms._missing import (
+    ClampBoundingBoxes,
+    ClampKeyPoints,
+    ConvertBoundingBoxFormat,
+    RandomIoUCrop,
+    SanitizeBoundingBoxes,
+    SanitizeKeyPoints,
+    SetClampingMode,
+    UniformTemporalSubsample,
+)
+from fastload.transforms._mixing import CutMix, MixUp
+from fastload.transforms._policies import RandAugment, TrivialAugmentWide
+from fastload.transforms._resizing import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from fastload.transforms.compose import Compose
 from fastload.transforms.converting import (
     ConvertImageDtype,
@@ -35,34 +58,11 @@ from fastload.transforms.converting import (
     ToTensor,
 )
 from fastload.transforms.cropping import CenterCrop, FiveCrop, RandomCrop, RandomResizedCrop, TenCrop
-from fastload.transforms.degradation import JPEG, GaussianBlur, GaussianNoise
-from fastload.transforms.distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from fastload.transforms.erasing import RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.levels import (
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
-from fastload.transforms.missing import (
-    ClampBoundingBoxes,
-    ClampKeyPoints,
-    ConvertBoundingBoxFormat,
-    RandomIoUCrop,
-    SanitizeBoundingBoxes,
-    SanitizeKeyPoints,
-    SetClampingMode,
-    UniformTemporalSubsample,
-)
-from fastload.transforms.mixing import CutMix, MixUp
 from fastload.transforms.options import InterpolationMode
 from fastload.transforms.padding import Pad, RandomZoomOut
-from fastload.transforms.policies import RandAugment, TrivialAugmentWide
 from fastload.transforms.rescaling import LinearTransformation, Normalize, ToDtype
-from fastload.transforms.resizing import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from fastload.transforms.transform import Transform
 
 # fmt: off

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.transforms.pixels import to_pixels
+from fastload.transforms._pixels import to_pixels
 
 Step = Callable[[Any], Any]
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
+from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.geometry import Geometry
 from fastload.transforms.options import require
-from fastload.transforms.pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.rescaling import ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform
 

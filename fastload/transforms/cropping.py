@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.system.buffers import reusable_array
+from fastload.transforms._pixels import like, to_pixels
+from fastload.transforms._resizing import Resizing
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, Size, to_colour, to_range, to_size
 from fastload.transforms.padding import BoxCrop, Pad, pad_batch
-from fastload.transforms.pixels import like, to_pixels
-from fastload.transforms.resizing import Resizing
 from fastload.transforms.transform import Parameters, Pixels
 from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.transforms.degradation import NOISE_SEEDS, converted, normal_noise
+from fastload.transforms._degradation import NOISE_SEEDS, converted, normal_noise
+from fastload.transforms._pixels import own
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, is_number, require, to_list, to_probability, to_range
-from fastload.transforms.pixels import own
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
+from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.geometry import Geometry
-from fastload.transforms.pixels import Pixels, with_last_axis
 from fastload.transforms.transform import BernoulliTransform, Parameters
 
 

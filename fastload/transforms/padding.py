@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
+from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, Size, require, to_colour, to_list, to_probability, to_range
-from fastload.transforms.pixels import with_last_axis
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
+from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, home_of
 from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform
 

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
-from fastload.transforms.pixels import to_pixels
 from fastload.transforms.transform import Pixels, Transform
 
 _Dtype: TypeAlias = torch.dtype

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.transforms._pixels import Pixels as Pixels
+from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import to_probability
-from fastload.transforms.pixels import Pixels as Pixels
-from fastload.transforms.pixels import like, to_pixels
 
 Parameters = NDArray[np.float64]  # (images, width)
 

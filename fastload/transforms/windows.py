@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.system.buffers import reusable_array
-from fastload.transforms.pixels import Pixels
+from fastload.transforms._pixels import Pixels
 
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
 # quarter of a megabyte.

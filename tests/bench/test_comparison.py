@@ -5,8 +5,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fastload.bench.comparison import as_levels, difference, one_core, repeats_for, take_turns, timed_turn
-from fastload.bench.operations import MEAN, STD
+from fastload.bench._comparison import as_levels, difference, one_core, repeats_for, take_turns, timed_turn
+from fastload.bench._operations import MEAN, STD
 from fastload.bench.results import Difference
 
 

@@ -5,11 +5,11 @@ import warnings
 
 import pytest
 
-from fastload.bench import operations as do
-from fastload.bench.comparison import as_levels, compare_operation, difference
+from fastload.bench import _operations as do
+from fastload.bench._comparison import as_levels, compare_operation, difference
+from fastload.bench._operations import OPERATIONS
+from fastload.bench._peers import MODULES, Peer, load_peer
 from fastload.bench.images import inputs_for
-from fastload.bench.operations import OPERATIONS
-from fastload.bench.peers import MODULES, Peer, load_peer
 from fastload.errors import ToolMissingError
 
 SIZE = 64

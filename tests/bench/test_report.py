@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 
 from fastload.bench.results import Library, Missing
+from fastload.cli.report._html import to_html
+from fastload.cli.report._markdown import to_markdown
 from fastload.cli.report.decoding import decoding_document, decoding_json
 from fastload.cli.report.document import Bar, Document, ReportColumn, Row, Section, Table, figure
-from fastload.cli.report.html import to_html
-from fastload.cli.report.markdown import to_markdown
 from tests.bench.results import CLOSE, OTHER, bench_of, comparison, row
 
 NASTY = "<script>alert('x')</script> | \"& `code` [link](http://a.b)"

@@ -14,7 +14,7 @@ import pytest
 import fastload.transforms as T
 from fastload.bench.images import make_files
 from fastload.bench.race import IMAGE_SIDE, PilFolder
-from fastload.cli.demo import _images
+from fastload.cli._demo import _images
 from fastload.cli.main import main
 from fastload.errors import SourceError
 from fastload.sources.folder import list_folder

@@ -6,7 +6,7 @@ import torch.utils.data
 from fastload import FolderDataset
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
-from fastload.loader.transport.filling import HeapMemory
+from fastload.loader._transport.filling import HeapMemory
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.pipeline import Pipeline
 from tests.images.samples import file_of, photo

@@ -12,7 +12,7 @@ import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
 from fastload.errors import OptionError
-from fastload.loader.transport.filling import HeapMemory
+from fastload.loader._transport.filling import HeapMemory
 from fastload.transforms.draws import epoch_seed
 from tests.datasets.pipelines import MEAN, PIPELINES, STD
 from tests.datasets.reference import SEED, filled

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastload.doctor.categories import (
+from fastload.doctor._categories import (
     Frame,
     loading_category,
     shortened,

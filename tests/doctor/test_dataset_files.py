@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.doctor.dataset_files import DataFiles, files_of, measure_store
+from fastload.doctor._dataset_files import DataFiles, files_of, measure_store
 from tests.doctor.situations import make_photos
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fastload.doctor.gpu import GpuWatch, uuid_of
+from fastload.doctor._gpu import GpuWatch, uuid_of
 from tests.commands import run
 from tests.tools import NEEDS_CUDA
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from fastload.doctor._fixes import trials_to_make, workers_to_try
+from fastload.doctor._judge import diagnose
+from fastload.doctor._rates import Rates, loading_work, rates_of
 from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, ModelTrial, Sampled, WorkerTimes
 from fastload.doctor.findings import TrainingMeasurements as Training
-from fastload.doctor.fixes import trials_to_make, workers_to_try
-from fastload.doctor.judge import diagnose
-from fastload.doctor.rates import Rates, loading_work, rates_of
 
 MACHINE = MachineState(8.0, 8)
 

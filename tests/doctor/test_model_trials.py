@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fastload.doctor.model_trials import ModelWatch, try_model
+from fastload.doctor._model_trials import ModelWatch, try_model
 from tests.tools import CUDA
 
 STEP_S = 0.01

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fastload.doctor.profile import described
+from fastload.doctor._profile import described
 
 
 class Chain:

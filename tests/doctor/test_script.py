@@ -175,7 +175,7 @@ def test_bad_input_is_one_sentence(arguments, tmp_path):
 
 
 def test_what_has_no_bound_is_null_in_json():
-    from fastload.cli.report.diagnosis import diagnosis_json
+    from fastload.cli.report._diagnosis import diagnosis_json
 
     notes = [1.5, float("inf"), -float("inf"), float("nan")]
     assert json.loads(diagnosis_json("", [], notes))["notes"] == [1.5, None, None, None]

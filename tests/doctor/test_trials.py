@@ -10,9 +10,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 import fastload.transforms as T
-from fastload.doctor.dataset_files import files_of
-from fastload.doctor.record import LoaderSettings
-from fastload.doctor.trials import Trials, translated
+from fastload.doctor._dataset_files import files_of
+from fastload.doctor._record import LoaderSettings
+from fastload.doctor._trials import Trials, translated
 from tests.doctor.situations import make_photos
 from tests.doctor.train import Files, cropping_augment
 
@@ -86,7 +86,7 @@ def test_a_known_pipeline_of_torchvision_is_translated():
 
 def test_a_workspace_is_gone_even_where_its_process_is_killed():
     code = (
-        "import sys, time\nfrom fastload.doctor.workspace import workspace\n"
+        "import sys, time\nfrom fastload.doctor._workspace import workspace\n"
         "with workspace() as folder:\n    (folder / 'file').touch()\n    print(folder, flush=True)\n"
         "    time.sleep(60)"
     )

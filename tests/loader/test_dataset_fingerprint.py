@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.loader.dataset_state import fingerprint
-from fastload.loader.tuning.plan_cache import describe
+from fastload.loader._dataset_state import fingerprint
+from fastload.loader._tuning.plan_cache import describe
 from tests.loader.datasets import Holder
 
 

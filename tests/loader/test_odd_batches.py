@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
+from fastload.loader._device import moved
 from fastload.loader.clock import size_of
-from fastload.loader.device import moved
 from tests.loader.tuning.deciding import planned
 
 TENSOR = torch.zeros(2000)

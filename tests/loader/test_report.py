@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fastload
+from fastload.loader._times import EpochTimes, LoadTimes
 from fastload.loader.report import report_of
-from fastload.loader.times import EpochTimes, LoadTimes
 
 
 def epoch(num_workers=2, waiting_s=8.0, stepping_s=2.0, busy_s=10.0, cpu_s=None, collate_s=0.0):

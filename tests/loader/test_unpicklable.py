@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader.transport.picklable import unpicklable_part
+from fastload.loader._transport.picklable import unpicklable_part
 from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers

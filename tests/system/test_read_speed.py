@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fastload.errors import OptionError
+from fastload.system._page_cache import drop, resident_share
+from fastload.system._read_ranges import choose_ranges
 from fastload.system.disks import disk_of
-from fastload.system.page_cache import drop, resident_share
-from fastload.system.read_ranges import choose_ranges
 from fastload.system.read_speed import measure_reading
 from tests.slow_disk import slow_disk
 

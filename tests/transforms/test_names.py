@@ -28,7 +28,7 @@ THEIRS = sorted(
 )
 
 
-MISSING = [name for name in THEIRS if getattr(T, name, None).__module__ == "fastload.transforms.missing"]
+MISSING = [name for name in THEIRS if getattr(T, name, None).__module__ == "fastload.transforms._missing"]
 
 
 @pytest.mark.parametrize("name", THEIRS)

@@ -11,8 +11,8 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload.errors import OptionError
+from fastload.transforms._pixels import to_pixels
 from fastload.transforms.draws import draws_for, epoch_seed
-from fastload.transforms.pixels import to_pixels
 from tests.transforms.samples import drawn, picture, to_array, to_tensor
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -322,7 +322,7 @@ def test_parameters_names_and_defaults_are_torchvisions():
 
     for name in T.__all__:
         is_enum = issubclass(getattr(T, name), enum.Enum)
-        is_missing = getattr(T, name).__module__ == "fastload.transforms.missing"
+        is_missing = getattr(T, name).__module__ == "fastload.transforms._missing"
         if name == "Transform" or is_enum or is_missing:
             continue
         ours = inspect.signature(getattr(T, name)).parameters

@@ -7,10 +7,10 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache.cached_samples import CachedSamples
-from fastload.datasets.cache.choose import Form
+from fastload.datasets.cache._cached_samples import CachedSamples
+from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._records import stated_orientation
 from fastload.datasets.cache.opening import Opening
-from fastload.datasets.cache.records import stated_orientation
 from fastload.images.decode import decode
 from fastload.sources.files import FileList
 

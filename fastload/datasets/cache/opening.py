@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fastload.datasets.cache._limits import CacheLimits
+from fastload.datasets.cache._store import Store, lock, lock_exclusively
 from fastload.datasets.cache.layout import Layout, prepare
-from fastload.datasets.cache.limits import CacheLimits
-from fastload.datasets.cache.store import Store, lock, lock_exclusively
 from fastload.errors import OptionError
 
 DEFAULT_PARENT = "/dev/shm"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import get_args
 
-from fastload.datasets.cache.choose import Form, Kind
+from fastload.datasets.cache._choose import Form, Kind
 from fastload.errors import OptionError
 
 _KINDS = ("auto", *get_args(Kind))

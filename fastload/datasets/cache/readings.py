@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastload.datasets.cache.attaching import Extent
-from fastload.datasets.cache.choose import CacheReadings, Form
-from fastload.datasets.cache.limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache._choose import CacheReadings, Form
+from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
 from fastload.datasets.cache.opening import DEFAULT_PARENT, can_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache._limits import CacheLimits
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_tensor
 from fastload.system.units import format_size

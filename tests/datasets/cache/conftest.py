@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fastload import Cache
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache._limits import CacheLimits
 from tests.datasets.cache.programs import plenty
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 

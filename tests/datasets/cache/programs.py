@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[3]
 # Without a dataset, because importing torch takes seconds.
 _PROGRAM = """
 import json, os, sys, time
-from fastload.datasets.cache.attaching import Extent, attach
+from fastload.datasets.cache._attaching import Extent, attach
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache._limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
 from fastload.sources.folder import list_folder

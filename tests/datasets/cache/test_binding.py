@@ -7,7 +7,7 @@ import torch
 
 import fastload
 from fastload import Cache, PackedDataset
-from fastload.datasets.cache.store import Store
+from fastload.datasets.cache._store import Store
 from tests.folders import encoded, pixels
 
 

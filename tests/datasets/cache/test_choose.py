@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.datasets.cache.choose import CacheReadings, choose_cache
+from fastload.datasets.cache._choose import CacheReadings, choose_cache
 
 GB = 10**9
 

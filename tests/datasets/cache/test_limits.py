@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
+from fastload.datasets.cache._limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.layout import Head, Layout
-from fastload.datasets.cache.limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.options import Cache
 from tests.datasets.cache.programs import ROOT, plenty
@@ -109,11 +109,11 @@ class TestRoom:
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.limits import CacheLimits, margin_of, tmpfs_room
+from fastload.datasets.cache._limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.layout import Layout
 from tests.datasets.cache.programs import plenty
-import fastload.datasets.cache.store as module
+import fastload.datasets.cache._store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
 limits = CacheLimits(0, plenty)

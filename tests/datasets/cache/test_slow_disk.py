@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastload import FolderDataset, PackedDataset, pack
-from fastload.datasets.cache.limits import CacheLimits
+from fastload.datasets.cache._limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.readings import Measured
 from tests.datasets.cache.programs import plenty

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fastload.loader.tuning.limits import read_limits
+from fastload.loader._tuning.limits import read_limits
 
 
 @pytest.fixture(autouse=True)
@@ -15,10 +15,10 @@ def _plans_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture
 def _hasty(monkeypatch):
     """Settles on less evidence than would be wise, and among fewer workers."""
-    monkeypatch.setattr("fastload.loader.tuning.tuner.read_limits", _at_most_two_workers)
-    monkeypatch.setattr("fastload.loader.tuning.tuner._WORTH_CACHING_S", 0.0)
-    monkeypatch.setattr("fastload.loader.tuning.decide.WINDOW_S", 0.05)
-    monkeypatch.setattr("fastload.loader.tuning.window.WINDOW_S", 0.05)
+    monkeypatch.setattr("fastload.loader._tuning.tuner.read_limits", _at_most_two_workers)
+    monkeypatch.setattr("fastload.loader._tuning.tuner._WORTH_CACHING_S", 0.0)
+    monkeypatch.setattr("fastload.loader._tuning.decide.WINDOW_S", 0.05)
+    monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.05)
 
 
 def _at_most_two_workers(context, batch_bytes):

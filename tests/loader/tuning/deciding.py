@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import fastload
-from fastload.loader.strategy import LoaderView
-from fastload.loader.tuning.decide import Decision
-from fastload.loader.tuning.measurements import Candidate, Trial
-from fastload.loader.tuning.strategy import TunedStrategy
-from fastload.loader.tuning.tuner import Tuner
+from fastload.loader._strategy import LoaderView
+from fastload.loader._tuning.decide import Decision
+from fastload.loader._tuning.measurements import Candidate, Trial
+from fastload.loader._tuning.strategy import TunedStrategy
+from fastload.loader._tuning.tuner import Tuner
 from tests.loader.tuning.simulation import limits, single_process_cost
 
 

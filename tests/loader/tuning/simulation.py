@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastload.loader.tuning.decide import WINDOW_S, decide, is_affordable
-from fastload.loader.tuning.measurements import (
+from fastload.loader._tuning.decide import WINDOW_S, decide, is_affordable
+from fastload.loader._tuning.measurements import (
     Candidate,
     SingleProcessCost,
     Trial,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader.tuning.decide import (
+from fastload.loader._tuning.decide import (
     budget_s,
     decide,
     first_workers,
@@ -20,8 +20,8 @@ from fastload.loader.tuning.decide import (
     tolerated_loss_s,
     why_single_process,
 )
-from fastload.loader.tuning.measurements import Candidate, Trial, TuningMeasurements
-from fastload.loader.tuning.plan import Plan, make_plan
+from fastload.loader._tuning.measurements import Candidate, Trial, TuningMeasurements
+from fastload.loader._tuning.plan import Plan, make_plan
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 
 SINGLE = Candidate(0, 0)

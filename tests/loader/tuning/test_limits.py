@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader.tuning.limits import FreeResources, limits_within, read_limits
+from fastload.loader._tuning.limits import FreeResources, limits_within, read_limits
 
 PLENTY = FreeResources(cpus=4, available_bytes=64 << 30, shared_bytes=None, descriptors=100_000, forks=True)
 MIB = 1 << 20

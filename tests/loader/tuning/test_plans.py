@@ -11,7 +11,7 @@ import pytest
 
 import fastload
 from fastload.errors import OptionError
-from fastload.loader.tuning import plan_cache
+from fastload.loader._tuning import plan_cache
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import cached_plans, numbers
 

@@ -72,10 +72,10 @@ def trained(loader: Any, epochs: int = 2) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _short_trials(monkeypatch):
-    monkeypatch.setattr("fastload.loader.tuning.window.WINDOW_S", 0.0)
-    monkeypatch.setattr("fastload.loader.tuning.epoch.fits_into_epoch", lambda *_: True)
+    monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.0)
+    monkeypatch.setattr("fastload.loader._tuning.epoch.fits_into_epoch", lambda *_: True)
     # Samples that take no time vary by more than the times of real ones.
-    monkeypatch.setattr("fastload.loader.tuning.epoch.has_become_lighter", lambda *_: False)
+    monkeypatch.setattr("fastload.loader._tuning.epoch.has_become_lighter", lambda *_: False)
 
 
 @pytest.fixture(scope="module")

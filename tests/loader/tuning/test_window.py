@@ -2,9 +2,9 @@
 
 import pytest
 
+from fastload.loader._tuning.measurements import Candidate
+from fastload.loader._tuning.window import Window
 from fastload.loader.clock import StepClock
-from fastload.loader.tuning.measurements import Candidate
-from fastload.loader.tuning.window import Window
 
 
 def started() -> StepClock:

@@ -1,0 +1,104 @@
+"""`fastload info PATH`: contents of packed datasets, and a contact sheet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastload.cli._console import print_table
+from fastload.cli._progress import format_count, format_size
+
+if TYPE_CHECKING:
+    from fastload.shards.manifest import Manifest
+
+HELP = "show what a packed dataset holds"
+
+_SHOWN_CLASSES = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("--preview", metavar="FILE", help="write a contact sheet of images, a PNG")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a table for each packed dataset."""
+    from fastload.shards.manifest import packed_datasets, read_manifest
+
+    paths = packed_datasets(options.path)
+    manifests = {path: read_manifest(path) for path in paths}
+    if options.preview:
+        from fastload.datasets.preview import write_contact_sheet
+
+        write_contact_sheet(paths[0], Path(options.preview))
+    if options.json:
+        contents = (
+            {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
+            for path, manifest in manifests.items()
+        )
+        print(json.dumps(list(contents), indent=1))
+    else:
+        for path, manifest in manifests.items():
+            _print_table(path, manifest)
+    if options.preview:
+        print(f"wrote {options.preview}", file=sys.stderr)
+    return 0
+
+
+def _print_table(path: Path, manifest: Manifest) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(str(path)), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(manifest):
+        table.add_row(name, value)
+    print_table(table)
+
+
+def _rows(manifest: Manifest) -> list[tuple[str, str]]:
+    made, classes = manifest.made, manifest.classes
+    records = max(manifest.records, 1)
+    shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
+    more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
+    shape = manifest.image_shape
+    rows = [
+        ("records", f"{manifest.records:,}"),
+        (
+            "size",
+            f"{format_size(manifest.size_bytes)}, {format_size(manifest.size_bytes / records)} a record",
+        ),
+        ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
+        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
+        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
+        ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
+        ("classes", shown + more),
+        ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
+        ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
+    ]
+    failures = {
+        "skipped": len(manifest.skipped),
+        "left out": sum(entry.files for entry in manifest.left_out),
+        "kept, though unreadable": len(manifest.kept),
+    }
+    return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
+
+
+def _parameters(made: Mapping[str, Any]) -> list[str]:
+    """Return the encoding's parameters, such as `quality=90`; a manifest of another program may lack them."""
+    encoding = made.get("encoding")
+    return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
+
+
+def _field_text(field: Any) -> str:
+    shape = " × ".join(map(str, field.shape))
+    if field.kind in ("image", "text", "bytes"):
+        return f"{field.name} ({field.kind})"
+    return f"{field.name} ({field.kind} {field.dtype}{' ' + shape if shape else ''})"

@@ -1,0 +1,116 @@
+"""Progress on standard error: a bar on a terminal, an occasional line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from fastload.cli._console import can_draw, console
+from fastload.system.units import format_count, format_size
+
+__all__ = ["ProgressDisplay", "duration", "format_count", "format_size", "rate_text", "reporter"]
+
+# In a log file, a line every ten seconds tells enough and fills no disk.
+_LINE_EVERY_S = 10.0
+_REDRAW_EVERY_S = 0.1
+_STAGE_WIDTH = 34  # of the longest stage's name, so that the bar stays in place
+
+
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
+    """Display of the progress of one task, counted in `unit`: a plural, or `B` for bytes."""
+
+    def __init__(self, label: str, unit: str, is_quiet: bool = False) -> None:
+        self._label = label
+        self._unit = unit
+        self._is_quiet = is_quiet
+        self._start = time.monotonic()
+        self._shown = 0.0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.refresh()
+            self._bar.stop()
+
+    def update(self, done: float, total: float, note: str = "", resumed: float = 0) -> None:
+        """Show a new state, with `note` after the rate.
+
+        `resumed`, a part of `done`, was done before this run began and does not count for the rate.
+        """
+        now = time.monotonic()
+        is_drawn = can_draw()
+        every = _REDRAW_EVERY_S if is_drawn else _LINE_EVERY_S
+        is_due = now - self._shown >= every or (done >= total and self._shown)
+        if self._is_quiet or not is_due:
+            return
+        elapsed = max(now - self._start, 1e-9)
+        rate = (done - resumed) / elapsed
+        remaining = duration((total - done) / rate if rate > 0 else float("inf"))
+        text = f"{rate_text(rate, self._unit)}{note}"
+        if is_drawn:
+            self._shown = now
+            self._draw(self._label, done, total, f"{text}  {remaining} left")
+        elif elapsed >= _LINE_EVERY_S:  # shorter tasks need no line
+            self._shown = now
+            line = f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left"
+            print(line, file=sys.stderr, flush=True)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Show the progress of one of several stages; a detail may follow a colon in its name."""
+        if self._is_quiet:
+            return
+        if not can_draw():
+            stage = name.partition(":")[0]
+            if stage != self._label:
+                print(f"{stage} …", file=sys.stderr, flush=True)
+            self._label = stage
+            return
+        now = time.monotonic()
+        if name != self._label or done >= total or now - self._shown >= _REDRAW_EVERY_S:
+            self._shown = now
+            self._draw(name.ljust(_STAGE_WIDTH), done, total, "")
+        self._label = name
+
+    def _draw(self, label: str, done: float, total: float, text: str) -> None:
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            # No thread of its own refreshes it: packing and loaders fork, and forks and threads do not mix.
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[text]}", markup=False),
+                console=console(stderr=True),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._task = self._bar.add_task(label, total=total, text=text)
+            self._bar.start()
+        self._bar.update(self._task, description=label, completed=done, total=total, text=text, refresh=True)
+
+
+def reporter(display: ProgressDisplay) -> Callable[[int, int], None]:
+    """Return a progress callback of (done, total) for a display."""
+    return lambda done, total: display.update(done, total)
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """Return a rate for reading: `1,234 records/s`, `56.7 MB/s`."""
+    return f"{format_size(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for reading: `0.4 s`, `2:05 min`, `1:02:05 h`."""
+    if seconds == float("inf"):
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d} min"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d} h"

@@ -1,0 +1,42 @@
+"""`fastload unpack PATH DEST`: write packed datasets back as files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from fastload.cli._progress import ProgressDisplay, format_count, format_size, reporter
+
+HELP = "write a packed dataset back as folders of files"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("dest", metavar="DEST", help="a folder that does not exist yet, or is empty")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Unpack, and return 1 if records were left out."""
+    from fastload.packing.unpack import unpack
+
+    with ProgressDisplay("unpacking", "records", options.quiet) as display:
+        result = unpack(options.path, options.dest, progress=reporter(display))
+    for message in (*result.damaged, *result.refused):
+        print(f"left out: {message}", file=sys.stderr)
+    if result.unwritten and not options.quiet:
+        names = ", ".join(result.unwritten)
+        print(f"note: not written, because neither files nor a table can hold them: {names}", file=sys.stderr)
+    if options.json:
+        content = asdict(result) | {"table": None if result.table is None else str(result.table)}
+        print(json.dumps(content, indent=1))
+    elif not options.quiet:
+        size = format_size(result.size_bytes)
+        print(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")
+        if result.table is not None:
+            print(f"labels and further fields: {result.table}")
+    return 1 if result.damaged or result.refused else 0

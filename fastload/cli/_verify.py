@@ -1,0 +1,50 @@
+"""`fastload verify PATH`: check every byte of packed datasets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from fastload.cli._progress import ProgressDisplay, format_count, format_size, reporter
+
+HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument(
+        "--check",
+        choices=("checksums", "pixels"),
+        default="checksums",
+        help="checksums (the default), or pixels, which decodes every image as well",
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
+    parser.add_argument("--quiet", action="store_true", help="print only damage")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, and return 1 if anything is damaged."""
+    from fastload.packing.verify import verify
+    from fastload.shards.manifest import packed_datasets
+
+    results = {}
+    for path in packed_datasets(options.path):
+        with ProgressDisplay("verifying", "B", options.quiet) as display:
+            results[path] = verify(
+                path, check=options.check, workers=options.workers, progress=reporter(display)
+            )
+    if options.json:
+        print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))
+        return int(any(result.damages for result in results.values()))
+    for path, result in results.items():
+        for damage in result.damages:
+            print(damage.message, file=sys.stderr)
+        if not options.quiet:
+            damages = format_count(len(result.damages), "damaged place")
+            checked = f"{format_count(result.records, 'record')}, {format_size(result.size_bytes)} checked"
+            print(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
+    return int(any(result.damages for result in results.values()))

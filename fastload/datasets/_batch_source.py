@@ -1,0 +1,263 @@
+"""Sources of a batch's images: records of a packed dataset, or files in a folder."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.datasets.cache._records import CachedRecord, CachedRecords, stated_orientation
+from fastload.datasets.cache.files import CachedFiles
+from fastload.errors import DecodeError
+from fastload.images.decode import decode, is_reducible
+from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.images.header import has_parsed_header, read_header
+from fastload.images.jpeg import TileIndex
+from fastload.images.orientation import stored_box, swaps_sides, upright
+from fastload.images.region import Box, crop, reduction_for
+from fastload.shards.records import Record, RecordReader
+from fastload.sources.files import FileSource
+from fastload.transforms.windows import Gathered
+
+Pixels = NDArray[np.uint8]
+
+# The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
+_MOST_BUFFERED_BYTES = 64 << 20
+
+# How a cache stores decoded images.
+_PIXELS = Raw()
+
+
+class RecordImages:
+    """Images of a packed dataset's records, at `positions`, through the shards or a cache; see `BatchSource`.
+
+    Raises:
+        DamageError: A record fails its checksum, or a shard is missing or damaged.
+        DecodeError: A record was kept although it is unreadable.
+    """
+
+    def __init__(
+        self,
+        records: RecordReader | CachedRecords,
+        encoding: Encoding,
+        positions: NDArray[np.int64],
+        reducing_gap: float | None = None,
+    ) -> None:
+        self._records = records
+        self._encoding = encoding
+        self._positions = positions
+        self._reducing_gap = reducing_gap
+        # Before anything else: not even memory may be allocated from the numbers of a damaged record.
+        records.verify_records(positions)
+        self._shapes = records.take("image/shape", positions)
+        self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
+        if not self._shapes[:, 0].all():
+            self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """See `BatchSource`."""
+        record = self._records.read_verified(int(self._positions[position]))
+        encoding = _PIXELS if _is_decoded(record) else self._encoding
+        reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
+        try:
+            return encoding.decode_box(
+                record.stored("image"), record.image_shape(), box, _tiles_of(record, encoding), reduction
+            )
+        except DecodeError as error:
+            raise DecodeError(
+                f"{self._records.folder}, record {record.index} (key {record.key!r}): {error}"
+            ) from error
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+        if isinstance(self._encoding, Raw | Yuv420):
+            return [1] * len(self._positions)
+        records = map(self._records.read_verified, self._positions.tolist())
+        return [_orientation_of(record) for record in records]
+
+    def gathered(self) -> Gathered | None:
+        """See `BatchSource`."""
+        is_pixels = isinstance(self._encoding, Raw) or (
+            isinstance(self._records, CachedRecords) and self._records.holds_pixels
+        )
+        if not is_pixels or (self._shapes != self._shapes[0]).any():
+            return None
+        stacked = self._records.stack("image", self._positions)
+        shape = tuple(self._shapes[0].tolist())
+        if stacked is None or stacked[0].shape[1] != shape[0] * shape[1] * shape[2]:
+            return None
+        stored, rows = stacked
+        return Gathered(stored.reshape(len(stored), *shape), rows)
+
+
+def _is_decoded(record: Record | CachedRecord) -> bool:
+    return isinstance(record, CachedRecord) and record.is_decoded
+
+
+def _orientation_of(record: Record | CachedRecord) -> int:
+    if isinstance(record, CachedRecord) and record.is_decoded:
+        return record.orientation
+    return stated_orientation(bytes(record.stored("image")))
+
+
+def _tiles_of(record: Record | CachedRecord, encoding: Encoding) -> TileIndex | None:
+    if encoding.name not in ("tiled", "jpeg"):
+        return None
+    lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
+    if not lengths.size:
+        return None
+    sof_offset, scan_offset, tile_height, tile_width = np.frombuffer(
+        record.stored("image/grid"), np.uint32
+    ).tolist()
+    return TileIndex((sof_offset, scan_offset, tile_height, tile_width), lengths)
+
+
+class FileHeaders:
+    """Headers of a folder's files, each read once by this process or by one forked from it."""
+
+    def __init__(self, count: int) -> None:
+        # Height, width and orientation of each file; zeros until they are known. The kernel allocates only
+        # pages that are written.
+        memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
+        self._values = np.frombuffer(memory, np.uint32).reshape(-1, 3)
+
+    def size(self, index: int) -> tuple[int, int] | None:
+        """Return (height, width) of a file's image, None while they are unknown."""
+        height, width, orientation = self._values[index].tolist()
+        return (height, width) if orientation else None
+
+    def orientation(self, index: int) -> int:
+        """Return the EXIF orientation of a file's image; 1 while it is unknown."""
+        return int(self._values[index, 2]) or 1
+
+    def store(self, index: int, size: tuple[int, int], orientation: int) -> None:
+        """Store (height, width) and orientation of a file's image."""
+        self._values[index, :2] = size
+        # Written last, because it marks the others as known.
+        self._values[index, 2] = orientation
+
+
+class FileImages:
+    """Images in files of a folder, at `positions`, read directly or through a cache; see `BatchSource`.
+
+    Raises:
+        SourceError: A file cannot be read.
+        DecodeError: A file is no complete image.
+    """
+
+    def __init__(
+        self,
+        source: FileSource,
+        root: str,
+        positions: list[int],
+        headers: FileHeaders,
+        reducing_gap: float | None = None,
+        cached: CachedFiles | None = None,
+    ) -> None:
+        self._headers = headers
+        self._cached = cached
+        self._source = source
+        self._root = root
+        self._positions = positions
+        self._reducing_gap = reducing_gap
+        self._files: dict[int, bytes] = {}
+        self._decoded: dict[int, Pixels] = {}
+        self._free_bytes = _MOST_BUFFERED_BYTES
+        self.sizes: NDArray[np.int64] = np.array(
+            [self._size(position) for position in range(len(positions))], np.int64
+        )
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """See `BatchSource`."""
+        reduction = 1
+        index = self._positions[position]
+        pixels = self._decoded.get(position)
+        if pixels is None and self._cached is not None:
+            pixels = self._cached.pixels(index)
+        try:
+            if pixels is None:
+                data = self._files.get(position) or self._read(position)
+                if self._reducing_gap is not None and is_reducible(data):
+                    reduction = reduction_for(box, size, self._reducing_gap)
+                pixels = decode(data, reduction)
+                if self._cached is not None and reduction == 1:
+                    self._cached.store_pixels(index, pixels, self._headers.orientation(index))
+            return crop(pixels, tuple(self.sizes[position].tolist()), box, reduction)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+        return [self._headers.orientation(index) for index in self._positions]
+
+    def gathered(self) -> Gathered | None:
+        """See `BatchSource`."""
+        stacked = None if self._cached is None else self._cached.stack(np.array(self._positions, np.int64))
+        return None if stacked is None else Gathered(*stacked)
+
+    def _size(self, position: int) -> tuple[int, int]:
+        """Return the size of one image; data that had to be read or decoded is kept for `region`."""
+        index = self._positions[position]
+        known = self._headers.size(index)
+        if known is not None:
+            return known
+        cached = None if self._cached is None else self._cached.pixels(index)
+        if self._cached is not None and cached is not None:
+            size = cached.shape[0], cached.shape[1]
+            self._headers.store(index, size, self._cached.orientation(index))
+            self._decoded[position] = cached
+            return size
+        data = self._read(position)
+        try:
+            if has_parsed_header(data):
+                header = read_header(data)
+                self._buffer(self._files, position, data, len(data))
+                self._headers.store(index, (header.height, header.width), header.orientation)
+                return header.height, header.width
+            pixels = decode(data)
+            if self._cached is not None:
+                self._cached.store_pixels(index, pixels, 1)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+        self._buffer(self._decoded, position, pixels, pixels.nbytes)
+        return pixels.shape[0], pixels.shape[1]
+
+    def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
+        if size_bytes <= self._free_bytes:
+            buffer[position] = value
+            self._free_bytes -= size_bytes
+
+    def _read(self, position: int) -> bytes:
+        files = self._source.files if self._cached is None else self._cached
+        return files.read(self._positions[position])
+
+    def _with_path(self, position: int, error: DecodeError) -> DecodeError:
+        key = self._source.key(self._positions[position])
+        return DecodeError(f"{os.path.join(self._root, key)}: {error}")
+
+
+class UprightImages:
+    """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
+
+    def __init__(self, images: RecordImages | FileImages) -> None:
+        self._images = images
+        self._orientations = images.orientations()
+        is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])
+        self.sizes = np.where(is_turned[:, None], images.sizes[:, ::-1], images.sizes)
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """See `BatchSource`."""
+        orientation = self._orientations[position]
+        height, width = self._images.sizes[position].tolist()
+        box = stored_box(box, (height, width), orientation)
+        size = (size[1], size[0]) if swaps_sides(orientation) else size
+        return upright(self._images.region(position, box, size), orientation)
+
+    def gathered(self) -> Gathered | None:
+        """See `BatchSource`; None as well if any image must be turned."""
+        return (
+            None if any(orientation != 1 for orientation in self._orientations) else self._images.gathered()
+        )

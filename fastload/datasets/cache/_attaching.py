@@ -1,0 +1,185 @@
+"""A dataset's cache: opened as asked for or chosen, filled in the background, reported."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fastload.datasets.cache._choose import CacheChoice, Form, Kind, no_cache
+from fastload.datasets.cache._filling import Filler
+from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache.layout import Layout
+from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, StoreFolder, can_cache, store_folder
+from fastload.datasets.cache.options import Cache
+from fastload.errors import OptionError
+from fastload.system.units import format_size
+
+if TYPE_CHECKING:
+    from fastload.datasets.cache._records import CachedRecords
+    from fastload.datasets.cache.files import CachedFiles
+
+# The version of stores: increased when their layout changes, or what a key stands for.
+_STORE_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The size of a dataset: the bytes of all its samples, or a little more."""
+
+    identity: str  # of its place and content: another one if any byte differs
+    samples: int
+    stored_bytes: int  # images as stored
+    decoded_bytes: int  # images as pixels
+    other_bytes: int  # all other fields
+    fixed_bytes: int  # of one sample's columns of fixed size
+    paths: tuple[str, ...]
+    can_be_decoded: bool = True  # False if the images are stored as pixels
+
+    def size_bytes(self, form: Form) -> int:
+        """Return the size of a store of all samples."""
+        return (self.stored_bytes if form == "encoded" else self.decoded_bytes) + self.other_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """The state of a dataset's cache.
+
+    Attributes:
+        kind: `ram`, `tmpfs`, `device`; None: no cache.
+        form: `encoded` or `decoded`.
+        share: The share of the samples for which there is room: the hit ratio of later epochs.
+        reason: Why this cache was chosen.
+        ready: The share of the samples that is stored by now.
+        used_bytes: The memory that these take.
+        stopped: Why no more is stored; "" while there is room.
+        hits: Samples that this process and the workers forked from it have read from the cache.
+        misses: Samples that they have read from the disk.
+    """
+
+    kind: str | None
+    form: Form | None
+    share: float
+    reason: str
+    ready: float = 0.0
+    used_bytes: int = 0
+    stopped: str = ""
+    hits: int = 0
+    misses: int = 0
+
+
+class OpenCache:
+    """A dataset's open cache: the choice, and the samples through a store, if any."""
+
+    def __init__(self, choice: CacheChoice, samples: CachedRecords | CachedFiles | None) -> None:
+        self.choice = choice
+        self.samples = samples
+        self._filler = None if samples is None else Filler(samples)
+
+    def __reduce__(self) -> Any:
+        return OpenCache, (self.choice, self.samples)
+
+    def fill(self) -> None:
+        """Have the missing samples read in the background; to be called for every batch."""
+        if self._filler is not None:
+            self._filler.ensure_running()
+
+    def stop(self) -> None:
+        """End the reading in the background."""
+        if self._filler is not None:
+            self._filler.stop()
+
+    def report(self) -> CacheReport:
+        """Return the state of the cache."""
+        choice, samples = self.choice, self.samples
+        report = CacheReport(choice.kind, choice.form, choice.share, choice.reason)
+        if samples is None or self._filler is None:
+            return report
+        store = samples.store
+        return replace(
+            report,
+            ready=store.ready / max(1, store.count),
+            used_bytes=store.used_bytes,
+            stopped=store.why_closed or self._filler.trouble,
+            hits=samples.counter.hits,
+            misses=samples.counter.misses,
+        )
+
+
+def attach(
+    cache: Cache,
+    extent: Extent,
+    through_store: Callable[[Form, Opening], CachedRecords | CachedFiles],
+    choice: CacheChoice | None = None,
+    limits: CacheLimits | None = None,
+) -> OpenCache:
+    """Open a dataset's cache; raise OptionError if what was asked for is not possible here.
+
+    `through_store` returns the samples through a store; `choice` is that for `auto`.
+    """
+    choice = choice or _explicit_choice(cache)
+    if choice.form is not None and cache.form is not None:
+        choice = replace(choice, form=cache.form)
+    if choice.kind is None or choice.kind == "device":
+        return OpenCache(choice, None)
+    form: Form = choice.form or "encoded"
+    if form == "decoded" and not extent.can_be_decoded:
+        form = "encoded"  # which are pixels already
+    kind, limits = choice.kind, limits or CacheLimits()
+    folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
+    parent = os.path.dirname(folder)
+    room, bound = limits.room(), f"{format_size(limits.margin())} of the memory must stay free"
+    if kind == "tmpfs" and tmpfs_room(parent) < room:
+        room, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
+    needed = extent.size_bytes(form)
+    capacity = min(needed, room - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
+    if capacity <= 0:
+        return OpenCache(no_cache(f"{bound}, and no more is"), None)
+    layout = Layout(extent.samples, extent.fixed_bytes, capacity)
+    try:
+        samples = through_store(
+            form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits)
+        )
+    except OSError as error:
+        return OpenCache(no_cache(f"it could not be opened ({error.strerror})"), None)
+    share = min(1.0, samples.store.capacity_bytes / max(1, needed))
+    return OpenCache(replace(choice, form=form, share=share), samples)
+
+
+def in_use(cache: Cache, extent: Extent) -> CacheChoice | None:
+    """Return what other processes of this user have chosen for the dataset, if they use a cache of it now.
+
+    Ranks that measured for themselves could choose differently, and would measure a disk that others use.
+    """
+    kinds: tuple[Kind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
+    forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
+    for kind in kinds if can_cache() else ():
+        if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):
+            continue
+        place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
+        for form in forms:
+            if place.is_used(_key(kind, form, extent.identity)):
+                return CacheChoice(kind, form, 1.0, "another process of yours has chosen it for this dataset")
+    return None
+
+
+def _explicit_choice(cache: Cache) -> CacheChoice:
+    """Return the user's choice; raise OptionError if it is not possible on this system."""
+    if cache.kind == "device":
+        reason = "asked for: a DataLoader with device= holds the pixels there"
+        return CacheChoice("device", "decoded", 1.0, reason)
+    if not can_cache():
+        raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
+    return CacheChoice("ram" if cache.kind == "ram" else "tmpfs", cache.form or "encoded", 1.0, "asked for")
+
+
+def _key(kind: str, form: Form, identity: str) -> str:
+    decoder = ""
+    if form == "decoded":
+        from fastload.images.opencv import cv2
+
+        decoder = cv2.__version__
+    parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, identity))
+    return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()

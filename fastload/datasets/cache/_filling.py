@@ -1,0 +1,154 @@
+"""Background filling of a store, by one process per store.
+
+A thread could be in the middle of anything when the loader forks its workers, and would compete with the
+training for the GIL. So a fresh interpreter is started about a second after the first batch is asked for, at
+low priority. It reads what is missing in the order of the disk, and rests as long as it works, because the
+reads of the workers come first. Workers store what they read themselves; together they read everything once.
+
+The process holds the store's filler lock. If it dies, another user of the store starts a new one; if the
+process that started it ends, in whatever way, it ends within a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from typing import Any
+
+from fastload.datasets.cache._cached_samples import CachedSamples
+from fastload.datasets.cache._store import lock_exclusively
+from fastload.datasets.cache.opening import Opening, StoreFolder, open_inherited
+
+_NICENESS = 10
+
+# The time between two checks that a process fills the store.
+_PATIENCE_S = 2.0
+
+# Starting the process takes 0.3 s of a core: short uses of a dataset do without.
+_FIRST_S = 1.0
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from fastload.datasets.cache._filling import run; run(*map(int, sys.argv[2:]))"
+)
+
+
+class Filler:
+    """The process that fills a store; `trouble` is the reason why it has ended early, or ""."""
+
+    def __init__(self, samples: CachedSamples) -> None:
+        self._samples = samples
+        self._next_check_s: float | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._end: Any = None
+        self.trouble = ""
+
+    def ensure_running(self) -> None:
+        """Start the process unless there is one, or nothing to do; called for every batch."""
+        now = time.monotonic()
+        if self._next_check_s is None:
+            self._next_check_s = now + _FIRST_S
+        if now < self._next_check_s:
+            return
+        self._next_check_s = now + _PATIENCE_S
+        if self._owner != os.getpid():
+            # After a fork, the process is the parent's, for which Popen would wait.
+            self._owner, self._end = os.getpid(), None
+            if self._process is not None:
+                self._process.returncode = 0
+                self._process = None
+        if self._process is not None and self._process.poll() is not None:
+            if self._process.returncode > 0:
+                self.trouble = f"the process that fills it ended with code {self._process.returncode}"
+            self._process = None
+            # If the process has ended without trouble, what it has left out cannot be read.
+            self._next_check_s = float("inf") if self.trouble or not self._is_wanted() else now
+        if self._process is None and self._is_wanted():
+            self._start()
+
+    def stop(self) -> None:
+        """End the process, if this one has started it."""
+        if self._end is not None:
+            self._end()
+
+    def _is_wanted(self) -> bool:
+        store = self._samples.store
+        return not self.trouble and store.is_open and not store.is_filled
+
+    def _start(self) -> None:
+        opening, store = self._samples.opening, self._samples.store
+        if store.count and store.ready == store.count:
+            store.note_filled()
+            return
+        if not sys.executable:
+            self.trouble = "this Python has no executable with which it could be filled"
+            return
+        try:
+            lock_file = StoreFolder(opening.folder).open(opening.key, "filler")
+        except OSError:
+            return  # the folder is gone: workers still store what they read
+        try:
+            if not lock_exclusively(lock_file):
+                return
+            with tempfile.TemporaryFile() as job:
+                # As a state, because unpickling the samples would open the store as another user.
+                pickle.dump((type(self._samples), self._samples.__getstate__()), job)
+                job.flush()
+                job.seek(0)
+                numbers = (job.fileno(), store.descriptor, lock_file)
+                arguments = [json.dumps(sys.path), *map(str, (*numbers, os.getpid()))]
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=numbers,
+                )
+        except OSError as error:
+            self.trouble = f"no process could be started to fill it ({error})"
+            return
+        finally:
+            os.close(lock_file)
+        self._end = weakref.finalize(self, _end, self._process, os.getpid())
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() != owner:
+        process.returncode = 0  # a forked child's copy
+        return
+    with contextlib.suppress(OSError):
+        process.kill()
+    process.wait()
+
+
+def run(job: int, descriptor: int, lock_file: int, parent: int) -> None:
+    """Fill a store as the process does, given descriptors of the pickled samples, the store and its lock."""
+    os.set_inheritable(lock_file, False)
+    os.nice(_NICENESS)
+    _use_one_thread()
+    with os.fdopen(job, "rb") as file:
+        kind, state = pickle.load(file)
+    opening: Opening = state["opening"]
+    store = open_inherited(opening, descriptor)
+    samples: CachedSamples = kind.__new__(kind)
+    samples.__setstate__(state)
+    steps = samples.steps()
+    while os.getppid() == parent:
+        began = time.monotonic()
+        if next(steps, None) is None:
+            store.note_filled()
+            return
+        time.sleep(time.monotonic() - began)
+
+
+def _use_one_thread() -> None:
+    from fastload.images.opencv import cv2
+
+    cv2.setNumThreads(1)

@@ -1,0 +1,209 @@
+"""The records of a packed dataset, read through a store.
+
+A record is stored completely: its image, as packed or as pixels, and all other columns. So a stored record
+needs no access to the disk, not even for its checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.datasets.cache._cached_samples import CachedSamples
+from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._store import Bytes
+from fastload.datasets.cache.opening import Opening
+from fastload.errors import DecodeError
+from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.images.header import has_parsed_header, read_header
+from fastload.shards.records import Record, RecordReader, value_reader
+from fastload.shards.schema import Column
+
+_LENGTH = np.dtype("<u4")
+_SHAPE = struct.Struct("<3I")
+
+
+class RecordLayout:
+    """The places of a record's columns in a store.
+
+    The fixed part has the columns of fixed size and the lengths of the others; the tail has the others,
+    except the image.
+    """
+
+    def __init__(self, columns: tuple[Column, ...], image: str) -> None:
+        self.fixed = [column for column in columns if not column.ragged]
+        self.ragged = [column.name for column in columns if column.ragged and column.name != image]
+        sizes = [column.row_bytes for column in self.fixed] + [_LENGTH.itemsize] * len(self.ragged)
+        ends = list(accumulate(sizes))
+        names = [column.name for column in self.fixed] + self.ragged
+        self.places = {
+            name: slice(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True)
+        }
+        self.columns = {column.name: column for column in self.fixed}
+        self.fixed_bytes = sum(sizes)
+        self.lengths = slice(self.fixed_bytes - _LENGTH.itemsize * len(self.ragged), self.fixed_bytes)
+
+
+class CachedRecord:
+    """A record in a store, with the interface of `fastload.shards.records.Record`."""
+
+    __slots__ = ("_records", "index")
+
+    def __init__(self, index: int, records: CachedRecords) -> None:
+        self.index = index
+        self._records = records
+
+    @property
+    def key(self) -> str:
+        """Its path relative to the source it was packed from."""
+        return os.fsdecode(bytes(self.stored("key")))
+
+    @property
+    def orientation(self) -> int:
+        """The EXIF orientation of its pixels."""
+        return self._records.store.orientation(self.index)
+
+    @property
+    def is_decoded(self) -> bool:
+        """True if its image is stored as RGB pixels."""
+        return self._records.form == "decoded"
+
+    def stored(self, column: str) -> Bytes:
+        """Return the bytes of one column, read-only."""
+        records = self._records
+        if column == records.image:
+            return records.store.data(self.index)
+        fixed = records.store.fixed(self.index)
+        if column in records.layout.columns:
+            return fixed[records.layout.places[column]]
+        lengths = fixed[records.layout.lengths].view(_LENGTH).tolist()
+        place = records.layout.ragged.index(column)
+        begin = sum(lengths[:place])
+        return records.store.tail(self.index)[begin : begin + lengths[place]]
+
+    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
+        """Return (height, width, channels) of a stored image; zeros if it is unreadable."""
+        stored: Any = self.stored(f"{name}/shape")
+        height, width, channels = _SHAPE.unpack(stored)
+        return height, width, channels
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of a field other than the image: a number, an array, a str, or bytes."""
+        return self._records.values[name](self.stored(name))
+
+
+class CachedRecords(CachedSamples):
+    """A packed dataset's records through a store; `encoding` is that of the images in the shards."""
+
+    def __init__(self, reader: RecordReader, encoding: Encoding, form: Form, opening: Opening) -> None:
+        self._reader = reader
+        self._encoding = encoding
+        super().__init__(form, opening)
+
+    def _open(self, is_guest: bool) -> None:
+        super()._open(is_guest)
+        manifest = self._reader.manifest
+        self.image = manifest.image.name
+        self.layout = RecordLayout(manifest.columns, self.image)
+        self.values = {field.name: value_reader(field) for field in manifest.fields}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_reader", "_encoding", "form", "opening")}
+
+    @property
+    def folder(self) -> Path:
+        """The packed dataset."""
+        return self._reader.folder
+
+    @property
+    def holds_pixels(self) -> bool:
+        """True if images are stored as pixels."""
+        return self.form == "decoded"
+
+    def verify_records(self, indices: NDArray[np.int64]) -> None:
+        """Check records as the reader does, and store those that are not stored yet.
+
+        Raises DamageError if one differs from its checksum, or if its shard is missing or damaged.
+        """
+        is_found = self.store.found(indices, self._reader.verify == "always")
+        missing = indices[~is_found]
+        self.counter.add(len(indices) - len(missing), len(missing))
+        if not len(missing):
+            return
+        self._reader.verify_records(missing)
+        if self.store.is_open:
+            for index in missing.tolist():
+                # An image that cannot be decoded is an error only where its pixels are needed.
+                with contextlib.suppress(DecodeError):
+                    self._store_sample(index)
+
+    def read_verified(self, index: int) -> Record | CachedRecord:
+        """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
+        return CachedRecord(index, self) if self.store.has(index) else self._reader.read(index)
+
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Return some records' rows of a fixed column; see `RecordReader`."""
+        is_found = self.store.found(indices)
+        if not is_found.any():
+            return self._reader.take(name, indices)
+        column = self.layout.columns[name]
+        fixed = self.store.fixed(indices[is_found])[:, self.layout.places[name]]
+        stored = np.ascontiguousarray(fixed).view(column.numpy_dtype).reshape(-1, *column.shape)
+        if is_found.all():
+            return stored
+        values = np.empty((len(indices), *column.shape), column.numpy_dtype)
+        values[is_found] = stored
+        values[~is_found] = self._reader.take(name, indices[~is_found])
+        return values
+
+    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
+        """Return the images of records of one size as rows of an array; see `RecordReader`."""
+        is_found = self.store.found(indices)
+        if is_found.all():
+            return self.store.stack(indices)
+        if self.holds_pixels:
+            return None  # the shards have none
+        from_shards = self._reader.stack(name, indices[~is_found])
+        if not is_found.any() or from_shards is None:
+            return from_shards
+        stored = self.store.stack(indices[is_found])
+        if stored is None or stored[0].shape[1] != from_shards[0].shape[1]:
+            return None
+        images = np.empty((len(indices), stored[0].shape[1]), np.uint8)
+        images[is_found] = stored[0][stored[1]]
+        images[~is_found] = from_shards[0][from_shards[1]]
+        return images, np.arange(len(indices))
+
+    def _store_sample(self, index: int) -> None:
+        record = self._reader.read(index)
+        image = record.stored(self.image)
+        shape = record.image_shape(self.image)
+        orientation = 1
+        left_out = ""
+        if self.form == "decoded":
+            pixels = self._encoding.decode(image, shape)
+            if pixels.shape[:2] != shape[:2]:
+                return  # damaged: reading it from the shards raises the error
+            if not isinstance(self._encoding, Raw | Yuv420):
+                orientation = stated_orientation(bytes(image))
+            image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
+            left_out = f"{self.image}/tiles"
+        changed = {f"{self.image}/shape": _SHAPE.pack(*shape)}
+        fixed = [
+            changed.get(column.name) or bytes(record.stored(column.name)) for column in self.layout.fixed
+        ]
+        tail = [b"" if name == left_out else bytes(record.stored(name)) for name in self.layout.ragged]
+        lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
+        self.store.put(index, image, b"".join([*fixed, lengths]), b"".join(tail), orientation)
+
+
+def stated_orientation(data: bytes) -> int:
+    """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
+    return read_header(data).orientation if has_parsed_header(data) else 1

@@ -1,0 +1,279 @@
+"""Fixes and their gains: the rates of the trials, combined with the step by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of
+from fastload.doctor._rates import CauseSeconds, Rates, attributed, blocked_s, share, spent, step_work
+from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
+from fastload.system.units import format_duration, format_size
+
+LEAST_GAIN = 1.05
+"""A smaller gain is not worth the trouble, nor can one second of measuring tell it."""
+
+WRITES_LEFT = 0.1
+"""One log write in ten is left."""
+
+CODE_EFFORT = 1.3
+"""Another dataset has to gain so many times as much to come before the change of a line."""
+
+_OTHER_DATASETS = frozenset({"decoder", "transforms", "pack"})
+
+ENOUGH = 0.95
+"""The fewest workers that give this share of the best rate are advised: each is a process of some 200 MB."""
+
+MOST_OF_MEMORY = 0.7
+"""Share of the available memory that may be filled with data: the rest is the training's to grow into."""
+
+LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
+
+_MODEL_CHANGES = {
+    "batch": "a batch twice as large (batch_size={doubled}; adapt the learning rate)",
+    "amp": "automatic mixed precision: with torch.autocast({device!r}, dtype=torch.bfloat16): …",
+}
+_FASTLOAD = {"class": "fastload.DataLoader"}
+_USE_FASTLOAD = "from fastload import DataLoader, in place of torch.utils.data's"
+
+# Advice that cannot be tried, by its occasion.
+_ADVICE: dict[str, Fix] = {
+    "open files": Fix(
+        "open files",
+        "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
+        "torch.multiprocessing.set_sharing_strategy('file_system')",
+        None,
+        "torch's workers pass a descriptor for each tensor on its way, and for each that is kept",
+    ),
+    "shared memory": Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD),
+    "pin": Fix(
+        "pin",
+        "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
+        'DataLoader(…, device="cuda")',
+        None,
+        "copies out of page-locked memory run beside the model",
+        {"pin_memory": True},
+    ),
+    "model": Fix(
+        "amp",
+        "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
+        "smaller model",
+        None,
+        "the gain of each depends on the model and the device",
+    ),
+    "pack": Fix(
+        "pack",
+        "pack the files into shards: fastload pack FOLDER data.fl, then fastload.PackedDataset('data.fl')",
+        None,
+        "shards are read in long runs; how fast depends on the disk that they will be on",
+    ),
+}
+
+
+def fixes_of(
+    measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
+) -> tuple[Fix, ...]:
+    """Return the fixes, first things first: by gain, arguments before code, the unmeasured last."""
+    found = _candidates(measured, rates, loading, verdict)
+
+    def rank(fix: Fix) -> tuple[bool, float]:
+        return fix.gain is None, -(fix.gain or 0.0) / (CODE_EFFORT if fix.kind in _OTHER_DATASETS else 1.0)
+
+    return tuple(sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank))
+
+
+def _candidates(
+    measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
+) -> Iterator[Fix]:
+    ended = ran_out_of(measured.error)
+    if ended:
+        yield _ADVICE[ended]
+        return
+    if verdict in ("model", "main thread", "copy"):
+        yield from _log_fix(measured, rates)
+    if verdict == "model":
+        yield from _model_fixes(measured, rates)
+    if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
+        yield _ADVICE["pin"]
+    yield from _worker_fixes(measured, rates)
+    if verdict in LOADING:
+        yield from _loading_fixes(measured, rates, loading)
+    machine = measured.machine
+    if machine.usable_cpus < machine.cpus and verdict != "little":
+        yield Fix(
+            "quota",
+            f"raise the container's CPU quota from {machine.usable_cpus:g} to {machine.cpus} (docker run "
+            f"--cpus={machine.cpus}, or Kubernetes' resources.limits.cpu)",
+            None,
+            "the machine has more CPUs than the quota gives",
+        )
+
+
+def _tried(
+    measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial, read_s: float = 0.0
+) -> tuple[float, str]:
+    """Return the gain of a trial, and a sentence with its measurement."""
+    gain = rates.with_trial(trial, read_s).combined() / rates.combined()
+    why = (
+        f"tried on your data: the loader then gives {trial.samples_per_s:,.0f} {measured.unit}/s, now "
+        f"{rates.loading:,.0f}"
+    )
+    if trial.num_workers and rates.step < trial.samples_per_s:
+        why += f"; the training step takes {rates.step:,.0f}"
+    return gain, why
+
+
+def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
+    if measured.epochs > 1 and rates.start_s and not measured.persistent_workers:
+        once = replace(rates, start_s=rates.start_s / measured.epochs)
+        yield Fix(
+            "persistent workers",
+            "DataLoader(…, persistent_workers=True)",
+            once.combined() / rates.combined(),
+            f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
+            {"persistent_workers": True},
+        )
+    tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
+    present = measured.num_workers
+    totals = {number: rates.with_trial(trial).combined() for number, trial in tried.items()}
+    totals[present] = rates.combined()
+    best = min(number for number, total in totals.items() if total >= ENOUGH * max(totals.values()))
+    if best == present:
+        return
+    gain, why = _tried(measured, rates, tried[best])
+    arguments = {"num_workers": best}
+    if best == 0:
+        yield Fix("no workers", "DataLoader(…, num_workers=0)", gain, why, arguments)
+        return
+    action = f"DataLoader(…, num_workers={best}) in place of num_workers={present}"
+    if gain < LEAST_GAIN and present >= 2 * best:
+        why = f"{best} give as much as {present}, and each is a process of some 200 MB"
+        yield Fix("workers", action, None, why, arguments)
+        return
+    yield Fix("workers", action, gain, why, arguments)
+
+
+def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
+    reads = share(loading, "storage") >= STORAGE_SHARE
+    # Files that are packed, or decoded in another way, still have to be read from where they are.
+    read_s = blocked_s(measured) / measured.made_samples if reads and measured.made_samples else 0.0
+    for trial in measured.trials:
+        if trial.kind == "cache":
+            yield from _cache_fix(measured, rates, trial)
+        elif action := _action(measured, trial):
+            gain, why = _tried(measured, rates, trial, read_s)
+            yield Fix(trial.kind, action, gain, why, _FASTLOAD if trial.kind == "loader" else {})
+    if reads and measured.encoding is None and not measured.trial("pack"):
+        yield _ADVICE["pack"]
+    if share(loading, "transforms") >= STORAGE_SHARE:
+        yield from _transform_fix(measured)
+
+
+def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
+    """Return the change of code behind a trial; "" for a trial that is none."""
+    encoding, _, transforms = trial.detail.partition(" ")
+    samples = measured.store.samples if measured.store is not None else 0
+    room = f" ({format_size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
+    return {
+        "loader": _USE_FASTLOAD,
+        "decoder": "decode with OpenCV: fastload.FolderDataset('FOLDER', transform=…)",
+        "transforms": (
+            f"import fastload.transforms as T; fastload.FolderDataset('FOLDER', transform=T.{trial.detail})"
+        ),
+        "pack": (
+            f"fastload pack FOLDER data.fl --encode {encoding}{room}, then fastload.PackedDataset('data.fl', "
+            f"transform={f'T.{transforms}' if transforms else '…'})"
+        ),
+    }.get(trial.kind, "")
+
+
+def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial) -> Iterator[Fix]:
+    store, available = measured.store, measured.machine.available_bytes
+    if store is None or fits_page_cache(store, available):
+        return
+    ways = []
+    if store.size_bytes < MOST_OF_MEMORY * (available or 0):
+        ways.append("copy the files to /dev/shm once, and read them there")
+    if measured.encoding is not None or not store.are_shards:
+        kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
+        ways.append(f'fastload.{kind}(…, cache="auto")')
+    if ways:
+        gain, why = _tried(measured, rates, trial)
+        yield Fix(
+            "cache",
+            f"keep the data in memory: {', or '.join(ways)}",
+            gain,
+            f"{why}; from the second epoch on",
+        )
+
+
+def _transform_fix(measured: TrainingMeasurements) -> Iterator[Fix]:
+    known = attributed(measured.loading)
+    places = [one for one in known if one.category == "transform"]
+    if places:
+        slowest = max(places, key=lambda one: one.seconds)
+        all_s = spent(known, "read", "load", "decode", "transform", "collate")
+        yield Fix(
+            "transform",
+            f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole "
+            "batches, on the device, or with fastload.transforms",
+            None,
+            f"it takes {slowest.seconds / all_s:.0%} of the time in which samples are made",
+        )
+
+
+def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
+    """Yield the advice to log less often, by the measured share of logging in the step."""
+    logged = share(step_work(measured), "main thread")
+    if logged:
+        places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
+        yield Fix(
+            "fewer log writes",
+            f"log, save and draw ten times less often than now: {'; '.join(list(places)[:3])}".rstrip(": "),
+            rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
+            f"logging, saving and the like take {logged:.0%} of the step, and a tenth of that would be left",
+        )
+
+
+def _model_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
+    model_share = share(step_work(measured), "model") if measured.training else 1.0
+    for trial in measured.model_trials:
+        # A larger batch saves the script's own work too; the other changes save the model's alone.
+        part = model_share if trial.change == "batch" else min(model_share, trial.seconds * rates.step)
+        left = 1 - part * (1 - trial.changed_s / trial.seconds)
+        doubled = 2 * (measured.batch_size or 0)
+        yield Fix(
+            trial.change,
+            _MODEL_CHANGES[trial.change].format(doubled=doubled, device=measured.device),
+            rates.with_step(left).combined() / rates.combined(),
+            f"tried with your model: {format_duration(trial.seconds)} a sample became "
+            f"{format_duration(trial.changed_s)}",
+        )
+    if not measured.model_trials:
+        yield _ADVICE["model"]
+
+
+def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
+    """Return the kinds of trials that can change the advice."""
+    waits = measured.wait_s > 0.1 * (measured.wait_s + measured.step_s)
+    kinds = ["workers"] if waits or verdict == "little" else []
+    if verdict in LOADING:
+        if measured.num_workers and not measured.is_fastload:
+            kinds.append("loader")
+        if share(loading, "storage") >= STORAGE_SHARE:
+            kinds.append("cache")
+        if share(loading, "decoding") >= STORAGE_SHARE or "decoding" not in loading:
+            kinds.append("files")
+    return kinds
+
+
+def workers_to_try(measured: TrainingMeasurements) -> list[int]:
+    """Return the numbers of workers to try: about the usable CPUs; more where loading waits."""
+    cpus = max(1, round(measured.machine.usable_cpus + 0.49))
+    busy_s = sum(worker.busy_s for worker in measured.workers)
+    numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
+    if blocked_s(measured) > 0.5 * busy_s:
+        numbers.add(min(32, 4 * cpus))
+    if measured.num_workers:
+        numbers.add(0)
+    return sorted(numbers - {measured.num_workers})

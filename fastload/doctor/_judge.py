@@ -1,0 +1,108 @@
+"""The verdict on a training: the slower of two rates is the side, its largest part is the cause."""
+
+from __future__ import annotations
+
+import math
+
+from fastload.doctor._evidence import doubts_of, evidence_of, headline_of, limits_of, ran_out_of
+from fastload.doctor._fixes import fixes_of
+from fastload.doctor._rates import CauseSeconds, Rates, loading_work, rates_of, seen_loading_per_s, step_work
+from fastload.doctor.findings import Diagnosis, Forecast, Side, TrainingMeasurements, Verdict
+
+BALANCED = 0.9
+"""Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
+work, stack samples and clocks tell no smaller difference."""
+
+LEAST_S = 0.25
+"""A training of less than this in all has nothing to gain."""
+
+MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
+"""Workers whose start takes more than this share of an epoch have too little to do; nobody minds that in an
+epoch of more than so many seconds."""
+
+LEAST_BUSY = 0.6
+"""Workers are not the cause where their loader gives less than this share of their own rate."""
+
+GPU_BUSY = 0.9
+"""A GPU that computes for more than this share of the time is the limit, wherever the host waits for it."""
+
+
+def diagnose(measured: TrainingMeasurements) -> Diagnosis:
+    """Return the verdict, its evidence and the fixes for a training that was measured."""
+    rates, loading, step = rates_of(measured), loading_work(measured), step_work(measured)
+    side = side_of(measured, rates)
+    verdict = verdict_of(measured, rates, loading, step)
+    tried = {trial.num_workers: rates.with_trial(trial) for trial in measured.trials_of("workers")}
+    by_workers = {measured.num_workers: rates, **tried}
+    forecast = (Forecast(workers, each.combined()) for workers, each in sorted(by_workers.items()))
+    return Diagnosis(
+        verdict=verdict,
+        headline=headline_of(measured, rates, {**loading, **step}, verdict),
+        evidence=tuple(evidence_of(measured, rates, loading)),
+        fixes=fixes_of(measured, rates, loading, verdict),
+        limits=tuple(limits_of(measured)),
+        samples_per_s=measured.samples_per_s,
+        side=side,
+        loading_per_s=rates.loading if math.isfinite(rates.loading) else 0.0,
+        step_per_s=rates.step if math.isfinite(rates.step) else 0.0,
+        doubts=tuple(doubts_of(measured, rates, side)),
+        forecast=tuple(one for one in forecast if math.isfinite(one.samples_per_s)),
+    )
+
+
+def side_of(measured: TrainingMeasurements, rates: Rates) -> Side:
+    """Return the slower side."""
+    if measured.gpu_share > GPU_BUSY:
+        return "training step"
+    slower, faster = sorted((rates.loading, rates.step))
+    if math.isfinite(faster) and slower > BALANCED * faster:
+        return "balanced"
+    return "loading" if rates.loading < rates.step else "training step"
+
+
+def verdict_of(
+    measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, step: CauseSeconds
+) -> Verdict:
+    """Return the cause on which the slower side spends most."""
+    if ran_out_of(measured.error):
+        return "transport"
+    if _is_little(measured, rates):
+        return "little"
+    if measured.gpu_share > GPU_BUSY:
+        return "model"
+    if rates.step <= rates.loading:
+        return max(step, key=lambda cause: step[cause])
+    if measured.copying_s > 0.5 * measured.waiting_s > 0:
+        return "copy"
+    if _are_workers_idle(measured):
+        return "transport"
+    return max(loading, key=lambda cause: loading[cause])
+
+
+def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
+    batches = measured.batches / measured.epochs
+    if measured.was_cut and measured.epoch_batches:
+        batches = max(batches, measured.epoch_batches)
+    wait_s = measured.wait_s
+    if not measured.waits:
+        wait_s = measured.samples_a_batch / seen_loading_per_s(measured)
+    working_s = batches * (wait_s + measured.step_s)
+    start_s = measured.first_wait_s / measured.epochs if measured.num_workers else 0.0
+    if measured.trial("same") is not None:
+        start_s = min(start_s, rates.start_s)
+    if measured.epochs * (working_s + start_s) < LEAST_S:
+        return True
+    return start_s > MOST_STARTING * (start_s + working_s) and start_s + working_s < LONG_EPOCH_S
+
+
+def _are_workers_idle(measured: TrainingMeasurements) -> bool:
+    """Return whether the loader gives much less than its workers make, even while nobody trains."""
+    busy_s = [worker.busy_s for worker in measured.workers if worker.batches]
+    same = measured.trial("same")
+    if not busy_s or same is None or measured.batches < 4 * measured.num_workers:
+        return False
+    # One that is much slower than the others holds up all: that is a matter of its samples.
+    is_even = max(busy_s) <= 1.5 * sum(busy_s) / len(busy_s)
+    made_per_s = measured.made_samples * measured.num_workers / sum(busy_s)
+    # The better of both rates: other programs may have slowed one of the two runs.
+    return is_even and max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s

@@ -1,0 +1,276 @@
+"""Notes of one loader: its waits, its steps, and the work of the main thread in them."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import DataLoader
+
+from fastload.doctor._categories import Frame, step_category, users_line, work_site
+from fastload.doctor._workers import ThreadClock, WorkerLog
+from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements, WorkerTimes
+from fastload.loader.clock import size_of
+
+WARMUP_RATIO = 3
+"""A first step that takes more than so many median steps is warm-up: compilation, memory, choice of
+algorithms."""
+
+# Warm-up is looked for in so many first steps; of the others, only the latest are kept.
+_EARLY_STEPS = 16
+_MOST_NOTED = 4096
+
+_OPTIONS = (
+    *("collate_fn", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "pin_memory"),
+    *("num_workers", "prefetch_factor", "persistent_workers", "batch_size"),
+)
+
+Seen = Iterable[tuple[tuple[str, str], float]]
+"""Seconds by (category, place)."""
+
+
+class LoaderSettings:
+    """The settings of a loader that are needed to make one like it; the loader itself is not kept."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.dataset = loader.dataset
+        self.kind = type(loader)
+        self.is_fastload = any(kind.__module__.partition(".")[0] == "fastload" for kind in self.kind.__mro__)
+        self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
+        self.options["num_workers"] = int(self.options["num_workers"] or 0)
+        self.device = str(getattr(loader, "device", None) or "")
+        self.batch_sampler = getattr(loader, "batch_sampler", None)
+        self.sampler = getattr(loader, "sampler", None)
+        self.epoch_batches = _length(loader)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The batch size of the loader or its batch sampler."""
+        size = self.options["batch_size"] or getattr(self.batch_sampler, "batch_size", None)
+        return size if isinstance(size, int) and size > 0 else None
+
+
+def _length(loader: DataLoader[Any]) -> int | None:
+    # torch notes that the length of an iterable dataset was asked for, and warns where it gives more.
+    name = "_IterableDataset_len_called"
+    noted = getattr(loader, name, None)
+    try:
+        return len(loader)
+    except Exception:
+        return None
+    finally:
+        if getattr(loader, name, None) is not noted:
+            with contextlib.suppress(Exception):
+                setattr(loader, name, noted)
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step: its times, and the stack samples of the main thread."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    delayed_s: float = 0.0
+    seen: list[tuple[tuple[str, str], float]] = field(default_factory=list)
+
+
+class LoaderRecord:
+    """Notes of one loader while it had one number of workers.
+
+    `others_s` is the part of its steps in which other loaders were asked too, and `copying_s` the part of its
+    waits that the loader spent on copies to the device.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        view: LoaderSettings,
+        num_workers: int,
+        clock: ThreadClock,
+        cpu_s: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.view = view
+        self.num_workers = num_workers
+        self.prefetch_factor: int | None = view.options["prefetch_factor"]
+        self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
+        self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
+        self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
+        self.log = WorkerLog()
+        self._clock = clock
+        self._cpu_s = cpu_s
+        self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
+        self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
+        self._work_sites: set[str] = set()
+        self._is_first = True
+        self._at = 0.0
+        self._read = (0.0, 0.0, 0.0)
+
+    @property
+    def total_s(self) -> float:
+        """Seconds that the training spent on this loader and on no other."""
+        return self.first_wait_s + self.waiting_s + self.stepping_s - self.others_s
+
+    @property
+    def steps_s(self) -> list[float]:
+        """Seconds of the latest steps."""
+        return [step.seconds for step in self._steps]
+
+    def take_over(self, before: LoaderRecord) -> None:
+        """Go on in the place of the record of the same loader whose number of workers has changed."""
+        self._at = before._at
+        self.phase, before.phase = before.phase, "outside"
+        self.epochs += 1
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Note that the iterator of an epoch is made meanwhile."""
+        self.phase = "starting"
+        self._is_first = True
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.first_wait_s += time.perf_counter() - began
+            self.epochs += 1
+            self.phase = "outside"
+
+    def ask(self) -> None:
+        """Note that the training asks for a batch."""
+        self.close_step()
+        self.phase = "waiting"
+        self._at = time.perf_counter()
+
+    def hand(self, batch: Any, copied_s: float) -> None:
+        """Note that the training gets a batch; `copied_s` is the time of the loader's copy to the device."""
+        wait_s = time.perf_counter() - self._at
+        if self._is_first:
+            self.first_wait_s += wait_s
+        else:
+            self.waits += 1
+            self.waiting_s += wait_s
+            self.copying_s += copied_s
+            self._waits_s.append(wait_s)
+        if not self.batches:
+            self.batch_bytes = size_of(batch)[1]
+        self._is_first = False
+        self.batches += 1
+        self._steps.append(_Step())
+        self._read = self._readings()
+        self.phase = "stepping"
+
+    def close_step(self) -> None:
+        """Note that the step ends, if there is one."""
+        if self.phase == "stepping":
+            self.phase = "outside"
+            self._lengthen_step()
+
+    def extend_step(self) -> None:
+        """Count the time since the last step's end to it as well: it takes batches of other loaders too."""
+        if self.phase == "outside" and self._steps:
+            self.others_s += self._lengthen_step()
+
+    def _lengthen_step(self) -> float:
+        now, step = self._readings(), self._steps[-1]
+        seconds, cpu_s, delayed_s = (after - before for after, before in zip(now, self._read, strict=True))
+        self._read = now
+        step.seconds += seconds
+        step.cpu_s += cpu_s
+        step.delayed_s += delayed_s
+        self.stepping_s += seconds
+        return seconds
+
+    def _readings(self) -> tuple[float, float, float]:
+        return time.perf_counter(), self._cpu_s(), self._clock.delayed_s()
+
+    def notice(self, stack: Sequence[Frame], seconds: float) -> None:
+        """Note a stack sample of the main thread, from the script inwards."""
+        if self.phase == "stepping" and self._steps:
+            category = step_category(stack, has_device=torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+            if category == "work":
+                self._work_sites.add(work_site(stack))
+            self._steps[-1].seen.append(((category, users_line(stack)), seconds))
+        elif self.phase == "waiting" and not self._is_first and not self.num_workers:
+            self.log.notice(stack, seconds)
+
+    def role(self) -> Role:
+        """Return the use of the loader's batches."""
+        if self.trained:
+            return "training"
+        return "evaluation" if self.without_grad > self.batches / 2 else "unknown"
+
+    def measured(self, logs: Sequence[WorkerLog], machine: MachineState) -> TrainingMeasurements:
+        """Return all notes as measurements; `logs` are those of the workers."""
+        logs = logs if self.num_workers else [self.log]
+        workers = tuple(log.times() for log in logs)
+        steps_s = self.steps_s
+        warm = warmup_steps(steps_s)
+        steps = list(self._steps)[warm:]
+        return TrainingMeasurements(
+            machine=machine,
+            num_workers=self.num_workers,
+            prefetch_factor=self.prefetch_factor,
+            batch_size=self.view.batch_size or _size_of_batches(workers),
+            batches=self.batches,
+            batch_bytes=self.batch_bytes,
+            epochs=max(1, self.epochs),
+            epoch_batches=self.view.epoch_batches,
+            first_wait_s=self.first_wait_s,
+            waits=self.waits,
+            waiting_s=self.waiting_s,
+            copying_s=self.copying_s,
+            steps=len(steps),
+            stepping_s=sum(steps_s[warm:]),
+            step_cpu_s=sum(step.cpu_s for step in steps),
+            step_delayed_s=sum(step.delayed_s for step in steps),
+            warmup_steps=warm,
+            warmup_s=sum(steps_s[:warm]),
+            waits_s=tuple(self._waits_s),
+            steps_s=tuple(steps_s),
+            workers=workers,
+            loading=_as_sampled(list(log.seen.items()) for log in logs),
+            training=_as_sampled(self._with_ends_of_work(step.seen) for step in steps),
+            role=self.role(),
+            is_fastload=self.view.is_fastload,
+            pin_memory=bool(self.view.options["pin_memory"]),
+            persistent_workers=bool(self.view.options["persistent_workers"]),
+        )
+
+    def _with_ends_of_work(self, seen: Seen) -> Iterator[tuple[tuple[str, str], float]]:
+        """Yield samples of lines that call work as work, though the call had ended: its objects are freed."""
+        for (category, place), seconds in seen:
+            is_end = category == "model" and place != "" and place in self._work_sites
+            yield ("work" if is_end else category, place), seconds
+
+
+def warmup_steps(steps_s: Sequence[float]) -> int:
+    """Return how many of the first steps are warm-up, given all steps in their order."""
+    # Where so many steps were taken that the first ones are no longer known, they do not matter.
+    if not 1 < len(steps_s) < _MOST_NOTED:
+        return 0
+    most_s = WARMUP_RATIO * statistics.median_low(steps_s)
+    steps = list(steps_s)[: min(_EARLY_STEPS, len(steps_s) // 2)]
+    return next((place for place, step_s in enumerate(steps) if step_s <= most_s), len(steps))
+
+
+def _size_of_batches(workers: Sequence[WorkerTimes]) -> int | None:
+    """Return the mean number of indices of a batch; None for one, which may stand for a whole batch."""
+    batches = sum(worker.batches for worker in workers)
+    size = round(sum(worker.samples for worker in workers) / batches) if batches else 0
+    return size if size > 1 else None
+
+
+def _as_sampled(parts: Iterable[Seen]) -> tuple[Sampled, ...]:
+    """Return the sums by (category, place), the longest first."""
+    total: dict[tuple[str, str], float] = defaultdict(float)
+    for part in parts:
+        for key, seconds in part:
+            total[key] += seconds
+    ordered = sorted(total.items(), key=lambda item: -item[1])
+    return tuple(Sampled(category, place, taken) for (category, place), taken in ordered)  # type: ignore[arg-type]

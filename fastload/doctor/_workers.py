@@ -1,0 +1,192 @@
+"""Times and stack samples of the processes that make batches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data._utils import fetch
+from torch.utils.data._utils import worker as torchs
+
+from fastload.doctor._categories import Frame, loading_category, users_line
+from fastload.doctor._patching import patched
+from fastload.doctor._profile import Sampler
+from fastload.doctor.findings import WorkerTimes
+
+_FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
+_FETCH_FILE = fetch.__file__
+_MOST_PLACES = 200
+_SAVE_EACH_S = 0.25
+
+original_loop = torchs._worker_loop
+
+
+class ThreadClock:
+    """Clock of the time for which the thread that makes it was ready to run and no CPU was free.
+
+    It reads /proc's `schedstat`, whose second figure is that time in nanoseconds (the kernel's
+    sched-stats.rst); where there is none, it returns 0.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+        with contextlib.suppress(OSError):
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def delayed_s(self) -> float:
+        """Return the seconds until now."""
+        if self._file < 0:
+            return 0.0
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class WorkerLog:
+    """Notes of one process that makes batches: sums of times, and stack samples."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys(("batches", "samples", "busy_s", "cpu_s", "delayed_s", "collate_s"), 0.0)
+        self.seen: dict[tuple[str, str], float] = defaultdict(float)
+
+    def notice(self, stack: Sequence[Frame], seconds: float) -> None:
+        """Note a stack sample of the main thread, where it is making a batch."""
+        begin = next((place for place, frame in enumerate(stack) if frame.file == _FETCH_FILE), None)
+        if begin is not None:
+            key = loading_category(stack[begin:]), users_line(stack[begin:])
+            if key in self.seen or len(self.seen) < _MOST_PLACES:
+                self.seen[key] += seconds
+
+    def add(self, **seconds: float) -> None:
+        """Add to the sums."""
+        for name, value in seconds.items():
+            self.sums[name] += value
+
+    def times(self) -> WorkerTimes:
+        """Return the sums."""
+        counts = {name: int(self.sums[name]) for name in ("batches", "samples")}
+        return WorkerTimes(**{**self.sums, **counts})  # type: ignore[arg-type]
+
+    def save(self, path: Path) -> None:
+        """Write the notes to a file, which another process may read at any time."""
+        # A copy: the sampling thread may add to it.
+        seen = [[*key, seconds] for key, seconds in list(self.seen.items())]
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({"sums": self.sums, "seen": seen}), encoding="utf-8")
+        os.replace(part, path)
+
+    @classmethod
+    def load(cls, path: Path) -> WorkerLog:
+        """Read the notes that `save` wrote."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        log = cls()
+        log.sums.update(content["sums"])
+        log.seen.update({(category, place): seconds for category, place, seconds in content["seen"]})
+        return log
+
+
+@contextlib.contextmanager
+def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
+    """Note the times of torch's fetchers in this process in the log that `current()` returns, if any."""
+    clocks: dict[int, ThreadClock] = {}
+
+    def noted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
+            log = current()
+            if log is None:
+                return original(self, possibly_batched_index)
+            # One for each process, not one for each batch: it holds a file open.
+            clock = clocks.get(os.getpid()) or clocks.setdefault(os.getpid(), ThreadClock())
+            began, cpu_s, delayed_s = time.perf_counter(), time.thread_time(), clock.delayed_s()
+            with _collating_timed(self, log):
+                batch = original(self, possibly_batched_index)
+            log.add(
+                batches=1,
+                samples=count_in(possibly_batched_index),
+                busy_s=time.perf_counter() - began,
+                cpu_s=time.thread_time() - cpu_s,
+                delayed_s=clock.delayed_s() - delayed_s,
+            )
+            return batch
+
+        return fetch_noted
+
+    try:
+        with patched(*((kind, "fetch", noted(kind.fetch)) for kind in _FETCHERS)):
+            yield
+    finally:
+        for clock in clocks.values():
+            clock.close()
+
+
+@contextlib.contextmanager
+def _collating_timed(fetcher: Any, log: WorkerLog) -> Iterator[None]:
+    """Note the time of a fetcher's `collate_fn`; fastload's own makes samples too, and is left alone."""
+    collate = fetcher.collate_fn
+    if type(collate).__module__.startswith("fastload."):
+        yield
+        return
+
+    def timed(samples: Any) -> Any:
+        began = time.perf_counter()
+        batch = collate(samples)
+        log.add(collate_s=time.perf_counter() - began)
+        return batch
+
+    with patched((fetcher, "collate_fn", timed)):
+        yield
+
+
+def count_in(asked: Any) -> int:
+    """Return the number of samples that a fetcher was asked for."""
+    try:
+        return len(getattr(asked, "indices", asked))
+    except TypeError:
+        return 1
+
+
+def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
+    """Run torch's worker loop, watched; workers that do not fork import this function by name.
+
+    The folder for the notes is an argument and not a variable of the environment: all workers of a forkserver
+    have the environment of its start.
+    """
+    path = Path(folder) / f"{loader}-{os.getpid()}.json"
+    log = WorkerLog()
+    saved = time.perf_counter()
+
+    def save() -> None:
+        # Without the doctor, its folder is gone too.
+        with contextlib.suppress(OSError):
+            log.save(path)
+
+    def notice(stack: Sequence[Frame], seconds: float) -> None:
+        nonlocal saved
+        log.notice(stack, seconds)
+        if time.perf_counter() - saved >= _SAVE_EACH_S:
+            save()
+            saved = time.perf_counter()
+
+    sampler = Sampler(threading.get_ident(), notice)
+    with noting_fetches(lambda: log):
+        sampler.start()
+        try:
+            original_loop(*arguments)
+        finally:
+            sampler.stop()
+            save()

@@ -1,0 +1,10 @@
+"""The loader's iterators: torch's own, with shared-memory slots, times, and a record of their progress.
+
+torch's iterators keep all that they do: starting, watching and ending workers, order, signals, exceptions,
+timeouts, pinning. They read a view of the loader in which a few settings are replaced.
+"""
+
+from fastload.loader._iterators.single import SingleProcessIterator
+from fastload.loader._iterators.workers import WorkersIterator
+
+__all__ = ["SingleProcessIterator", "WorkersIterator"]

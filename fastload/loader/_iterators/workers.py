@@ -1,0 +1,313 @@
+"""Multi-process iterator over shared-memory slots, whose workers can be steered while it runs."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+import os
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fastload.errors import AccessError
+from fastload.loader import _torch
+from fastload.loader._device import Arrival, CopiesAhead
+from fastload.loader._iterators.view import TorchView, base_seed, finished, replay, to_device
+from fastload.loader._resume import Position, Progress, start_state
+from fastload.loader._strategy import EpochStart, LoaderView
+from fastload.loader._times import LoadTimes
+from fastload.loader._transport.collate import WorkerCollate, WorkerInit
+from fastload.loader._transport.memory import Arena
+from fastload.loader._transport.picklable import naming_unpicklable_parts
+from fastload.loader._transport.stateful import BatchWithState
+from fastload.loader._transport.worker_stats import load_times
+from fastload.loader.clock import StepClock
+
+
+class WorkersIterator(_torch.MultiProcessIterator):
+    """Loads batches in worker processes, and receives them through slots.
+
+    Attributes:
+        clock: The epoch's times.
+        draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for their first.
+        patience_s: Seconds of waiting for a batch after which workers are taken to be stuck; None: never.
+    """
+
+    clock: StepClock
+    patience_s: float | None
+    _sampler_iter: Iterator[Any]
+    _worker_pids_set: bool
+
+    def __init__(self, view: LoaderView, start: EpochStart) -> None:
+        self._process = os.getpid()
+        self._is_iterable = view.is_iterable
+        self.patience_s = None
+        # The number of tasks to keep outstanding; None: torch's.
+        self._target: int | None = None
+        self._watch = start.watch
+        self._due: float = math.inf if start.watch is None else 1
+        # As without workers, a loader that decides by itself draws the order with the first batch.
+        self.draws_each_epoch = start.seeds_batches and start.order is None
+        self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
+        start.progress.is_drawn = not self.draws_each_epoch
+        self._begin(start.progress)
+        options, self._device = start.options, view.device
+        copies_ahead = self._device is not None and self._device.type == "cuda"
+        # Batches find their memory by its token for as long as this iterator lives.
+        self._arena = arena = Arena.create(options.num_workers, keeps_pages=copies_ahead)
+        torch_view = TorchView(view, start, self)
+        self._finish = torch_view.finish
+        torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
+        torch_view.worker_init_fn = WorkerInit(view.worker_init_fn, arena)
+        self._prefetch_factor = options.prefetch_factor
+        self.begin_clock(start.clock, options.num_workers)
+        try:
+            with naming_unpicklable_parts(view):
+                super().__init__(torch_view)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise AccessError(
+                f"num_workers={options.num_workers} needs more open files than this process may have "
+                f"({os.strerror(error.errno)}): raise the limit ('ulimit -n 4096'), or use fewer workers"
+            ) from error
+        finally:
+            if arena is not None:
+                arena.close_descriptor()
+        base_seed(self)
+        self._dataset = view.dataset
+        # For later epochs, if this iterator is persistent: none of their batches has been handed out.
+        self._index_sampler = torch_view.order
+        self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
+        replay(self, view.is_iterable, super()._next_data, start.progress)
+        self._is_ordered = self._in_order and not view.is_iterable
+        self._copies = self._make_copies_ahead(self._device) if copies_ahead and self._device else None
+
+    def _make_copies_ahead(self, device: torch.device) -> CopiesAhead:
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        this = weakref.proxy(self)
+        return CopiesAhead(device, lambda: this._arrival(), lambda: this._is_next_here(), self._arena)
+
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        # A forked child has this iterator too, but its workers are not the child's to end. (While Python
+        # shuts down, this module's own names are gone; a default is not.)
+        if getpid() == self._process:
+            super().__del__()
+
+    def begin_epoch(self, view: LoaderView, start: EpochStart) -> None:
+        """Tell a persistent iterator of the next epoch, before torch resets it."""
+        if self._copies is not None:
+            self._copies.restart()
+        self.clock.settle()
+        self.begin_clock(start.clock, self._num_workers)
+        self._due = math.inf if self._watch is None else 1
+        if self.draws_each_epoch:
+            self._undrawn = view
+            start.progress.is_drawn = False
+            seeds = view.generator if start.worker_seeds is None else start.worker_seeds
+            start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
+        self._begin(start.progress)
+
+    @property
+    def kept_seed(self) -> int | None:
+        """The base seed of persistent workers that draw no other one for later epochs; else None."""
+        return None if self.draws_each_epoch else base_seed(self)
+
+    @property
+    def received(self) -> int:
+        """The number of its tasks whose batches have been handed out, where order is kept."""
+        return int(self._rcvd_idx)
+
+    def draw_first(self) -> None:
+        """Have the sampler draw what it draws at the epoch's beginning, unless prefetching has done so."""
+        if self._undrawn is not None:
+            self._undrawn = None
+            for _ in range(self._prefetch_factor * self._num_workers):
+                self._try_put_index()
+
+    def steer(self, num_workers: int, prefetch_factor: int) -> None:
+        """Continue with only the first `num_workers` workers, and another number of batches in advance."""
+        self._worker_queue_idx_cycle = itertools.cycle(range(num_workers))
+        self.clock.num_workers = num_workers
+        self.ask_ahead(prefetch_factor)
+
+    def ask_ahead(self, prefetch_factor: int) -> None:
+        """Continue with another number of batches in advance; each batch stays with the same worker."""
+        self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
+        self._target = self.clock.num_workers * prefetch_factor
+        self._try_put_index()
+
+    def go_on_with(self, order: Iterator[Any]) -> None:
+        """Take the next indices from the rest of an order that another iterator has begun."""
+        self._sampler_iter = order
+
+    def notice_deaths_while_waiting(self) -> None:
+        """Raise a worker's death only while batches are waited for.
+
+        torch's handler of SIGCHLD raises it wherever the training happens to be, which surprises users who
+        asked for no workers. While it waits for a batch, torch checks every five seconds besides.
+        """
+        if self._worker_pids_set:
+            _torch.remove_worker_pids(id(self))
+            self._worker_pids_set = False
+
+    def end_soon(self) -> None:
+        """Send the workers nothing more: the batches under way are the last ones."""
+        self._sampler_iter = iter(())
+
+    def end(self) -> None:
+        """End the workers now."""
+        self._shutdown_workers()
+
+    def _begin(self, progress: Progress) -> None:
+        self._progress = progress
+        self._batches = 0
+        self._turns_to_skip = progress.next_worker
+
+    def begin_clock(self, clock: StepClock, num_workers: int) -> None:
+        """Have a clock show so many of the workers, and what making batches takes them from now on."""
+        self.clock = clock
+        arena = self._arena
+        if arena is None:
+            clock.begin(num_workers, self._prefetch_factor, None)
+            return
+        # The clock outlives this iterator, and must not keep the slots.
+        reference, before = weakref.ref(arena), arena.worker_stats.copy()
+
+        def loading() -> tuple[LoadTimes, ...]:
+            arena = reference()
+            return () if arena is None else load_times(arena.worker_stats - before)
+
+        clock.begin(num_workers, self._prefetch_factor, loading)
+
+    def _shutdown_workers(self) -> None:
+        # While Python shuts down nobody will read the clock, and modules may be gone.
+        if _torch is not None and not _torch.is_python_exiting():
+            self.clock.settle()
+        super()._shutdown_workers()
+
+    def _try_put_index(self) -> None:
+        if self._undrawn is not None:
+            return
+        # After a resume, the first turn is that of the worker whose batch would have been next.
+        while self._turns_to_skip:
+            self._turns_to_skip -= 1
+            next(self._worker_queue_idx_cycle)
+        if self._target is None:
+            super()._try_put_index()
+            return
+        while self._tasks_outstanding < self._target:
+            sent = self._send_idx
+            super()._try_put_index()
+            if self._send_idx == sent:
+                return
+
+    def _get_data(self) -> Any:
+        if self.patience_s is None:
+            return super()._get_data()
+        end_s = time.perf_counter() + self.patience_s
+        while time.perf_counter() < end_s:
+            # Waits for a few seconds, and raises if a worker has died.
+            is_here, data = self._try_get_data()
+            if is_here:
+                return data
+        for process in self._workers:
+            # At the end, torch would wait for each of them in vain.
+            process.kill()
+        raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
+
+    def _next_data(self) -> Any:
+        self.clock.ask()
+        if self._undrawn is not None:
+            self._progress.note_draw(start_state(self._undrawn))
+            self.draw_first()
+        if self.clock.batches >= self._due and self._watch is not None:
+            self._due = self._watch(self)
+        batch = self._next_batch()
+        self.clock.hand(batch)
+        return batch
+
+    def _next_batch(self) -> Any:
+        if self._copies is not None:
+            return finished(self._next_copy(self._copies), self._finish)
+        try:
+            batch = super()._next_data()
+        except Exception as error:
+            self._progress.note(self._position())
+            self._progress.is_finished = isinstance(error, StopIteration)
+            _break_cycle(error)
+            raise
+        if self._is_ordered:
+            # Equal to noting a Position, which would take 1 µs.
+            self._progress.done = self._rcvd_idx
+        else:
+            self._progress.note(self._position(batch))
+            batch = batch.batch if type(batch) is BatchWithState else batch
+        return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
+
+    def _next_copy(self, copies: CopiesAhead) -> Any:
+        arrival = copies.next()
+        self._progress.note(arrival.position)
+        if arrival.error is None:
+            return arrival.batch
+        self._progress.is_finished = isinstance(arrival.error, StopIteration)
+        try:
+            raise arrival.error
+        finally:
+            # The error's traceback refers to this frame.
+            del arrival
+
+    def _arrival(self) -> Arrival:
+        """Return the next batch in the CPU's memory, or the error in its place."""
+        try:
+            batch = super()._next_data()
+        except Exception as error:
+            _break_cycle(error)
+            return Arrival(self._position(), error=error)
+        position = self._position(batch)
+        return Arrival(position, batch.batch if type(batch) is BatchWithState else batch)
+
+    def _position(self, batch: Any = None) -> Position:
+        """Return this iterator's position after a batch, or after the error in its place (None)."""
+        if self._is_iterable:
+            self._batches += batch is not None
+            if type(batch) is BatchWithState:
+                return Position(self._batches, (), batch.worker, batch.state)
+            return Position(self._batches)
+        if self._in_order:
+            return Position(self._rcvd_idx)
+        lowest = min(self._task_info, default=self._send_idx)
+        beyond = (task for task in range(lowest, self._send_idx) if task not in self._task_info)
+        return Position(lowest, tuple(beyond))
+
+    def _is_next_here(self) -> bool:
+        """Return whether the next batch has arrived, after taking in all that have."""
+        while self._is_ordered:
+            if len(self._task_info.get(self._rcvd_idx, ())) == 2:
+                return True
+            if self._data_queue.empty():
+                return False
+            task, data = self._get_data()
+            self._tasks_outstanding -= 1
+            self._task_info[task] += (data,)
+        if self._in_order and self._num_workers > 1:
+            # Of several iterable datasets, what has arrived may be another worker's batch, or its end.
+            return len(self._task_info.get(self._rcvd_idx, ())) == 2
+        return not self._data_queue.empty()
+
+
+def _break_cycle(error: Exception) -> None:
+    """Free an iterator as soon as its error has been handled.
+
+    torch keeps a worker's exception in a variable of the frame that raises it: a cycle in which the
+    iterator, and with it its workers, would wait for the garbage collector.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and _torch.is_reraising(frames[-1].f_code):
+        frames[-1].clear()

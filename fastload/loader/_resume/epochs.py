@@ -1,0 +1,164 @@
+"""Epochs of one loader: their numbers, what each is drawn from, and the latest one's progress."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, SupportsIndex
+
+import torch
+
+from fastload.errors import OptionError
+from fastload.loader._resume.drawing import (
+    ORDER,
+    TRANSFORMS,
+    WORKERS,
+    drawn_from,
+    mixed,
+    set_sampler_epochs,
+    set_sampler_states,
+    start_state,
+)
+from fastload.loader._resume.progress import Progress, State
+from fastload.loader._resume.saving import ANOTHER_STATE, fingerprint, from_state_dict, to_state_dict
+
+if TYPE_CHECKING:
+    from fastload.loader._strategy import EpochIterator, LoaderView
+
+
+class Epochs:
+    """Begins a loader's epochs, and resumes one whose state was loaded.
+
+    With a seed, `generator` is the source of each epoch's order, seeded by (seed, epoch); else it is None. A
+    seed that is no integer of at least 0, or one beside the user's generator, raises OptionError.
+    """
+
+    def __init__(self, seed: int | None, generator: torch.Generator | None) -> None:
+        self._seed = _checked_seed(seed, generator)
+        # Seeded for the first epoch already: frameworks take the sampler without iterating this loader.
+        self.generator = (
+            None if self._seed is None else torch.Generator().manual_seed(mixed(self._seed, 0, ORDER))
+        )
+        self._count = 0
+        self._progress: Progress | None = None
+        self._loaded: Progress | None = None
+        # The random state that later epochs are drawn from, after a resume in a process whose own state was
+        # not restored.
+        self._later: State | None = None
+
+    @property
+    def is_resuming(self) -> bool:
+        """True if a state has been loaded that no epoch has continued yet."""
+        return self._loaded is not None
+
+    def begin(
+        self, view: LoaderView, iterate: Callable[[Progress], EpochIterator], kept_seed: int | None
+    ) -> EpochIterator:
+        """Begin an epoch, and return the iterator that `iterate` returns.
+
+        `kept_seed` is the base seed of persistent workers that keep the one of their first epoch.
+        """
+        if self._progress is not None and self._progress.ahead is not None:
+            if not self._progress.is_finished:
+                self._progress.ahead.take_back()
+            self._progress.ahead = None
+        resumed, self._loaded = self._loaded, None
+        if resumed is not None:
+            set_sampler_states(view, resumed.start)
+            is_users_restored = resumed.users_state == fingerprint()
+            self._later = None if is_users_restored else resumed.start["global"]
+            self._count = resumed.epoch
+        begun = resumed if resumed is not None and resumed.is_begun else None
+        source = self._later if begun is None else begun.start["global"]
+        became: State = {}
+        try:
+            with contextlib.nullcontext() if source is None else drawn_from(source, became):
+                self._progress = begun or self._new_progress(view, kept_seed, resumed)
+                self._seed_epoch(self._progress)
+                iterator = iterate(self._progress)
+                if source is not None:
+                    iterator.draw_first()
+                    self._progress.is_drawn = True
+        except BaseException:
+            self._loaded = resumed
+            raise
+        self._progress.users_state = None
+        if self._later is not None:
+            self._later = became
+        return iterator
+
+    def state_dict(self, view: LoaderView, num_workers: int, kept_seed: int | None) -> State:
+        """Return the loader's state: see `DataLoader.state_dict`."""
+        progress = self._loaded or self._progress
+        if progress is None or progress.is_finished:
+            progress = self._new_progress(view, kept_seed)
+            progress.is_begun = False
+            if self._later is not None:
+                progress.start["global"] = self._later
+        elif not progress.is_drawn:
+            # Others may draw until the first batch is asked for, and the order is drawn after them.
+            progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
+        if self._later is not None and progress is not self._loaded:
+            progress.users_state = ANOTHER_STATE
+        return to_state_dict(progress, self._settings(view, num_workers))
+
+    def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
+        """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
+        self._loaded = from_state_dict(state, self._settings(view, num_workers))
+        # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
+        set_sampler_epochs(view, self._loaded.start)
+
+    def worker_seeds(self) -> torch.Generator | None:
+        """Return the source of the latest epoch's worker seeds, if it is not the loader's generator."""
+        assert self._progress is not None
+        seed = self._seed
+        if seed is None:
+            if self._progress.draws_seeds:
+                return None
+            # The seeds have been drawn already, so a new iterator must leave the generator alone.
+            seed = self._progress.base_seed or 0
+        return torch.Generator().manual_seed(mixed(seed, self._progress.epoch, WORKERS))
+
+    def _new_progress(
+        self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
+    ) -> Progress:
+        progress = Progress(self._count, start_state(view))
+        # An iterator draws the workers' seeds when it is created; a persistent one is created once.
+        if resumed is not None:
+            progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
+        elif kept_seed is not None:
+            progress.draws_seeds, progress.base_seed = False, kept_seed
+        return progress
+
+    def _seed_epoch(self, progress: Progress) -> None:
+        self._count = progress.epoch + 1
+        if self.generator is not None and self._seed is not None:
+            self.generator.manual_seed(mixed(self._seed, progress.epoch, ORDER))
+            progress.epoch_seed = mixed(self._seed, progress.epoch, TRANSFORMS)
+
+    def _settings(self, view: LoaderView, num_workers: int) -> State:
+        """Return the settings that a loader must share to resume from this one's state."""
+        samples = None
+        # The length of a dataset may never have been asked for, and may raise anything.
+        with contextlib.suppress(Exception):
+            samples = len(view.dataset)
+        return {
+            "seed": self._seed,
+            "batch_size": view.batch_size,
+            "sampler": type(view.sampler).__name__,
+            "samples": samples,
+            "batches": view.batches,
+            "num_workers": num_workers,
+        }
+
+
+def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | None:
+    if seed is None:
+        return None
+    if generator is not None:
+        raise OptionError("seed and generator exclude each other: the seed makes a generator of its own")
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
+        raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
+    return operator.index(seed)

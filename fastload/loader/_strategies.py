@@ -1,0 +1,110 @@
+"""Strategies that measure nothing: in the training process, in workers, on the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fastload.datasets.cache.resident import Resident
+from fastload.loader import _torch
+from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader._strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
+from fastload.loader._transport.filling import SeededIndices, innermost
+from fastload.loader._tuning.caching import LoaderCache
+from fastload.loader._tuning.plan import Plan, explicit_plan
+from fastload.loader._tuning.prefetching import PrefetchRule
+from fastload.loader._tuning.strategy import TunedStrategy
+
+
+def choose_strategy(view: LoaderView) -> EpochStrategy:
+    """Return the strategy for a loader's arguments."""
+    if _torch.missing:
+        return SingleProcessStrategy(view, _torch.explanation())
+    if "num_workers" not in view.explicit:
+        return TunedStrategy(view)
+    return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)
+
+
+class SingleProcessStrategy:
+    """Loads in the training process; `reason` says why, if the user has not set it."""
+
+    def __init__(self, view: LoaderView, reason: str = "") -> None:
+        self.explicit = view.explicit
+        self._reason = reason
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The user's values, else torch's defaults."""
+        workers = self.explicit.get("num_workers", 0)
+        return WorkerOptions(
+            workers,
+            self.explicit.get("prefetch_factor", 2) if workers else None,
+            bool(self.explicit.get("pin_memory", False)),
+            bool(self.explicit.get("persistent_workers", False)),
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The user's choices."""
+        return explicit_plan(self.explicit, self._reason)
+
+    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        """Decide on the cache without measurements."""
+        if cache is not None:
+            cache.decide(view.dataset, None)
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        return SingleProcessIterator(view, replace(start, options=self.options))
+
+
+class WorkersStrategy(SingleProcessStrategy):
+    """Loads in as many workers as the user has set."""
+
+    def __init__(self, view: LoaderView) -> None:
+        super().__init__(view)
+        is_prefetch_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        self._prefetching = PrefetchRule(view) if is_prefetch_open else None
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The user's values, and the decided number of batches in advance."""
+        if self._prefetching is None:
+            return super().options
+        return replace(super().options, prefetch_factor=self._prefetching.prefetch_factor)
+
+    @property
+    def plan(self) -> Plan:
+        """The user's choices, and the decided number of batches in advance."""
+        return super().plan if self._prefetching is None else self._prefetching.plan
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        watch = None if self._prefetching is None else self._prefetching.watch(view)
+        return WorkersIterator(view, replace(start, options=self.options, watch=watch))
+
+
+class DeviceStrategy(SingleProcessStrategy):
+    """Makes batches on the device that holds the dataset."""
+
+    def __init__(self, view: LoaderView, resident: Resident) -> None:
+        super().__init__(view, "batches are made on the device, where the dataset lies")
+        self._resident = resident
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
+        iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
+        iterator.fetch_with(_ResidentFetcher(self._resident, view.dataset))
+        return iterator
+
+
+class _ResidentFetcher:
+    """Stand-in for torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
+
+    def __init__(self, resident: Resident, dataset: Any) -> None:
+        self._resident = resident
+        self._dataset = dataset
+
+    def fetch(self, seeded: SeededIndices) -> Any:
+        """Return the batch of some indices, with the seed that transforms draw from."""
+        return self._resident.batch(innermost(self._dataset, seeded.indices)[1], seeded.seed)

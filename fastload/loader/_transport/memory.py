@@ -1,0 +1,201 @@
+"""Shared memory: one sparse, anonymous file with a section for each worker.
+
+The file is a Linux memfd, passed on by descriptor. So the size of /dev/shm is no limit, and nothing is left
+behind however the processes end. Its size is only address space: a page takes memory once it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import mmap
+import os
+import sys
+import weakref
+from collections import deque
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.loader._transport import forks
+from fastload.loader._transport.worker_stats import STAT_COUNT
+
+# Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
+# of 256 images of 224x224; under a limit on address space (ulimit -v), less is used.
+_SECTION_BYTES = 1 << 36
+_SMALLEST_SECTION_BYTES = 1 << 28
+
+# The part of the remaining address space that is used under such a limit; the training needs the rest.
+_SHARE_OF_LIMIT = 0.25
+
+# In Python's mmap module from 3.13 on; 0x4000 on Linux, on every architecture that torch supports.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+_tokens = itertools.count()
+_arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+class _Loan(weakref.ref[NDArray[np.uint8]]):
+    """A weak reference to a held slot's bytes, with its flag and the number of the last fork before."""
+
+    __slots__ = ("flag", "forks_before")
+    flag: int
+    forks_before: int
+
+
+class Arena:
+    """The shared memory of one iterator's workers, mapped in the training process or in a worker.
+
+    It can be pickled only for a process that is being started, like multiprocessing's queues.
+
+    Attributes:
+        memory: The mapping. The section of worker `i` begins at `i * section_bytes`; the worker stats follow
+            the last section.
+        section_bytes: The size of each worker's section.
+        keeps_pages: Whether pages stay allocated after use, because they are page-locked for a device.
+        token: The number by which workers refer to it.
+    """
+
+    def __init__(self, descriptor: int, sections: int, section_bytes: int, keeps_pages: bool) -> None:
+        self.sections = sections
+        self.section_bytes = section_bytes
+        self.keeps_pages = keeps_pages
+        self.token = next(_tokens)
+        self._owner = os.getpid()
+        self._held: dict[int, _Loan] = {}
+        self._returned: deque[_Loan] = deque()
+        self._descriptor = descriptor
+        try:
+            self.memory = _mapped(descriptor, sections * section_bytes + _stats_bytes(sections))
+        except (OSError, ValueError):
+            os.close(descriptor)
+            raise
+
+    @classmethod
+    def create(cls, sections: int, keeps_pages: bool = False) -> Arena | None:
+        """Return memory for that many workers; None if the system has no memfd."""
+        if not hasattr(os, "memfd_create"):
+            return None
+        section_bytes = _SECTION_BYTES
+        room = _address_space_left()
+        while room is not None and sections * section_bytes > room * _SHARE_OF_LIMIT:
+            section_bytes //= 2
+        while section_bytes >= _SMALLEST_SECTION_BYTES:
+            with contextlib.suppress(OSError, ValueError):
+                arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
+                _arenas[arena.token] = arena
+                weakref.finalize(arena, forks.settle).atexit = False
+                return arena
+            section_bytes //= 2
+        return None
+
+    @staticmethod
+    def named(token: int) -> Arena:
+        """Return the arena that this process created with a token."""
+        arena = _arenas.get(token)
+        if arena is None:
+            raise RuntimeError("a batch can be received only by the loader whose worker made it")
+        return arena
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor, after all workers have been started."""
+        os.close(self._descriptor)
+
+    @property
+    def worker_stats(self) -> NDArray[np.float64]:
+        """Return the sums of the workers' recorders: (workers, STAT_COUNT)."""
+        count, start = self.sections * STAT_COUNT, self.sections * self.section_bytes
+        return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, STAT_COUNT)
+
+    def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.
+
+        It is freed when the next slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
+        runs Python code is printed and lost. The weak reference's callback is C code, which handles none.
+        """
+        self._free_returned()
+        array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
+        loan = _Loan(array, self._returned.append)
+        loan.flag, loan.forks_before = flag, forks.count()
+        self._held[flag] = loan
+        return array
+
+    def contains(self, address: int) -> bool:
+        """Return whether an address is within this memory."""
+        start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
+        return start <= address < start + self.sections * self.section_bytes
+
+    def is_held(self) -> bool:
+        """Return whether this process holds any slot."""
+        self._free_returned()
+        return bool(self._held)
+
+    def free(self, flag: int) -> None:
+        """Mark a slot as free for its worker."""
+        self._held.pop(flag, None)
+        self.memory[flag] = 0
+
+    def _free_returned(self) -> None:
+        while self._returned:
+            try:
+                loan = self._returned.popleft()
+            except IndexError:
+                break  # another thread took it
+            # A forked child drops the same arrays, but the slots belong to its parent.
+            if os.getpid() == self._owner:
+                forks.when_unseen(loan.forks_before, weakref.WeakMethod(self.free), loan.flag)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "descriptor": DupFd(self._descriptor),
+            "sections": self.sections,
+            "section_bytes": self.section_bytes,
+            "keeps_pages": self.keeps_pages,
+            "token": self.token,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        token = state.pop("token")
+        Arena.__init__(self, **{**state, "descriptor": state["descriptor"].detach()})
+        self.close_descriptor()
+        self.token = token
+
+
+def holds_any() -> bool:
+    """Return whether this process holds a slot of any arena."""
+    return any(arena.is_held() for arena in list(_arenas.values()))
+
+
+def _address_space_left() -> int | None:
+    """Return the address space left to this process, in bytes; None without a limit."""
+    import resource  # not on Windows
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with open("/proc/self/statm") as statm:
+        taken = int(statm.read().split()[0]) * mmap.PAGESIZE
+    return max(0, limit - taken)
+
+
+def _stats_bytes(sections: int) -> int:
+    needed = sections * STAT_COUNT * np.dtype(np.float64).itemsize
+    return -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap:
+    flags = mmap.MAP_SHARED | _MAP_NORESERVE
+    os.ftruncate(descriptor, size)
+    if sys.version_info >= (3, 13):
+        # Earlier releases keep a descriptor open as long as the mapping exists.
+        memory = mmap.mmap(descriptor, size, flags=flags, trackfd=False)
+    else:
+        memory = mmap.mmap(descriptor, size, flags=flags)
+    # Otherwise a core dump would go through the whole address space.
+    memory.madvise(mmap.MADV_DONTDUMP)
+    return memory
+
+
+forks.watch(holds_any)

@@ -1,0 +1,125 @@
+"""Error messages for objects that cannot be sent to a worker: they name the part that cannot be pickled."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import multiprocessing
+import pickle
+import socket
+import types
+import warnings
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fastload.errors import UnpicklableError
+
+if TYPE_CHECKING:
+    from fastload.loader._strategy import LoaderView
+
+# The most elements of one container that are checked.
+_MOST_ELEMENTS = 1000
+
+
+@contextlib.contextmanager
+def naming_unpicklable_parts(loader: LoaderView) -> Iterator[None]:
+    """Raise UnpicklableError, naming the part, if workers fail to start because of a part of the loader."""
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method()
+    if method == "fork":
+        yield
+        return
+    try:
+        with warnings.catch_warnings():
+            # torch warns before it raises pickle's error.
+            warnings.filterwarnings("ignore", "Got pickle error when attempting to start")
+            yield
+    except Exception as error:
+        for name in ("dataset", "collate_fn", "worker_init_fn"):
+            if why := unpicklable_part(getattr(loader, name), name):
+                raise UnpicklableError(
+                    f"workers that are started by {method} receive a pickled copy of the loader's parts, and "
+                    f"{why}: define functions and classes at the top level of a module, open files in "
+                    "__getitem__, or set num_workers=0"
+                ) from error
+        raise
+
+
+def unpicklable_part(value: Any, name: str) -> str:
+    """Return, as a clause, the innermost part of `value` that cannot be pickled and why; "" if there is none.
+
+    The clause calls the value `name`.
+    """
+    why = _why_not(value)
+    if not why:
+        return ""
+    seen = {id(value)}
+    while True:
+        for step, part in _parts(value):
+            if id(part) not in seen and (inner := _why_not(part)):
+                seen.add(id(part))
+                value, name, why = part, name + step, inner
+                break
+        else:
+            return f"{name} cannot be pickled: it is {_described(value)} ({why})"
+
+
+class _Nowhere:
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+class _Probe(pickle.Pickler):
+    """Pickler that discards its output and skips large parts that are known to be picklable."""
+
+    def reducer_override(self, value: Any) -> Any:
+        is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
+        if is_array or isinstance(value, (torch.Tensor, Connection, socket.socket)):
+            return int, ()
+        return NotImplemented
+
+
+def _why_not(value: Any) -> str:
+    try:
+        _Probe(_Nowhere(), 5).dump(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except RuntimeError:
+        # A lock or queue of multiprocessing, which can be sent while a process is started.
+        return ""
+    except Exception as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts that an object is pickled from, each with the suffix of its name."""
+    if isinstance(value, dict):
+        return ((f"[{key!r}]", part) for key, part in itertools.islice(value.items(), _MOST_ELEMENTS))
+    if isinstance(value, (list, tuple)):
+        return ((f"[{place}]", part) for place, part in enumerate(value[:_MOST_ELEMENTS]))
+    if isinstance(value, functools.partial):
+        return iter([(".func", value.func), (".args", value.args), (".keywords", value.keywords)])
+    if isinstance(value, types.MethodType):
+        return iter([(".__self__", value.__self__)])
+    try:
+        reduced = value.__reduce_ex__(4)
+    except Exception:
+        return iter(())
+    state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
+    # For a class with __slots__ it is a pair.
+    states = state if isinstance(state, tuple) else (state,)
+    attributes = [each for each in states if isinstance(each, dict)]
+    return ((f".{name}", part) for each in attributes for name, part in each.items())
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, types.FunctionType):
+        kind = "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__qualname__}"
+        return f"{kind} of {value.__code__.co_filename}, line {value.__code__.co_firstlineno}"
+    return f"of type {type(value).__module__}.{type(value).__qualname__}"

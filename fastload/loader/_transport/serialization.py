@@ -1,0 +1,192 @@
+"""Serialized batches: pickles whose tensors and arrays are in slots.
+
+The pickle holds the structure of the batch, of any kind, and refers to spans: the parts of storages that its
+tensors use. A storage that two tensors share is one span, so they still share it after the transfer; sizes
+and strides are kept. A small span is sent inside the serialized batch, a large one in a slot, and if there is
+no free slot, in torch's own shared memory. Anything but plain CPU tensors is pickled in torch's own way.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from multiprocessing.reduction import ForkingPickler
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastload.loader._transport import forks
+from fastload.loader._transport.memory import Arena
+from fastload.loader._transport.slots import Slot, Slots
+from fastload.loader._transport.spans import INLINE_BYTES, Span, Spans
+
+# A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
+_INLINE_PICKLE_BYTES = 32768
+
+_OUT_OF_BAND = bytearray(1)
+
+
+class BatchSerializer:
+    """Serializes the batches of the worker with number `section`; also the memory that they are made in.
+
+    See `fastload.datasets.batch.BatchMemory`.
+    """
+
+    def __init__(self, arena: Arena, section: int, finishes_on_device: bool = False) -> None:
+        self.finishes_on_device = finishes_on_device
+        self._token = arena.token
+        self._slots = Slots(arena, section)
+        self._placed: dict[int, tuple[Slot, int]] = {}
+        self._spans = Spans(self._slots, self._placed)
+        # One pickler for all batches: creating one takes 2 µs, which would slow down batches of strings.
+        self._file = io.BytesIO()
+        self._pickler = _Pickler(self._file, self._spans)
+        self._thread = get_ident()
+        self._is_open = False
+
+    def begin(self) -> None:
+        """Start a batch: until `serialize` or `end`, tensors of this thread may be allocated in slots."""
+        self._placed.clear()
+        self._is_open = True
+
+    def end(self) -> None:
+        """End a batch."""
+        self._is_open = False
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialized, contiguous tensor for the batch, in a slot if possible."""
+        tensor = self.empty_or_none(shape, dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu") if tensor is None else tensor
+
+    def empty_or_none(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
+        """Same as `empty`, but return None if there is no slot or this thread is not making a batch."""
+        if not self._is_open or get_ident() != self._thread:
+            return None
+        size = math.prod(shape) * dtype.itemsize
+        if size <= INLINE_BYTES:
+            return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        taken = self._slots.take(size)
+        if taken is None:
+            return None
+        slot, array = taken
+        storage = torch.from_numpy(array).untyped_storage()
+        self._placed[storage.data_ptr()] = slot, size
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage).view(tuple(shape))
+
+    def serialize(self, batch: Any) -> SerializedBatch:
+        """Return the serialized batch; its slots belong to the training process from now on."""
+        spans = self._spans
+        try:
+            self._pickler.dump(batch)
+            described = spans.describe()
+            pickled = self._file.getvalue()
+            content: bytes | Span | None = None
+            if len(pickled) > _INLINE_PICKLE_BYTES:
+                content = spans.copy(np.frombuffer(pickled, np.uint8))
+            for slot in spans.slots:
+                self._slots.hand_over(slot)
+            if content is None and not described:
+                return SerializedBatch(pickle.loads, pickled)
+            return SerializedBatch(_receive, self._token, content or pickled, spans.references, described)
+        finally:
+            spans.clear()
+            self._pickler.clear_memo()
+            self._file.seek(0)
+            self._file.truncate()
+
+
+class SerializedBatch:
+    """The object that a worker puts into the queue; unpickling it in the training process gives the batch."""
+
+    __slots__ = ("_arguments", "_receive")
+
+    def __init__(self, receive: Callable[..., Any], *arguments: Any) -> None:
+        self._receive = receive
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._receive, self._arguments
+
+
+def is_plain(tensor: Any) -> bool:
+    """Return whether a value is a dense CPU tensor without autograd or other special state."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not (
+            tensor.requires_grad
+            or tensor.is_nested
+            or tensor.is_quantized
+            or tensor.is_conj()
+            or tensor.is_neg()
+        )
+    )
+
+
+class _Pickler(ForkingPickler):
+    """Pickler like that of torch's queues, but plain tensors and arrays become spans."""
+
+    def __init__(self, file: io.BytesIO, spans: Spans) -> None:
+        super().__init__(file, 5, True, spans.add_buffer)
+        self._spans = spans
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is torch.Tensor:
+            return self._reduce_tensor(value)
+        if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):
+            # Protocol 5 would keep it read-only, or in the foreign byte order; torch's queue uses Python's
+            # default protocol, which does so only from Python 3.14 on.
+            return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
+        return NotImplemented
+
+    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+        # A tensor in torch's shared memory needs no copy, and users may rely on all processes seeing the
+        # same memory.
+        if not is_plain(tensor) or tensor.untyped_storage().is_shared():
+            return NotImplemented
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        if tensor.numel() == 0:
+            return _empty, (tensor.dtype, shape, strides)
+        offset = self._spans.add_tensor(tensor)
+        return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
+
+
+def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> Any:
+    """Unpickle a serialized batch: map its spans, and build the batch on them."""
+    forks.settle()
+    arena = Arena.named(token)
+    spans = [_open_span(arena, span) for span in described]
+    pickled: Any = content if isinstance(content, bytes) else arena.hold(*content)
+    return pickle.loads(pickled, buffers=[spans[number] for number in references])
+
+
+def _open_span(arena: Arena, span: Span) -> Any:
+    """Return an array's memory, or a tensor's storage with the span's offset in the original storage."""
+    first, *rest = span
+    if isinstance(first, int):
+        array = arena.hold(*span[:3])
+        return array if len(span) == 3 else (torch.from_numpy(array).untyped_storage(), span[3])
+    content = torch.frombuffer(bytearray(first), dtype=torch.uint8) if isinstance(first, bytes) else first
+    return content.untyped_storage(), rest[0] - content.storage_offset()
+
+
+def _tensor(
+    span: tuple[torch.UntypedStorage, int],
+    dtype: torch.dtype,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> torch.Tensor:
+    """Return the tensor that begins `offset` bytes into the storage that the span is a part of."""
+    storage, low = span
+    empty = torch.empty(0, dtype=dtype, device="cpu")
+    return empty.set_(storage, (offset - low) // dtype.itemsize, shape, strides)
+
+
+def _empty(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")

@@ -1,0 +1,135 @@
+"""Allocation of slots in a worker's section of the shared memory.
+
+    section:  flags (one byte per slot: 0 free, 1 taken) │ run of slots │ run of slots │ …
+
+A slot's size is a power of two. Slots of one size are allocated in runs, each twice as long as the one
+before. Rounding up costs nothing, because only pages that are written to take memory. The lowest free slot
+is taken first: its pages are the most likely to be in the CPU's cache, and no more slots are used than are
+held at the same time.
+
+Only the worker sets a flag, and only the training process clears it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.loader._transport.memory import Arena
+
+# The most slots of a section, more than a training holds; further tensors are sent in torch's own way.
+_FLAG_BYTES = 65_536
+_FREE, _TAKEN = b"\0", 1
+
+# One page, the smallest unit that can be returned to the system.
+_SMALLEST_SLOT_BYTES = 4096
+_FIRST_RUN = 4
+
+# After so many takes, slots that were not needed in between return their memory.
+_TAKES_BETWEEN_TRIMS = 128
+
+
+class Slot(NamedTuple):
+    """Offsets of a slot's flag and of its bytes in the shared memory."""
+
+    flag: int
+    offset: int
+
+
+class _Run(NamedTuple):
+    """Adjacent slots of one size."""
+
+    first: Slot
+    length: int
+
+
+class _Size:
+    """All slots of one size."""
+
+    def __init__(self, slot_bytes: int) -> None:
+        self.slot_bytes = slot_bytes
+        self.runs: list[_Run] = []
+        # Slots that may have pages, and the highest flag taken since the last trim.
+        self.touched: set[Slot] = set()
+        self.highest = -1
+
+
+class Slots:
+    """The slots of the worker with number `section`."""
+
+    def __init__(self, arena: Arena, section: int) -> None:
+        self._memory = arena.memory
+        self._keeps_pages = arena.keeps_pages
+        start = section * arena.section_bytes
+        self._next_flag, self._last_flag = start, start + _FLAG_BYTES
+        self._next_offset, self._end = start + _FLAG_BYTES, start + arena.section_bytes
+        self._sizes: dict[int, _Size] = {}
+        self._takes = 0
+        # Slots that this worker itself still refers to must not be overwritten either.
+        self._lent: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
+
+    def take(self, size: int) -> tuple[Slot, NDArray[np.uint8]] | None:
+        """Return a free slot and its first `size` bytes; None if there is no slot.
+
+        Until `hand_over`, the slot counts as taken as long as the array or a view of it exists.
+        """
+        slot_bytes = 1 << max(size - 1, _SMALLEST_SLOT_BYTES - 1).bit_length()
+        sizes = self._sizes.get(slot_bytes)
+        if sizes is None:
+            sizes = self._sizes[slot_bytes] = _Size(slot_bytes)
+        slot = self._free_slot(sizes) or self._first_of_new_run(sizes)
+        if slot is None:
+            return None
+        array: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, size, slot.offset)
+        self._lent[slot.flag] = weakref.ref(array)
+        self._note_take(sizes, slot)
+        return slot, array
+
+    def hand_over(self, slot: Slot) -> None:
+        """Mark a slot as taken until the training process frees it."""
+        self._memory[slot.flag] = _TAKEN
+
+    def _free_slot(self, sizes: _Size) -> Slot | None:
+        for first, length in sizes.runs:
+            flag = self._memory.find(_FREE, first.flag, first.flag + length)
+            while flag >= 0 and self._is_lent(flag):
+                flag = self._memory.find(_FREE, flag + 1, first.flag + length)
+            if flag >= 0:
+                return Slot(flag, first.offset + (flag - first.flag) * sizes.slot_bytes)
+        return None
+
+    def _is_lent(self, flag: int) -> bool:
+        reference = self._lent.get(flag)
+        return reference is not None and reference() is not None
+
+    def _first_of_new_run(self, sizes: _Size) -> Slot | None:
+        wanted = 2 * sizes.runs[-1].length if sizes.runs else _FIRST_RUN
+        room = (self._end - self._next_offset) // sizes.slot_bytes
+        length = min(wanted, self._last_flag - self._next_flag, room)
+        if length < 1:
+            return None
+        first = Slot(self._next_flag, self._next_offset)
+        sizes.runs.append(_Run(first, length))
+        self._next_flag += length
+        self._next_offset += length * sizes.slot_bytes
+        return first
+
+    def _note_take(self, sizes: _Size, slot: Slot) -> None:
+        sizes.touched.add(slot)
+        sizes.highest = max(sizes.highest, slot.flag)
+        self._takes += 1
+        if self._takes % _TAKES_BETWEEN_TRIMS == 0 and not self._keeps_pages:
+            for each in self._sizes.values():
+                self._trim(each)
+
+    def _trim(self, sizes: _Size) -> None:
+        """Return the memory of slots that have not been used since the last trim."""
+        for slot in [slot for slot in sizes.touched if slot.flag > sizes.highest]:
+            if self._memory[slot.flag] != _TAKEN and not self._is_lent(slot.flag):
+                self._memory.madvise(mmap.MADV_REMOVE, slot.offset, sizes.slot_bytes)
+                sizes.touched.discard(slot)
+        sizes.highest = -1

@@ -1,0 +1,158 @@
+"""Cache of a loader's dataset: opened before the first worker starts, decided by what was measured.
+
+Datasets of this library cache their samples themselves (`use_cache`). A loader looks for them in its dataset,
+through Subset and ConcatDataset, and tells them what to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
+
+from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets.cache.readings import Measured
+from fastload.datasets.cache.resident import Resident, device_room
+from fastload.datasets.images import ImageDataset
+from fastload.errors import OptionError
+from fastload.loader._strategy import LoaderView
+from fastload.loader._transport.filling import can_fill_batches
+from fastload.loader._tuning.measurements import PlannedValue, SingleProcessCost
+from fastload.system.cpus import local_ranks, usable_cpus
+from fastload.system.units import format_size
+
+# A cache is full with this share of what it is to hold: samples whose files are gone are never cached.
+_FULL = 0.98
+
+
+class LoaderCache:
+    """Cache that a loader was asked for.
+
+    `why_not_resident` is why batches cannot be made on the device, as a clause; "" if they can.
+
+    Attributes:
+        resident: The dataset on the device; None if it does not lie there.
+        choice: The cache that is used, for the plan.
+    """
+
+    def __init__(self, asked: str | Cache, device: torch.device | None, why_not_resident: str) -> None:
+        self._asked = cache_of(asked)
+        self._device = device
+        self._why_not_resident = why_not_resident
+        self._is_decided = False
+        self.resident: Resident | None = None
+        self.choice = PlannedValue(asked if isinstance(asked, str) else asked.kind, "set by you")
+
+    def open(self, dataset: Any) -> None:
+        """Open what was asked for by name, or raise OptionError."""
+        if self._asked.kind != "auto" and not self._is_decided:
+            self._use(dataset, Measured())
+            self._is_decided = True
+
+    def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
+        """Decide what "auto" left open; where the cost of a batch is unknown, by the disk and the CPUs."""
+        if self._asked.kind == "auto" and not self._is_decided:
+            self._use(dataset, self._measured(cost))
+        self._is_decided = True
+
+    def _use(self, dataset: Any, measured: Measured) -> None:
+        parts = _parts(dataset)
+        if not parts:
+            needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
+            if self._asked.kind != "auto":
+                raise OptionError(f"{needs}: load from one of these, or leave cache out")
+            self.choice = PlannedValue(None, f"no cache: {needs}")
+            return
+        if self._asked.kind == "device":
+            self._load(parts, dataset)
+            return
+        reports = [part.use_cache(self._asked, measured) for part in parts]
+        if reports[0].kind == "device":
+            try:
+                self._load(parts, dataset)
+            except OptionError:
+                # Only loading it shows that it cannot lie there: decide again without the device.
+                self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
+            return
+        self.choice = PlannedValue(reports[0].kind, reports[0].reason)
+
+    def _measured(self, cost: SingleProcessCost | None) -> Measured:
+        """Return the rates that a loader knows: of preparing samples from memory, and of training on them."""
+        device, room = self._device, None
+        if device is not None and device.type == "cuda" and not self._why_not_resident:
+            room = device_room(device)
+        if cost is None:
+            return Measured(device_room_bytes=room)
+        cpu_s = max(cost.load_cpu_s, 1e-9) / cost.batch_size
+        step_s = max(cost.step_s, 1e-9) / cost.batch_size
+        # The ranks of a machine share its CPUs and its disk, and each has a model.
+        return Measured(
+            prepare_samples_per_s=usable_cpus() / cpu_s,
+            step_samples_per_s=local_ranks() / step_s,
+            device_room_bytes=room,
+        )
+
+    def _load(self, parts: list[ImageDataset], dataset: Any) -> None:
+        """Load the dataset onto the device."""
+        if self._device is None:
+            raise OptionError('cache="device" needs a device: set device="cuda" too')
+        if self._why_not_resident:
+            raise OptionError(
+                f'cache="device" makes batches by itself, and {self._why_not_resident}: use cache="ram"'
+            )
+        inner = dataset
+        while type(inner) is Subset:
+            inner = inner.dataset
+        if inner is not parts[0]:
+            raise OptionError(
+                'cache="device" takes one dataset, or a Subset of one: use cache="ram" for several'
+            )
+        self.resident = Resident.load(inner, self._device)
+        size = format_size(self.resident.pixels.nbytes)
+        self.choice = PlannedValue("device", f"{size} of pixels lie on {self._device}")
+
+
+def _parts(dataset: Any) -> list[ImageDataset]:
+    """Return the datasets of this library that a dataset is made of."""
+    if isinstance(dataset, ImageDataset):
+        return [dataset]
+    if type(dataset) is Subset:
+        return _parts(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        found: list[Dataset[Any]] = list(dataset.datasets)
+        parts = [_parts(part) for part in found]
+        return [part for each in parts for part in each] if all(parts) else []
+    return []
+
+
+def why_not_resident(view: LoaderView) -> str:
+    """Return why a loader's batches cannot be made on its device, as a clause; "" if they can."""
+    if not view.is_batched:
+        return "this loader hands out samples (batch_size=None)"
+    if view.collate_fn is not default_collate:
+        return "this loader has a collate_fn, which would not be called"
+    if not can_fill_batches(view.dataset):
+        return "this dataset's own __getitem__ would not be called"
+    return ""
+
+
+def is_filling(dataset: Any) -> bool:
+    """Return whether a cache of a dataset is still filling."""
+    reports = [part.cached for part in _parts(dataset)]
+    filling = [report for report in reports if report.kind in ("ram", "tmpfs") and not report.stopped]
+    return any(report.ready < _FULL * report.share for report in filling)
+
+
+def own_choice(dataset: Any) -> PlannedValue | None:
+    """Return the cache that a dataset itself was asked for; None for none."""
+    for report in (part.cached for part in _parts(dataset)):
+        if report.kind is not None or report.reason:
+            return PlannedValue(report.kind, report.reason or "set on the dataset")
+    return None
+
+
+def asks_for_device(dataset: Any) -> bool:
+    """Return whether a dataset itself was asked to lie on the device, which takes a loader."""
+    return any(part.cached.kind == "device" for part in _parts(dataset))

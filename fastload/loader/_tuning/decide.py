@@ -1,0 +1,273 @@
+"""Deciding how to load from measurements: pure functions, so that any situation can be replayed.
+
+Few candidates: loading without workers, then as many workers as the CPUs can serve, then half or twice as
+many where that may be better. A challenger and the best so far take turns, and the challenger has to win
+clearly. The cost of trials is bounded (`budget_s`), so that tuning is never a loss.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import NamedTuple
+
+from fastload.loader._tuning.measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
+from fastload.system.units import format_duration
+
+SINGLE_PROCESS = Candidate(0, 0)
+
+# A candidate has to be that much faster than the best so far: windows of a quiet machine differ by up to 5 %.
+# Where the training waits for less than that share of the time, nothing can be.
+_GAIN = 0.05
+
+# It loses early by so much. It wins early if it beats even the best window of the other side by so much,
+# measured before and after.
+_EARLY_GAIN = 0.2
+
+# Else so many windows of each side decide, by their medians: one window in ten is off by 10 %.
+_ROUNDS = 3
+
+# Trials may cost this share of a training, which is assumed to last ten epochs, or as long again as so far.
+_BUDGET_SHARE = 0.02
+_EPOCHS_AHEAD = 10
+
+# On a busy machine, starting workers takes so many times as long (measured).
+_START_MARGIN = 2
+
+# A batch that waits for a network leaves its CPU free for so many workers; more have never been seen to pay.
+MOST_WORKERS_PER_CPU = 16
+
+# More workers than the CPUs can serve pay only where they wait (disk, network, sleep) for half of their time.
+_BLOCKED = 0.5
+
+# A worker may load that much faster than the training process, which has other things to do.
+_FASTER_IN_A_WORKER = 1.2
+
+# With fewer batches under way, a long batch leaves the training waiting: two workers with two batches each in
+# advance are up to 28 % slower than with four (measured); beyond eight batches nothing was gained.
+_UNDER_WAY = 8
+DEFAULT_PREFETCH = 2  # torch's own
+
+# So long is one measurement, in seconds.
+WINDOW_S = 0.25
+
+# A settled plan fails if batches without workers take so many times what they did; or if making a batch takes
+# workers less than such a share of what it took without them.
+_SLOWER = 1.4
+_LIGHTER = 0.5
+
+
+class Decision(NamedTuple):
+    """Best candidate so far, and the next one to measure.
+
+    Attributes:
+        best: The best way of loading so far.
+        next: The candidate to measure next; None: none, or not yet.
+        is_deferred: Whether workers are tried as soon as the budget allows it.
+    """
+
+    best: Candidate
+    next: Candidate | None
+    is_deferred: bool = False
+
+
+def decide(measured: TuningMeasurements) -> Decision:
+    """Return the best candidate so far, and the one to measure next."""
+    best = SINGLE_PROCESS
+    tried = [trial.num_workers for trial in measured.trials if trial.num_workers]
+    if measured.single_process is None or measured.why_no_workers:
+        return Decision(best, None)
+    if not tried and why_single_process(measured):
+        return Decision(best, None)
+    compared = {0}
+    # Once they have been tried, their times decide, also where starting them took longer than expected.
+    challengers = [tried[0] if tried else first_workers(measured)]
+    while challengers:
+        workers = challengers.pop(0)
+        challenger = Candidate(workers, prefetch_of(measured, workers))
+        if not measured.trials_of(challenger) and not is_affordable(measured, workers):
+            return Decision(best, None, is_deferred=best == SINGLE_PROCESS)
+        compared.add(workers)
+        has_won = _has_won(measured, challenger, best)
+        if has_won is None:
+            counts = [len(measured.trials_of(each)) for each in (challenger, best)]
+            return Decision(best, challenger if counts[0] < counts[1] else best)
+        if has_won:
+            best = challenger
+            challengers = [number for number in _neighbours(measured, best) if number not in compared]
+    return Decision(best, None)
+
+
+def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidate) -> bool | None:
+    """Return whether a challenger is clearly better than the best so far; None: measure on, in turns."""
+    theirs = [_cost_s(measured, trial) for trial in measured.trials_of(challenger)]
+    before = [_cost_s(measured, trial) for trial in measured.trials_of(best)]
+    if not theirs:
+        return None
+    ratio = statistics.median(theirs) / max(statistics.median(before), 1e-12)
+    is_affordable_again = ratio < 1 or is_affordable(measured, challenger.num_workers)
+    if ratio >= 1 + _EARLY_GAIN or not is_affordable_again:
+        return False
+    if len(before) > 1 and statistics.median(theirs) <= min(before) * (1 - _EARLY_GAIN):
+        return True
+    if min(len(theirs), len(before)) < _ROUNDS:
+        return None
+    return ratio <= 1 - _GAIN
+
+
+def _neighbours(measured: TuningMeasurements, best: Candidate) -> list[int]:
+    """Return twice and half as many workers, where either may be better."""
+    cost = measured.single_process
+    assert cost is not None
+    trials = measured.trials_of(best)
+    seconds = statistics.median(trial.batch_s for trial in trials)
+    waiting = statistics.median(trial.waiting_share for trial in trials)
+    blocked = statistics.median(trial.blocked_share for trial in trials)
+    numbers = []
+    twice = min(2 * best.num_workers, most_workers(measured))
+    if waiting > _GAIN and (twice <= _useful_workers(measured, cost) or blocked >= _BLOCKED):
+        numbers.append(twice)
+    half = best.num_workers // 2
+    if half and cost.load_s / half <= seconds * _FASTER_IN_A_WORKER:
+        numbers.append(half)
+    return numbers
+
+
+def why_single_process(measured: TuningMeasurements) -> str:
+    """Return why no workers will ever be tried, as a sentence; "" if they are worth a trial."""
+    cost, limits = measured.single_process, measured.limits
+    assert cost is not None
+    if measured.why_no_workers:
+        return measured.why_no_workers
+    if is_epoch_tiny(measured, cost):
+        epoch_s = (measured.batches or 0) * cost.load_s
+        return f"loading an epoch takes {format_duration(epoch_s)}, less than starting a worker"
+    if most_workers(measured) < 1:
+        return f"no workers can be started: {limits.reason}"
+    if cost.load_s < _GAIN * cost.batch_s:
+        share = cost.load_s / cost.batch_s
+        return f"loading takes {share:.1%} of the time: there is nothing to gain"
+    if measured.batches is None:
+        return ""
+    workers = first_workers(measured)
+    saved_s = measured.batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
+    start_s = workers * limits.start_s
+    if saved_s - start_s < _GAIN * measured.batches * cost.batch_s:
+        return (
+            f"workers could save at most {format_duration(saved_s)} of an epoch, and starting them takes "
+            f"{format_duration(start_s)}"
+        )
+    return ""
+
+
+def is_epoch_tiny(measured: TuningMeasurements, cost: SingleProcessCost) -> bool:
+    """Return whether loading an epoch takes less than starting a worker: then no limits need to be known."""
+    return measured.batches is not None and measured.batches * cost.load_s < measured.limits.start_s
+
+
+def first_workers(measured: TuningMeasurements) -> int:
+    """Return how many workers to try first: as many as the CPUs can serve, if the training needs so many.
+
+    More than the square root would take longer to start than they save: w workers load an epoch in load / w,
+    and take w * start to begin.
+    """
+    cost = measured.single_process
+    assert cost is not None
+    needed = math.ceil(cost.load_s / max(cost.step_s, 1e-9)) + 1
+    workers = min(_useful_workers(measured, cost), needed, most_workers(measured))
+    start_s = _START_MARGIN * measured.limits.start_s
+    if measured.batches is not None and start_s:
+        workers = min(workers, math.ceil(math.sqrt(measured.batches * cost.load_s / start_s)))
+    return max(1, workers)
+
+
+def _useful_workers(measured: TuningMeasurements, cost: SingleProcessCost) -> int:
+    """Return how many workers the CPUs can serve: one that waits for a disk leaves its CPU free."""
+    waits = min(MOST_WORKERS_PER_CPU, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
+    # A worker more for less than a quarter of its time is not worth it.
+    return math.ceil(measured.limits.cpus * waits - 0.25)
+
+
+def most_workers(measured: TuningMeasurements) -> int:
+    """Return the most workers that may be tried, with as few batches in advance as there may be."""
+    prefetch = measured.explicit.get("prefetch_factor", DEFAULT_PREFETCH)
+    limits = measured.limits
+    return max(0, min(limits.most_workers, limits.most_batches // (int(prefetch) + 1)))
+
+
+def prefetch_of(measured: TuningMeasurements, workers: int) -> int:
+    """Return the batches to ask of each worker in advance: eight under way in all, if memory allows."""
+    if not workers:
+        return 0
+    explicit = measured.explicit.get("prefetch_factor")
+    if explicit is not None:
+        return int(explicit)
+    allowed = measured.limits.most_batches // workers - 1
+    return max(DEFAULT_PREFETCH, min(math.ceil(_UNDER_WAY / workers), allowed))
+
+
+def budget_s(measured: TuningMeasurements) -> float:
+    """Return how many seconds more may be lost to trials."""
+    seen = measured.seen_batches
+    ahead = 2 * seen if measured.batches is None else max(2 * seen, _EPOCHS_AHEAD * measured.batches)
+    return _BUDGET_SHARE * ahead * single_process_s(measured) - measured.lost_s
+
+
+def is_affordable(measured: TuningMeasurements, workers: int) -> bool:
+    """Return whether so many workers may be tried now: what starting them costs is within the budget."""
+    cost = measured.single_process
+    assert cost is not None
+    return _START_MARGIN * workers * measured.limits.start_s + cost.load_s <= budget_s(measured)
+
+
+def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: int | None) -> bool:
+    """Return whether the rest of an epoch is long enough to start so many workers and measure them."""
+    if batches_left is None:
+        return True
+    return batches_left * single_process_s(measured) >= 2 * (workers * measured.limits.start_s + WINDOW_S)
+
+
+def single_process_s(measured: TuningMeasurements) -> float:
+    """Return the seconds from one batch to the next without workers."""
+    cost = measured.single_process
+    assert cost is not None
+    trials = measured.trials_of(SINGLE_PROCESS)
+    return statistics.median(trial.batch_s for trial in trials) if trials else cost.batch_s
+
+
+def batch_s(measured: TuningMeasurements, candidate: Candidate) -> float:
+    """Return the seconds from one batch to the next for a candidate, the start of workers included."""
+    trials = measured.trials_of(candidate)
+    if not trials:
+        return single_process_s(measured)
+    return statistics.median(_cost_s(measured, trial) for trial in trials)
+
+
+def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
+    """Return how far workers of a settled plan may fall behind loading without them before they are dropped.
+
+    They begin each epoch behind by what starting them takes.
+    """
+    batches = measured.seen_batches if measured.batches is None else measured.batches
+    return 2 * workers * measured.limits.start_s + _GAIN * batches * single_process_s(measured)
+
+
+def has_become_slower(measured: TuningMeasurements, lately: Trial) -> bool:
+    """Return whether a training that loads without workers waits for batches much longer than it did."""
+    cost = measured.single_process
+    if cost is None or lately.num_workers or measured.why_no_workers:
+        return False
+    is_waiting = lately.waiting_s / lately.batches > _SLOWER * cost.load_s
+    return is_waiting and lately.batch_s > _SLOWER * single_process_s(measured)
+
+
+def has_become_lighter(measured: TuningMeasurements, load_s: float) -> bool:
+    """Return whether workers make a batch in so little time that they may not be needed any more."""
+    cost = measured.single_process
+    return cost is not None and load_s < _LIGHTER * cost.load_s
+
+
+def _cost_s(measured: TuningMeasurements, trial: Trial) -> float:
+    """Return the seconds from one batch to the next, with the batch's share of starting the workers."""
+    start_s = 0.0 if trial.includes_start else trial.num_workers * measured.limits.start_s
+    return trial.batch_s + start_s / (measured.batches or math.inf)

@@ -1,0 +1,245 @@
+"""Epoch that measures how its batches are loaded best, on the batches that the training asks for anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastload.loader._dataset_state import DatasetState
+from fastload.loader._strategy import EpochStart, LoaderView
+from fastload.loader._tuning.caching import LoaderCache
+from fastload.loader._tuning.decide import (
+    SINGLE_PROCESS,
+    fits_into_epoch,
+    has_become_lighter,
+    has_become_slower,
+)
+from fastload.loader._tuning.handover import SwitchingIterator, last_line
+from fastload.loader._tuning.measurements import Candidate
+from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._tuning.window import Window, elapsed_s, latest
+
+# A settled plan is checked after so many batches, at first sooner: a plan that fails is dropped at once.
+_FIRST_CHECK = 8
+_WATCHED_BATCHES = 64
+
+# Loading without workers has become slower if it is so for that long.
+_WATCHED_S = 5.0
+
+
+class TunedIterator(SwitchingIterator):
+    """Loads an epoch of a map-style dataset, and finds out how to do that best."""
+
+    def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
+        self._tuner = tuner
+        self._cache = cache
+        # The number of batches handed out before the candidate began, and when the time was last recorded.
+        self._candidate_first = self._accounted = 0
+        # The batch and the second of the epoch when workers were started with nobody else loading.
+        self._start_of_workers: tuple[int, float] | None = None
+        # Whether the next batch shows what loading does to the dataset; its state when that was handed out.
+        self._is_checking = False
+        self._handed_state: DatasetState | None = None
+        super().__init__(view, start)
+        self._is_measuring = tuner.begin_measuring(self)
+        self._has_begun = False
+        self._window = Window(start.clock, SINGLE_PROCESS, 1)
+        # The number of batches after which something is to be decided.
+        self._due = 1
+
+    def only_load(self) -> None:
+        """Leave measuring to another epoch, and go on as it is."""
+        self._is_measuring = False
+        self._watch_from_now()
+
+    def _next_batch(self) -> Any:
+        if not self._has_begun:
+            self._begin()
+        elif self.clock.batches >= self._due and not self._has_ended:
+            self._check()
+        return super()._next_batch()
+
+    def _begin(self) -> None:
+        """Begin as planned with the first batch: the order is drawn then, as it is without workers."""
+        self._has_begun = True
+        self._note_draw()
+        candidate = self._tuner.next or self._tuner.best
+        if candidate.num_workers and not self._tuner.is_dataset_checked:
+            self._is_checking = True
+        elif candidate.num_workers:
+            self._go_to(candidate)
+        if not self._is_measuring:
+            self._watch_from_now()
+
+    def _next_single(self) -> Any:
+        if not self._is_checking:
+            return super()._next_single()
+        self._is_checking = False
+        before = DatasetState(self._view.dataset)
+        batch = super()._next_single()
+        if reason := before.change_by_reading():
+            self._tuner.forbid_workers(reason)
+        else:
+            # What the training does with it is seen when it asks for the next batch.
+            self._handed_state = DatasetState(self._view.dataset)
+        return batch
+
+    def _check(self) -> None:
+        """Record what was measured, and go over to what is to be measured next."""
+        self._account()
+        if self._handed_state is not None:
+            if reason := self._handed_state.change_by_training():
+                self._tuner.forbid_workers(reason)
+            self._handed_state = None
+            self._tuner.is_dataset_checked = True
+            self._go_on()
+        elif self._leaving is not None:
+            self._due += 1
+        elif not self._is_measuring:
+            self._watch()
+        elif self._window.is_over:
+            self._note_window()
+            self._go_on()
+        elif self._candidate.num_workers and self._tuner.is_behind(self._candidate.num_workers):
+            self._tuner.note_trial(self._window.trial(since=self._candidate_first))
+            self._go_on()
+        else:
+            self._due = self._window.next_check()
+
+    def _account(self) -> None:
+        """Record the time since the last check."""
+        batches = self.clock.batches - self._accounted
+        waits, steps = latest(self.clock, batches)
+        seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
+        self._accounted = self.clock.batches
+        self._tuner.note_batches(self._candidate, batches, seconds)
+
+    def _note_window(self) -> None:
+        """Record the trial that the window holds."""
+        trial = self._window.trial()
+        if not self._tuner.is_baseline_known:
+            cost = self._window.single_process_cost()
+            self._tuner.note_single_process(self._view, cost)
+            if self._cache is not None:
+                self._cache.decide(self._view.dataset, cost)
+        self._tuner.note_trial(trial)
+        if self._start_of_workers is not None:
+            batches, seconds = self._start_of_workers
+            took_s = self._window.begun_s - seconds - (self._window.first - batches) * trial.batch_s
+            self._tuner.note_start(max(0.0, took_s) / self._window.candidate.num_workers)
+            self._start_of_workers = None
+
+    def _go_on(self) -> None:
+        """Go over to the next candidate, or to the best if none is left."""
+        candidate, best = self._tuner.next, self._tuner.best
+        if candidate is None:
+            self._tuner.settle_if_done()
+            if self._tuner.is_settled:
+                self._settle()
+                return
+            # The budget allows no trial yet.
+            candidate = best
+        if candidate.num_workers and not self._tuner.is_dataset_checked:
+            # One more batch without workers, to see what loading it does to the dataset.
+            self._is_checking = True
+            self._due = self.clock.batches + 1
+            return
+        if candidate.num_workers > self._started and not self._fits(candidate):
+            # The next epoch begins with it.
+            candidate = best if best.num_workers <= self._started else self._candidate
+        self._go_to(candidate)
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Return whether going over to workers pays in the rest of this epoch."""
+        if self._order.is_drawn:
+            return False
+        measured = self._tuner.measured
+        left = None if measured.batches is None else measured.batches - self._progress.position
+        workers = 0 if candidate.num_workers <= self._started else candidate.num_workers
+        return fits_into_epoch(measured, workers, left)
+
+    def _settle(self) -> None:
+        """Go on with what was best."""
+        self._is_measuring = False
+        best = self._tuner.best
+        if best.num_workers <= self._started or self._fits(best):
+            self._go_to(best)
+        if not best.num_workers:
+            self._let_workers_go()
+        self._watch_from_now()
+
+    def _watch_from_now(self) -> None:
+        self._window = Window(self.clock, self._candidate, self.clock.batches)
+        self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
+
+    def _watch(self) -> None:
+        """Begin the search anew if a settled plan no longer fits."""
+        self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
+        tuner, window = self._tuner, self._window
+        if not tuner.is_settled:
+            return
+        workers = self._candidate.num_workers
+        if workers:
+            is_light = window.batches >= _WATCHED_BATCHES // 2 and has_become_lighter(
+                tuner.measured, window.load_s()
+            )
+            if tuner.is_behind(workers):
+                self._restart("batches took longer than without workers")
+            elif is_light:
+                self._restart("batches took far less to make")
+        elif window.is_enough and window.seconds() >= _WATCHED_S:
+            if has_become_slower(tuner.measured, window.trial()):
+                self._restart("batches took much longer")
+            else:
+                self._watch_from_now()
+
+    def _restart(self, reason: str) -> None:
+        """Measure again, loading without workers first."""
+        self._tuner.restart(f"measured again in this run, because {reason}")
+        self._is_measuring = self._tuner.begin_measuring(self)
+        self._go_to(SINGLE_PROCESS)
+
+    def _end(self) -> None:
+        """Record, at the epoch's end, what has been measured of it."""
+        if self._has_ended:
+            return
+        self._account()
+        self._tuner.note_epoch(self._progress.position)
+        super()._end()
+        if self._is_measuring and self.clock.batches:
+            if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):
+                self._note_window()
+            elif self._window.first <= max(1, self._candidate.num_workers):
+                # Too short an epoch for so many workers: it counts as it is, their start included.
+                self._tuner.note_trial(self._window.trial(since=0))
+            self._tuner.settle_if_done()
+        elif self._tuner.is_settled and self._candidate.num_workers:
+            self._watch()
+        self._is_measuring = False
+
+    def _go_to(self, candidate: Candidate) -> None:
+        """Load what comes next in another way, or go on with the same."""
+        first = self.clock.batches
+        if candidate != self._candidate:
+            # What is in flight was asked for before; then each worker has its first batch to make.
+            first += len(self._order.sent) + max(1, candidate.num_workers)
+            begun = self.clock.batches, elapsed_s(self.clock)
+            is_started = candidate.num_workers > self._started
+            try:
+                self._change_to(candidate)
+            except Exception as error:
+                self._tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
+                self._settle()
+                return
+            self._candidate_first = begun[0]
+            self._start_of_workers = begun if is_started and self._leaving is None else None
+        self._window = Window(self.clock, candidate, first)
+        self._due = self._window.next_check()
+        if self._is_measuring:
+            self._tuner.note_window(self._window)
+
+    def _workers_failed(self, reason: str) -> None:
+        self._tuner.forbid_workers(reason)
+        self._settle()
+
+    def _stuck_s(self) -> float:
+        return self._tuner.stuck_s()

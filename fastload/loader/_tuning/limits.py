@@ -1,0 +1,145 @@
+"""Limits on the number of workers: CPUs, memory, file descriptors, and what starting processes would do."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import linecache
+import multiprocessing
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
+from fastload.loader._tuning.measurements import FORK_S, WorkerLimits
+from fastload.system.cpus import local_ranks, usable_cpus
+from fastload.system.descriptors import open_files
+from fastload.system.memory import available_memory_bytes, shared_memory
+
+# Memory of a worker of its own, forked or started anew (measured: 30 to 60 MB, and 250 MB with torch and
+# OpenCV), rounded up for what it will touch.
+_FORKED_BYTES = 100 << 20
+_SPAWNED_BYTES = 400 << 20
+
+# Left to the training and the page cache: so much, or this share of what is available.
+_MARGIN_BYTES = 1 << 30
+_MARGIN_SHARE = 0.25
+
+# Pipes, semaphores and a sentinel; measured: 5 with torch 2.13.
+_DESCRIPTORS_PER_WORKER = 8
+_DESCRIPTORS_LEFT = 64
+
+# Starting a worker by spawn: a new interpreter that imports torch (measured).
+_SPAWN_S = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class FreeResources:
+    """Resources that are free for workers and their batches; None stands for no limit known.
+
+    Attributes:
+        cpus: CPUs for this training process.
+        available_bytes: Memory that can be taken.
+        shared_bytes: Free part of /dev/shm, if batches have to lie there.
+        descriptors: Files that this process may still open.
+        forks: Whether workers are forked, not started anew.
+    """
+
+    cpus: int
+    available_bytes: int | None
+    shared_bytes: int | None
+    descriptors: int | None
+    forks: bool
+
+
+def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
+    """Read what a loader with such a context, and batches of so many bytes, may take now."""
+    files, shared, ranks = open_files(), shared_memory(), local_ranks()
+    available = available_memory_bytes()
+    forks = _start_method(multiprocessing_context) == "fork"
+    free = FreeResources(
+        cpus=max(1, usable_cpus() // ranks),
+        available_bytes=None if available is None else available // ranks,
+        # Slots are anonymous memory; only without them batches lie in /dev/shm.
+        shared_bytes=None if shared is None or hasattr(os, "memfd_create") else shared.free_bytes // ranks,
+        descriptors=None if files is None else files.soft - files.used,
+        forks=forks,
+    )
+    limits = limits_within(free, batch_bytes)
+    why_none = _why_no_processes(forks)
+    return dataclasses.replace(limits, most_workers=0, reason=why_none) if why_none else limits
+
+
+def limits_within(free: FreeResources, batch_bytes: int) -> WorkerLimits:
+    """Return the limits that free resources set for batches of so many bytes."""
+    workers = free.cpus * MOST_WORKERS_PER_CPU
+    batches = 16 * workers
+    reason = f"{workers} workers are the most for {free.cpus} CPUs"
+    if free.available_bytes is not None:
+        left = max(0, free.available_bytes - max(_MARGIN_BYTES, int(free.available_bytes * _MARGIN_SHARE)))
+        each = (_FORKED_BYTES if free.forks else _SPAWNED_BYTES) + batch_bytes
+        # Half for the workers, half for the batches that lie ready.
+        batches = min(batches, left // 2 // max(1, batch_bytes))
+        if left // 2 // each < workers:
+            workers = left // 2 // each
+            reason = f"{free.available_bytes / 2**30:.1f} GiB of memory are available"
+    if free.shared_bytes is not None:
+        batches = min(batches, free.shared_bytes // 2 // max(1, batch_bytes))
+        if batches < 3 * workers:
+            reason = f"/dev/shm has {free.shared_bytes >> 20} MiB for batches"
+    if free.descriptors is not None:
+        by_files = max(0, free.descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
+        if by_files < workers:
+            workers, reason = by_files, f"{free.descriptors} more files may be opened (ulimit -n)"
+    return WorkerLimits(free.cpus, int(workers), int(batches), reason, FORK_S if free.forks else _SPAWN_S)
+
+
+def _start_method(context: Any) -> str:
+    if context is not None:
+        return str(context.get_start_method())
+    # Asked in a way that does not fix it: the user may still set another.
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def _why_no_processes(forks: bool) -> str:
+    """Return why this process should start no workers, as a clause; "" if it may."""
+    if multiprocessing.current_process().daemon:
+        return "this is a daemonic process, which may have no children"
+    if get_worker_info() is not None:
+        return "this is itself a worker"
+    if not forks and not _may_import_main():
+        return (
+            "new processes would run your script again, because it is not written beneath "
+            "'if __name__ == \"__main__\":'"
+        )
+    return ""
+
+
+def _may_import_main() -> bool:
+    """Return whether a new process could import the main module without doing its work a second time."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
+    # multiprocessing leaves out a package's `__main__.py`, but not `python -m package.train`.
+    if file is None or (spec is not None and spec.name.endswith(".__main__")):
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            return _is_guarded("".join(linecache.getlines(file)), frame.f_lineno)
+        frame = frame.f_back
+    return True
+
+
+def _is_guarded(source: str, line: int) -> bool:
+    """Return whether a line of a script stands beneath `if __name__ == "__main__":`."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:
+        return False
+    around = [s for s in statements if s.lineno <= line <= (s.end_lineno or s.lineno)]
+    return any(isinstance(s, ast.If) and "__name__" in ast.dump(s.test) for s in around)

@@ -1,0 +1,176 @@
+"""Adjustments of colour, levels and sharpness by a given amount: arrays in, new arrays out.
+
+Each function takes uint8 pixels (height, width, channels) with 1 or 3 channels, possibly read-only or not
+contiguous, and returns as many. It computes what torchvision's function of its name does for uint8 tensors;
+tests/transforms/tolerances.py states how exactly.
+
+Whatever depends on a pixel's own level alone is a table of 256 entries; the rest are a few passes by OpenCV.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+from fastload.transforms._pixels import Pixels, contiguous, with_last_axis
+
+_Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, channels)
+
+_LEVELS = np.arange(256, dtype=np.float32)
+
+# torchvision's weights, which add up to 0.9999, so a grey level is a multiple of 1/10,000. A third of that
+# more keeps whole numbers, which single precision makes a little too small, from being rounded down to the
+# next.
+_GREY = np.array([[0.2989, 0.587, 0.114, 3e-5]], np.float32)
+
+_GREYS_AT_A_TIME = 1 << 16  # whose floats stay in a core's own cache
+
+# torchvision's kernel of a blurred image: 5 in the middle and 1 around it.
+_SOFT = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
+
+_DEGREES = 360.0
+
+
+def require_channels(pixels: Pixels) -> None:
+    """Raise OptionError unless images have 1 or 3 channels; others may have an alpha channel."""
+    if pixels.shape[-1] not in (1, 3):
+        raise OptionError(
+            f"an image must have 1 or 3 channels for its colours to change, got {pixels.shape[-1]}"
+        )
+
+
+def grey(image: Pixels) -> Pixels:
+    """Return levels of grey, in as many channels."""
+    image = contiguous(image)
+    return image if image.shape[2] == 1 else cv2.merge((_grey_plane(image),) * 3)
+
+
+def brightness(image: Pixels, factor: float) -> Pixels:
+    """Multiply levels by a factor of at least 0."""
+    return _look_up(image, _truncated(_LEVELS * np.float32(factor)))
+
+
+def contrast(image: Pixels, factor: float) -> Pixels:
+    """Scale the difference from the mean grey by a factor of at least 0."""
+    image = contiguous(image)
+    greys = image if image.shape[2] == 1 else _grey_plane(image)
+    mean = np.float32(cv2.mean(greys)[0])
+    # As torch does it: a product in single precision, and a sum with another product that is rounded once.
+    products = (_LEVELS * np.float32(factor)).astype(np.float64)
+    return _look_up(image, _truncated(products + float(mean) * float(np.float32(1 - factor))))
+
+
+def saturation(image: Pixels, factor: float) -> Pixels:
+    """Scale the difference of each pixel from its grey by a factor of at least 0."""
+    if image.shape[2] == 1:
+        return image
+    image = contiguous(image)
+    greys = grey(image)
+    return cv2.addWeighted(image, factor, greys, 1 - factor, _round_down(factor), dst=greys)
+
+
+def hue(image: Pixels, turn: float) -> Pixels:
+    """Turn colours around the circle of hues, by -0.5 to 0.5 of it."""
+    if image.shape[2] == 1:
+        return image
+    pixels = contiguous(image).astype(np.float32)
+    cv2.cvtColor(pixels, cv2.COLOR_RGB2HSV, dst=pixels)
+    pixels[:, :, 0] += np.float32(turn % 1 * _DEGREES)
+    cv2.cvtColor(pixels, cv2.COLOR_HSV2RGB, dst=pixels)
+    # torchvision multiplies 0...1 by 255.999 and rounds down.
+    return cv2.convertScaleAbs(pixels, alpha=255.999 / 255, beta=_round_down(1))
+
+
+def sharpness(image: Pixels, factor: float) -> Pixels:
+    """Scale the difference from the blurred image by a factor of at least 0, except at the edges."""
+    height, width, _ = image.shape
+    if height <= 2 or width <= 2:
+        return image
+    image = contiguous(image)
+    soft = cv2.filter2D(image, -1, _SOFT)
+    sharp = with_last_axis(cv2.addWeighted(image, factor, soft, 1 - factor, _round_down(factor), dst=soft))
+    for edge in (0, -1):
+        sharp[edge] = image[edge]
+        sharp[:, edge] = image[:, edge]
+    return sharp
+
+
+def invert(image: Pixels) -> Pixels:
+    """Invert levels."""
+    return with_last_axis(cv2.bitwise_not(contiguous(image)))
+
+
+def posterize(image: Pixels, bits: int) -> Pixels:
+    """Keep the highest bits of each level."""
+    return image if bits >= 8 else np.bitwise_and(contiguous(image), np.uint8(256 - (1 << (8 - bits))))
+
+
+def solarize(image: Pixels, threshold: float) -> Pixels:
+    """Invert levels of at least the threshold."""
+    return _look_up(image, np.where(threshold <= _LEVELS, 255 - _LEVELS, _LEVELS).astype(np.uint8))
+
+
+def autocontrast(image: Pixels) -> Pixels:
+    """Stretch each channel over all levels."""
+    image = contiguous(image)
+    height, width, channels = image.shape
+    # Along columns first: NumPy would reduce both axes at once a hundred times more slowly.
+    low, high = image.min(axis=0).min(axis=0), image.max(axis=0).max(axis=0)
+    is_flat = low == high
+    scale = np.where(is_flat, np.float32(1), (high - low) * np.float32(1 / 255)).astype(np.float32)
+    low = np.where(is_flat, np.uint8(0), low)
+    rows = image.reshape(height, width * channels) - np.tile(low, width)
+    stretched: Pixels = (rows / np.tile(scale, width)).astype(np.uint8)
+    return stretched.reshape(image.shape)
+
+
+def equalize(image: Pixels) -> Pixels:
+    """Spread the levels of each channel so that each is about as frequent."""
+    image = contiguous(image)
+    channels = range(image.shape[2])
+    counts = [cv2.calcHist([image], [channel], None, [256], [0, 256]).reshape(256) for channel in channels]
+    tables = np.stack([_equalizing(count.astype(np.int64)) for count in counts], axis=1)
+    return _look_up(image, tables[None])
+
+
+def _grey_plane(image: Pixels) -> Pixels:
+    """Return the grey levels (height, width) of a contiguous image of 3 channels."""
+    # For bytes OpenCV's weights have 10 bits, for floats 24; so use floats, but not many at a time.
+    height, width = image.shape[:2]
+    greys = np.empty((height, width), np.uint8)
+    step = max(1, _GREYS_AT_A_TIME // width)
+    for first in range(0, height, step):
+        floats = image[first : first + step].astype(np.float32)
+        greys[first : first + step] = cv2.transform(floats, _GREY).reshape(-1, width)
+    return greys
+
+
+def _round_down(factor: float) -> float:
+    """Return the offset with which OpenCV rounds the sum of products by a factor and by 1 minus it down.
+
+    Such sums are often whole numbers, which would come out a level less with -0.5: the spacing of single
+    precision below 256 is 1.5e-5.
+    """
+    return 4e-5 * max(1.0, factor) - 0.5
+
+
+def _equalizing(counts: NDArray[np.int64]) -> _Table:
+    """Return the table that equalizes a channel with these counts of levels, by PIL's integer arithmetic."""
+    step = (counts.sum() - counts[np.flatnonzero(counts)[-1]]) // 255
+    if step == 0:
+        return np.arange(256, dtype=np.uint8)
+    before = np.concatenate(([0], counts.cumsum()[:-1]))
+    table: _Table = np.minimum((before + step // 2) // step, 255).astype(np.uint8)
+    return table
+
+
+def _truncated(levels: NDArray[np.floating]) -> _Table:
+    singles = levels.astype(np.float32)
+    table: _Table = np.minimum(np.maximum(singles, 0), 255).astype(np.uint8)
+    return table
+
+
+def _look_up(image: Pixels, table: _Table) -> Pixels:
+    return with_last_axis(cv2.LUT(contiguous(image), table))

@@ -1,0 +1,234 @@
+"""AutoAugment and AugMix: operations chosen by learned policies, and mixtures of chains of operations.
+
+Cubuk et al., "AutoAugment: Learning Augmentation Policies from Data", https://arxiv.org/abs/1805.09501. The
+policies are those of its appendix, in torchvision's order and with torchvision's strengths.
+
+Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty",
+https://arxiv.org/abs/1912.02781.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.transforms._policies import Policy, Strengths, space
+from fastload.transforms.draws import Draws, integers
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.options import Fill, is_whole, require, to_positive, to_whole
+from fastload.transforms.transform import Parameters, Pixels
+
+_STRENGTHS = 10  # of each operation, in both papers
+_DEEPEST = 3  # of AugMix: longest chain if the depth is random
+
+# Drawing a gamma number fails at most once in twenty attempts.
+_ATTEMPTS = 16
+
+
+class AutoAugmentPolicy(Enum):
+    """The data that AutoAugment's policies were learned on; torchvision's names and values."""
+
+    IMAGENET = "imagenet"
+    CIFAR10 = "cifar10"
+    SVHN = "svhn"
+
+
+# Each policy: two operations, each with its probability and the number of its strength.
+_POLICIES = {
+    AutoAugmentPolicy.IMAGENET: """
+        Posterize 0.4 8 + Rotate 0.6 9, Solarize 0.6 5 + AutoContrast 0.6, Equalize 0.8 + Equalize 0.6,
+        Posterize 0.6 7 + Posterize 0.6 6, Equalize 0.4 + Solarize 0.2 4, Equalize 0.4 + Rotate 0.8 8,
+        Solarize 0.6 3 + Equalize 0.6, Posterize 0.8 5 + Equalize 1, Rotate 0.2 3 + Solarize 0.6 8,
+        Equalize 0.6 + Posterize 0.4 6, Rotate 0.8 8 + Color 0.4 0, Rotate 0.4 9 + Equalize 0.6,
+        Equalize 0 + Equalize 0.8, Invert 0.6 + Equalize 1, Color 0.6 4 + Contrast 1 8,
+        Rotate 0.8 8 + Color 1 2, Color 0.8 8 + Solarize 0.8 7, Sharpness 0.4 7 + Invert 0.6,
+        ShearX 0.6 5 + Equalize 1, Color 0.4 0 + Equalize 0.6, Equalize 0.4 + Solarize 0.2 4,
+        Solarize 0.6 5 + AutoContrast 0.6, Invert 0.6 + Equalize 1, Color 0.6 4 + Contrast 1 8,
+        Equalize 0.8 + Equalize 0.6
+    """,
+    AutoAugmentPolicy.CIFAR10: """
+        Invert 0.1 + Contrast 0.2 6, Rotate 0.7 2 + TranslateX 0.3 9, Sharpness 0.8 1 + Sharpness 0.9 3,
+        ShearY 0.5 8 + TranslateY 0.7 9, AutoContrast 0.5 + Equalize 0.9, ShearY 0.2 7 + Posterize 0.3 7,
+        Color 0.4 3 + Brightness 0.6 7, Sharpness 0.3 9 + Brightness 0.7 9, Equalize 0.6 + Equalize 0.5,
+        Contrast 0.6 7 + Sharpness 0.6 5, Color 0.7 7 + TranslateX 0.5 8, Equalize 0.3 + AutoContrast 0.4,
+        TranslateY 0.4 3 + Sharpness 0.2 6, Brightness 0.9 6 + Color 0.2 8, Solarize 0.5 2 + Invert 0,
+        Equalize 0.2 + AutoContrast 0.6, Equalize 0.2 + Equalize 0.6, Color 0.9 9 + Equalize 0.6,
+        AutoContrast 0.8 + Solarize 0.2 8, Brightness 0.1 3 + Color 0.7 0, Solarize 0.4 5 + AutoContrast 0.9,
+        TranslateY 0.9 9 + TranslateY 0.7 9, AutoContrast 0.9 + Solarize 0.8 3, Equalize 0.8 + Invert 0.1,
+        TranslateY 0.7 9 + AutoContrast 0.9
+    """,
+    AutoAugmentPolicy.SVHN: """
+        ShearX 0.9 4 + Invert 0.2, ShearY 0.9 8 + Invert 0.7, Equalize 0.6 + Solarize 0.6 6,
+        Invert 0.9 + Equalize 0.6, Equalize 0.6 + Rotate 0.9 3, ShearX 0.9 4 + AutoContrast 0.8,
+        ShearY 0.9 8 + Invert 0.4, ShearY 0.9 5 + Solarize 0.2 6, Invert 0.9 + AutoContrast 0.8,
+        Equalize 0.6 + Rotate 0.9 3, ShearX 0.9 4 + Solarize 0.3 3, ShearY 0.8 8 + Invert 0.7,
+        Equalize 0.9 + TranslateY 0.6 6, Invert 0.9 + Equalize 0.6, Contrast 0.3 3 + Rotate 0.8 4,
+        Invert 0.8 + TranslateY 0 2, ShearY 0.7 6 + Solarize 0.4 8, Invert 0.6 + Rotate 0.8 4,
+        ShearY 0.3 7 + TranslateX 0.9 3, ShearX 0.1 6 + Invert 0.6, Solarize 0.7 2 + TranslateY 0.6 7,
+        ShearY 0.8 4 + Invert 0.8, ShearX 0.7 9 + TranslateY 0.8 3, ShearY 0.8 5 + AutoContrast 0.7,
+        ShearX 0.7 2 + Invert 0.1
+    """,
+}
+
+
+class _Policies(NamedTuple):
+    """Policies of one kind, each of two operations: (policies, 2)."""
+
+    operations: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    bins: NDArray[np.int64]
+
+
+class AutoAugment(Policy):
+    """Applies the operations of one learned policy, chosen at random.
+
+    Args:
+        policy: The data that the policies were learned on.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
+    """
+
+    width = 4
+
+    _space = {**space(), "Invert": Strengths()}  # noqa: RUF012 - typed as a class variable by the base class
+
+    def __init__(
+        self,
+        policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
+        interpolation: Any = "nearest",
+        fill: Fill = None,
+    ) -> None:
+        try:
+            # torchvision's own enumeration has the same values.
+            self.policy = AutoAugmentPolicy(getattr(policy, "value", policy))
+        except ValueError as error:
+            raise OptionError(
+                f"policy must be one of {', '.join(map(str, AutoAugmentPolicy))}, got {policy!r}"
+            ) from error
+        super().__init__(interpolation, fill)
+        self._policies = self._parse(_POLICIES[self.policy])
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the numbers of two operations, each followed by its strength; Identity for none."""
+        numbers = draws.uniform(5)
+        policies = integers(numbers[:, 0], len(self._policies.operations))
+        rows = np.empty((len(sizes), self.width))
+        for turn in (0, 1):
+            is_applied = numbers[:, 1 + 2 * turn] < self._policies.probabilities[policies, turn]
+            chosen = np.where(is_applied, self._policies.operations[policies, turn], 0)
+            bins, signs = self._policies.bins[policies, turn], numbers[:, 2 + 2 * turn]
+            rows[:, 2 * turn] = chosen
+            rows[:, 2 * turn + 1] = self._strengths(chosen, bins, _STRENGTHS, signs, sizes)
+        return rows
+
+    def __repr__(self) -> str:
+        return f"AutoAugment(policy={self.policy}, interpolation={self.interpolation!r}, fill={self.fill!r})"
+
+    def _parse(self, text: str) -> _Policies:
+        words = [[operation.split() for operation in pair.split(" + ")] for pair in text.split(",")]
+        return _Policies(
+            np.array([[self._names.index(operation[0]) for operation in pair] for pair in words]),
+            np.array([[float(operation[1]) for operation in pair] for pair in words]),
+            np.array([[int([*operation, "0"][2]) for operation in pair] for pair in words]),
+        )
+
+
+class AugMix(Policy):
+    """Mixes an image with the results of chains of random operations.
+
+    Args:
+        severity: The number of strengths to draw from, the weakest first, 1 to 10.
+        mixture_width: The number of chains, at least 1.
+        chain_depth: The number of operations in a chain; below 1 for 1 to 3 at random.
+        alpha: The parameter of the distributions of the mixing shares, above 0.
+        all_ops: Whether brightness, colour, contrast and sharpness are changed too.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
+    """
+
+    # Here levels keep 4 bits and fewer, down to none.
+    _space = {**space(shift=1 / 3), "Posterize": Strengths(4, 0, is_whole=True)}  # noqa: RUF012
+
+    def __init__(
+        self,
+        severity: int = 3,
+        mixture_width: int = 3,
+        chain_depth: int = -1,
+        alpha: float = 1.0,
+        all_ops: bool = True,
+        interpolation: Any = "bilinear",
+        fill: Fill = None,
+    ) -> None:
+        require(is_whole(chain_depth), "chain_depth must be a whole number", chain_depth)
+        self.severity = to_whole(severity, "severity", 1, _STRENGTHS)
+        self.mixture_width = to_whole(mixture_width, "mixture_width", 1)
+        self.chain_depth = chain_depth
+        self.alpha = to_positive(alpha, "alpha")
+        self.all_ops = all_ops
+        super().__init__(interpolation, fill)
+        self._depth = chain_depth if chain_depth > 0 else _DEEPEST
+        self.width = 1 + mixture_width * (1 + 2 * self._depth)
+        partial = ("Identity", "Brightness", "Color", "Contrast", "Sharpness")
+        skipped = partial[:1] if all_ops else partial
+        self._choice = np.array([n for n, name in enumerate(self._names) if name not in skipped])
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the image's own share; then each chain's share, and its operations with their strengths."""
+        rows = np.zeros((len(sizes), self.width))
+        own = _shares(draws.at(0), 2, self.alpha)
+        rows[:, 0] = own[:, 0]
+        shares = _shares(draws.at(1), self.mixture_width, self.alpha) * own[:, 1:]
+        numbers = draws.at(2).uniform(self.mixture_width * (1 + 3 * self._depth))
+        column = 1
+        for chain, choice in enumerate(np.split(numbers, self.mixture_width, axis=1)):
+            depths = np.full(len(sizes), self._depth)
+            if self.chain_depth < 1:
+                depths = 1 + integers(choice[:, 0], _DEEPEST)
+            rows[:, column] = shares[:, chain]
+            for turn in range(self._depth):
+                which, strength, sign = choice[:, 1 + 3 * turn : 4 + 3 * turn].T
+                chosen = np.where(turn < depths, self._choice[integers(which, len(self._choice))], 0)
+                bins = integers(strength, self.severity)
+                rows[:, column + 1 + 2 * turn] = chosen
+                rows[:, column + 2 + 2 * turn] = self._strengths(chosen, bins, _STRENGTHS, sign, sizes)
+            column += 1 + 2 * self._depth
+        return rows
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Mix the image."""
+        mixed = image * np.float32(parameters[0])
+        length = 1 + 2 * self._depth
+        for first in range(1, self.width, length):
+            share, *operations = parameters[first : first + length]
+            mixed += super().apply(image, operations) * np.float32(share)
+        levels: Pixels = mixed.astype(np.uint8)
+        return levels
+
+
+def _shares(draws: Draws, count: int, alpha: float) -> NDArray[np.float64]:
+    """Return shares that add up to 1, (images, count), of the symmetric Dirichlet distribution."""
+    gammas = np.stack([_gammas(draws.at(place), alpha) for place in range(count)], axis=1)
+    shares: NDArray[np.float64] = gammas / gammas.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _gammas(draws: Draws, alpha: float) -> NDArray[np.float64]:
+    """Return a gamma-distributed number for each image.
+
+    Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000; several attempts at once.
+    """
+    numbers = draws.uniform(3 * _ATTEMPTS + 1)
+    boost, first, second, third = numbers[:, 0], *np.split(numbers[:, 1:], 3, axis=1)
+    normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
+    shape = (alpha if alpha >= 1 else alpha + 1) - 1 / 3
+    cubes = (1 + normal / np.sqrt(9 * shape)) ** 3
+    with np.errstate(invalid="ignore", divide="ignore"):
+        is_accepted = np.log1p(-third) < normal**2 / 2 + shape * (1 - cubes + np.log(cubes))
+    chosen = (is_accepted & (cubes > 0)).argmax(axis=1)
+    found: NDArray[np.float64] = shape * np.maximum(cubes[np.arange(len(chosen)), chosen], 1e-300)
+    return found if alpha >= 1 else found * np.maximum(1 - boost, 1e-300) ** (1 / alpha)

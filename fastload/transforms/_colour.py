@@ -1,0 +1,239 @@
+"""Changes of colour and channels: ColorJitter, Grayscale, RandomPhotometricDistort and others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+from fastload.transforms import _adjusting
+from fastload.transforms._pixels import with_last_axis
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.options import Amount, is_number, require, to_probability, to_range
+from fastload.transforms.transform import BernoulliTransform, Parameters, Pixels, Transform
+
+_Range = tuple[float, float]
+
+# The adjustments of ColorJitter, by torchvision's numbers.
+_ADJUSTMENTS = (_adjusting.brightness, _adjusting.contrast, _adjusting.saturation, _adjusting.hue)
+
+
+class ColorJitter(Transform):
+    """Changes brightness, contrast, saturation and hue by random amounts, in random order.
+
+    Args:
+        brightness: Range of the factor, from 0 up, or the largest difference from 1; None for no change.
+        contrast: The same.
+        saturation: The same.
+        hue: Range of the turn around the circle of hues, within -0.5 and 0.5, or the largest turn to either
+            side.
+    """
+
+    width = 8
+
+    def __init__(
+        self,
+        brightness: Amount | None = None,
+        contrast: Amount | None = None,
+        saturation: Amount | None = None,
+        hue: Amount | None = None,
+    ) -> None:
+        self.brightness = _to_bounds(brightness, "brightness", 1.0, 0.0, math.inf)
+        self.contrast = _to_bounds(contrast, "contrast", 1.0, 0.0, math.inf)
+        self.saturation = _to_bounds(saturation, "saturation", 1.0, 0.0, math.inf)
+        self.hue = _to_bounds(hue, "hue", 0.0, -0.5, 0.5)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the order, as numbers of adjustments, then the amount of each."""
+        numbers = draws.uniform(self.width)
+        order = numbers[:, :4].argsort(axis=1)
+        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
+        return np.concatenate((order, low + (high - low) * numbers[:, 4:]), axis=1)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Adjust the image."""
+        _adjusting.require_channels(image)
+        ranges = self._ranges()
+        for number in map(int, parameters[:4]):
+            if ranges[number] is not None:
+                image = _ADJUSTMENTS[number](image, parameters[4 + number])
+        return image
+
+    def _ranges(self) -> tuple[_Range | None, ...]:
+        return self.brightness, self.contrast, self.saturation, self.hue
+
+
+class RandomPhotometricDistort(Transform):
+    """Changes brightness, contrast, saturation and hue at random, and the order of channels.
+
+    Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
+
+    Args:
+        brightness: Range of the factor, from 0 up.
+        contrast: The same; applied before saturation and hue, or after.
+        saturation: The same.
+        hue: Range of the turn around the circle of hues, within -0.5 and 0.5.
+        p: The probability of each of the five changes.
+    """
+
+    width = 11
+
+    def __init__(
+        self,
+        brightness: tuple[float, float] = (0.875, 1.125),
+        contrast: tuple[float, float] = (0.5, 1.5),
+        saturation: tuple[float, float] = (0.5, 1.5),
+        hue: tuple[float, float] = (-0.05, 0.05),
+        p: float = 0.5,
+    ) -> None:
+        self.brightness = to_range(brightness, "brightness", 0)
+        self.contrast = to_range(contrast, "contrast", 0)
+        self.saturation = to_range(saturation, "saturation", 0)
+        self.hue = to_range(hue, "hue", -0.5, 0.5)
+        self.p = to_probability(p)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the adjustments made, their amounts, whether contrast is first, and how channels move."""
+        numbers = draws.uniform(self.width)
+        low, high = np.array([self.brightness, self.contrast, self.saturation, self.hue]).T
+        numbers[:, :4] = numbers[:, :4] < self.p
+        numbers[:, 4:8] = low + (high - low) * numbers[:, 4:8]
+        numbers[:, 8] = numbers[:, 8] < 0.5
+        numbers[:, 9] = numbers[:, 9] < self.p
+        return numbers
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Adjust the image, then permute its channels."""
+        _adjusting.require_channels(image)
+        is_made, amounts, is_contrast_first = parameters[:4], parameters[4:8], parameters[8]
+        for number in (0, 1, 2, 3) if is_contrast_first else (0, 2, 3, 1):
+            if is_made[number]:
+                image = _ADJUSTMENTS[number](image, amounts[number])
+        return _permuted(image, parameters[10]) if parameters[9] else image
+
+
+class Grayscale(Transform):
+    """Turns colours into grey.
+
+    Args:
+        num_output_channels: 1, or 3 for three equal channels.
+    """
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        require(num_output_channels in (1, 3), "num_output_channels must be 1 or 3", num_output_channels)
+        self.num_output_channels = num_output_channels
+
+    def channels_after(self, channels: int) -> int:
+        """Return the number of channels of the result."""
+        return self.num_output_channels
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Turn the image into grey."""
+        _adjusting.require_channels(image)
+        greys = _adjusting.grey(image)
+        if self.num_output_channels > greys.shape[2]:
+            return cv2.merge((greys[:, :, 0],) * 3)
+        if self.num_output_channels < greys.shape[2]:
+            return with_last_axis(cv2.extractChannel(greys, 0))
+        return greys
+
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        """Turn all images into grey at once, as one tall image."""
+        greys = self.apply(_tall(images), ())
+        return greys.reshape(*images.shape[:3], self.num_output_channels)
+
+
+class RandomGrayscale(BernoulliTransform):
+    """Turns colours into grey at random, in as many channels.
+
+    Args:
+        p: The probability that an image is changed.
+    """
+
+    works_in_place = True
+
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Turn the image into grey, or return it as it is."""
+        _adjusting.require_channels(image)
+        return _adjusting.grey(image) if parameters[0] else image
+
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        """Turn the chosen images into grey at once, in place."""
+        _adjusting.require_channels(images)
+        chosen = np.flatnonzero(parameters[:, 0])
+        if chosen.size:
+            coloured = images[chosen]
+            images[chosen] = _adjusting.grey(_tall(coloured)).reshape(coloured.shape)
+        return images
+
+
+class RGB(Transform):
+    """Gives grey images three channels; others are returned unchanged."""
+
+    takes_any_dtype = True
+
+    def channels_after(self, channels: int) -> int:
+        """Return 3 for 1 channel."""
+        return 3 if channels == 1 else channels
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Repeat a single channel."""
+        return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
+
+
+class RandomChannelPermutation(Transform):
+    """Puts the channels in random order."""
+
+    width = 1
+    takes_any_dtype = True
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw a number in [0, 1) that determines the order for any number of channels."""
+        return draws.uniform(1)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Permute the channels."""
+        return _permuted(image, parameters[0])
+
+
+def _permuted(image: Pixels, number: float) -> Pixels:
+    """Permute channels by a number in [0, 1); all orders are equally likely."""
+    left, order = list(range(image.shape[2])), []
+    while left:
+        number *= len(left)
+        order.append(left.pop(int(number)))
+        number %= 1
+    return image.take(order, axis=2)
+
+
+def _tall(images: Pixels) -> Pixels:
+    """Return the images of a batch one under the other."""
+    return images.reshape(-1, *images.shape[2:])
+
+
+def _to_bounds(value: Any, name: str, neutral: float, least: float, most: float) -> _Range | None:
+    """Return a range of amounts, given as such or as a difference from neutral; None for no change."""
+    if value is None:
+        return None
+    if is_number(value) and 0 <= value <= most - neutral:
+        bounds = max(least, neutral - value), neutral + value
+    elif _is_range(value) and least <= value[0] <= value[1] <= most:
+        bounds = float(value[0]), float(value[1])
+    else:
+        raise OptionError(
+            f"{name} must be a number from 0 to {most - neutral:g}, or a range (low, high) "
+            f"from {least:g} to {most:g}, got {value!r}"
+        )
+    return None if bounds == (neutral, neutral) else bounds
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))

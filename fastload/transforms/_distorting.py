@@ -1,0 +1,270 @@
+"""Geometric distortions: RandomRotation, RandomAffine, RandomPerspective, ElasticTransform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+from fastload.transforms import _warping, options
+from fastload.transforms._degradation import NOISE_SEEDS
+from fastload.transforms.draws import Draws, integers
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.options import Amount, Fill
+from fastload.transforms.transform import Parameters, Pixels, Transform
+
+# The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
+_CORNER_TOLERANCE = np.float32(1e-4)
+
+
+class Distortion(Transform):
+    """Base class of transforms that move pixels.
+
+    Args:
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
+
+    def __init__(self, interpolation: Any, fill: Fill) -> None:
+        self.interpolation = interpolation
+        self.fill = fill
+        self._filter = options.to_warp_filter(interpolation)
+        options.to_colour(fill)
+
+
+class RandomRotation(Distortion):
+    """Rotates images by a random angle, counter-clockwise.
+
+    Args:
+        degrees: Range of the angle, or the largest angle to either side.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        expand: Whether the result is as large as the rotated image; otherwise corners are cut off.
+        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
+
+    width = 3
+
+    def __init__(
+        self,
+        degrees: Amount,
+        interpolation: Any = "nearest",
+        expand: bool = False,
+        center: Sequence[float] | None = None,
+        fill: Fill = 0,
+    ) -> None:
+        self.degrees = _to_angles(degrees, "degrees")
+        self.expand = expand
+        self.center = None if center is None else options.to_pair(center, "center")
+        super().__init__(interpolation, fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw angles in degrees, and compute heights and widths of the results."""
+        angles = draws.between(*self.degrees)
+        results = [
+            self._size(angle, height, width)
+            for angle, (height, width) in zip(angles.tolist(), sizes.tolist(), strict=True)
+        ]
+        return np.concatenate((angles[:, None], np.array(results, np.float64).reshape(-1, 2)), axis=1)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        """Return the sizes in the parameters."""
+        return parameters[:, 1:].astype(np.int64)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Rotate the image."""
+        size = int(parameters[1]), int(parameters[2])
+        return _warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
+
+    def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
+        if not self.expand:
+            return height, width
+        if self.center is None and angle % 90 == 0:
+            return (height, width) if angle % 180 == 0 else (width, height)
+        # In torchvision's single precision; otherwise whole numbers would come out a pixel larger.
+        middle = _warping.from_middle(self.center, height, width)
+        matrix = np.array(_warping.inverse_matrix(-angle, center=middle), np.float32)
+        half = np.array([width / 2, height / 2], np.float32)
+        corners = half * np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32)
+        places = corners @ matrix.reshape(2, 3)[:, :2].T + matrix[2::3] + half
+        places = np.trunc(places / _CORNER_TOLERANCE) * _CORNER_TOLERANCE
+        new_width, new_height = np.ceil(places.max(axis=0)) - np.floor(places.min(axis=0))
+        return int(new_height), int(new_width)
+
+
+class RandomAffine(Distortion):
+    """Rotates, shifts, scales and shears images by random amounts.
+
+    Args:
+        degrees: Range of the angle, clockwise, or the largest angle to either side.
+        translate: The largest shift relative to the image's width and height, each from 0 to 1.
+        scale: Range of the factor, above 0.
+        shear: The largest angle to either side along x, in degrees; or its range; or ranges along x and along
+            y.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
+    """
+
+    width = 6
+
+    def __init__(
+        self,
+        degrees: Amount,
+        translate: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shear: Fill = None,
+        interpolation: Any = "nearest",
+        fill: Fill = 0,
+        center: Sequence[float] | None = None,
+    ) -> None:
+        self.degrees = _to_angles(degrees, "degrees")
+        self.translate = None if translate is None else options.to_pair(translate, "translate")
+        self.scale = None if scale is None else options.to_pair(scale, "scale")
+        self.shear = None if shear is None else _to_angles(shear, "shear", (2, 4))
+        self.center = None if center is None else options.to_pair(center, "center")
+        super().__init__(interpolation, fill)
+        is_share = self.translate is None or all(0 <= share <= 1 for share in self.translate)
+        options.require(is_share, "translate must be shares from 0 to 1", translate)
+        is_factor = self.scale is None or all(factor > 0 for factor in self.scale)
+        options.require(is_factor, "scale must be factors above 0", scale)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
+        numbers = draws.uniform(self.width)
+        rows = np.zeros((len(sizes), self.width))
+        rows[:, 0] = _between(numbers[:, 0], *self.degrees)
+        if self.translate is not None:
+            most = np.array(self.translate) * sizes[:, ::-1]
+            rows[:, 1:3] = np.rint(_between(numbers[:, 1:3], -most, most))
+        rows[:, 3] = 1 if self.scale is None else _between(numbers[:, 3], *self.scale)
+        if self.shear is not None:
+            rows[:, 4] = _between(numbers[:, 4], *self.shear[:2])
+        if self.shear is not None and len(self.shear) == 4:
+            rows[:, 5] = _between(numbers[:, 5], *self.shear[2:])
+        return rows
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Map the image."""
+        angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
+        center = _warping.from_middle(self.center, *image.shape[:2])
+        matrix = _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
+        return _warping.warped(image, matrix, self._filter, self.fill)
+
+
+class RandomPerspective(Distortion):
+    """Moves the corners of images inwards at random, each by a random amount.
+
+    Args:
+        distortion_scale: The largest movement of a corner relative to half a side, from 0 to 1.
+        p: The probability that an image is changed.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
+
+    width = 9
+
+    def __init__(
+        self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear", fill: Fill = 0
+    ) -> None:
+        self.distortion_scale = options.to_number(distortion_scale, "distortion_scale", 0, 1)
+        self.p = options.to_probability(p)
+        super().__init__(interpolation, fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw 1 for changed images, and the new corners, (x, y) clockwise from the upper left."""
+        numbers = draws.uniform(self.width)
+        last = sizes[:, ::-1] - 1
+        bounds = np.tile(np.floor(self.distortion_scale * (sizes[:, ::-1] // 2)) + 1, 4).astype(int)
+        moves = integers(numbers[:, 1:], bounds)
+        rows = np.empty((len(sizes), self.width))
+        rows[:, 0] = numbers[:, 0] < self.p
+        is_far = np.array([0, 0, 1, 0, 1, 1, 0, 1], bool)
+        rows[:, 1:] = np.where(is_far, np.tile(last, 4) - moves, moves)
+        return rows
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Move the corners, or return the image as it is."""
+        if not parameters[0]:
+            return image
+        grid = _warping.perspective_grid(
+            np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1]
+        )
+        return _warping.sampled(image, grid, self._filter, self.fill)
+
+
+class ElasticTransform(Distortion):
+    """Moves each pixel by a random amount, similar to that of its neighbours.
+
+    Args:
+        alpha: The size of the movements, or (along x, along y).
+        sigma: The deviation in pixels of the blur that makes neighbours similar, or (along x, along y); both
+            above 0, or both 0.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around the image: a number, or one for each channel; None is 0.
+    """
+
+    width = 1
+
+    def __init__(
+        self, alpha: Amount = 50.0, sigma: Amount = 5.0, interpolation: Any = "bilinear", fill: Fill = 0
+    ) -> None:
+        self.alpha = _to_two(alpha, "alpha")
+        self.sigma = _to_two(sigma, "sigma")
+        super().__init__(interpolation, fill)
+        is_valid = min(self.sigma) > 0 or min(self.sigma) == max(self.sigma) == 0
+        options.require(is_valid, "sigma must be above 0 along both sides, or 0 along both", sigma)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw seeds of the displacements."""
+        return np.floor(draws.uniform(1) * NOISE_SEEDS)
+
+    def displacement(self, seed: float, height: int, width: int) -> torch.Tensor:
+        """Return the movement of each pixel along x and y, relative to half a side: (1, height, width, 2)."""
+        bits = np.random.Philox(key=int(seed)).random_raw(2 * height * width)
+        moves = ((bits >> np.uint64(40)) * (2.0 / (1 << 24)) - 1).astype(np.float32).reshape(2, height, width)
+        shares = []
+        for move, deviation, alpha, side in zip(moves, self.sigma, self.alpha, (width, height), strict=True):
+            if deviation > 0:
+                reach = int(8 * deviation + 1) | 1
+                border = cv2.BORDER_REFLECT_101
+                move[:] = cv2.GaussianBlur(
+                    move, (reach, reach), self.sigma[0], sigmaY=self.sigma[1], borderType=border
+                )
+            shares.append(move.reshape(height, width) * (alpha / side))
+        return torch.from_numpy(np.stack(shares, axis=2)[None].astype(np.float32))
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Move the pixels."""
+        height, width = image.shape[:2]
+        bounds = [((1 - side) / side, (side - 1) / side) for side in (width, height)]
+        grid = _warping.even_grid(bounds[0], bounds[1], height, width) + self.displacement(
+            parameters[0], height, width
+        )
+        return _warping.sampled(image, grid, self._filter, self.fill)
+
+
+def _to_angles(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
+    if options.is_number(value) and value >= 0:
+        return -float(value), float(value)
+    if isinstance(value, (tuple, list)) and len(value) in lengths:
+        return tuple(map(float, value))
+    expected = " or ".join(map(str, lengths))
+    raise OptionError(f"{name} must be a number of at least 0, or a sequence of {expected}, got {value!r}")
+
+
+def _to_two(value: Any, name: str) -> tuple[float, float]:
+    values = options.to_list(value)
+    is_valid = len(values) in (1, 2) and all(map(options.is_number, values))
+    options.require(is_valid, f"{name} must be a number, or one along x and one along y", value)
+    return float(values[0]), float(values[-1])
+
+
+def _between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+    numbers: NDArray[np.float64] = low + (high - low) * uniform
+    return numbers

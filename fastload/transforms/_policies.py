@@ -1,0 +1,229 @@
+"""Automatic augmentation: the table of operations, RandAugment and TrivialAugmentWide.
+
+RandAugment: Cubuk et al., https://arxiv.org/abs/1909.13719. TrivialAugment: Müller and Hutter,
+https://arxiv.org/abs/2103.10158.
+
+Operations, names and strengths are torchvision's. So is the single precision in which strengths are computed:
+its rounding decides whether an image is shifted by 31 pixels or by 32.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.transforms import _adjusting
+from fastload.transforms._distorting import Distortion
+from fastload.transforms._warping import inverse_matrix, rotated, warped
+from fastload.transforms.draws import Draws, integers
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.options import Fill, to_whole
+from fastload.transforms.transform import Parameters, Pixels
+
+
+class Strengths(NamedTuple):
+    """Range of the strength of an operation.
+
+    Strengths are negated for half of the images if `is_signed`, and relative to the height if `side` is 0, to
+    the width if it is 1.
+    """
+
+    weakest: float = 0.0
+    strongest: float = 0.0
+    is_signed: bool = False
+    side: int | None = None
+    is_whole: bool = False
+
+
+Space = dict[str, Strengths]  # the operations of a policy, in torchvision's order
+
+
+def space(
+    shear: float = 0.3,
+    shift: float = 150 / 331,
+    is_relative: bool = True,
+    angle: float = 30,
+    factor: float = 0.9,
+    fewest_bits: int = 4,
+) -> Space:
+    """Return the operations that all policies have.
+
+    Strengths are the largest tangent of a shear, shift (relative to the side, or in pixels), angle in
+    degrees, and difference of a factor from 1, and the fewest bits of a level that are kept.
+    """
+    factors = Strengths(0, factor, is_signed=True)
+    return {
+        "Identity": Strengths(),
+        "ShearX": Strengths(0, shear, is_signed=True),
+        "ShearY": Strengths(0, shear, is_signed=True),
+        "TranslateX": Strengths(0, shift, is_signed=True, side=1 if is_relative else None),
+        "TranslateY": Strengths(0, shift, is_signed=True, side=0 if is_relative else None),
+        "Rotate": Strengths(0, angle, is_signed=True),
+        "Brightness": factors,
+        "Color": factors,
+        "Contrast": factors,
+        "Sharpness": factors,
+        "Posterize": Strengths(8, fewest_bits, is_whole=True),
+        "Solarize": Strengths(1, 0),
+        "AutoContrast": Strengths(),
+        "Equalize": Strengths(),
+    }
+
+
+def _translated(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+    return warped(image, inverse_matrix(0.0, (int(x), int(y))), interpolation, fill)
+
+
+def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+    angles = math.degrees(math.atan(x)), math.degrees(math.atan(y))
+    corner = -image.shape[1] / 2, -image.shape[0] / 2
+    return warped(image, inverse_matrix(0.0, shear=angles, center=corner), interpolation, fill)
+
+
+#: Each operation as a function of an image, a strength, an interpolation and a fill colour.
+_OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
+    "Identity": lambda image, strength, *edges: image,
+    "ShearX": lambda image, strength, *edges: _sheared(image, strength, 0, *edges),
+    "ShearY": lambda image, strength, *edges: _sheared(image, 0, strength, *edges),
+    "TranslateX": lambda image, strength, *edges: _translated(image, strength, 0, *edges),
+    "TranslateY": lambda image, strength, *edges: _translated(image, 0, strength, *edges),
+    "Rotate": lambda image, strength, *edges: rotated(image, strength, *edges),
+    "Brightness": lambda image, strength, *edges: _adjusting.brightness(image, 1 + strength),
+    "Color": lambda image, strength, *edges: _adjusting.saturation(image, 1 + strength),
+    "Contrast": lambda image, strength, *edges: _adjusting.contrast(image, 1 + strength),
+    "Sharpness": lambda image, strength, *edges: _adjusting.sharpness(image, 1 + strength),
+    "Posterize": lambda image, strength, *edges: _adjusting.posterize(image, int(strength)),
+    "Solarize": lambda image, strength, *edges: _adjusting.solarize(image, 255 * strength),
+    "AutoContrast": lambda image, strength, *edges: _adjusting.autocontrast(image),
+    "Equalize": lambda image, strength, *edges: _adjusting.equalize(image),
+    "Invert": lambda image, strength, *edges: _adjusting.invert(image),
+}
+
+
+class Policy(Distortion):
+    """Base class of all policies; the parameters are numbers of operations, each with its strength."""
+
+    _space: ClassVar[Space]
+
+    def __init__(self, interpolation: Any, fill: Fill) -> None:
+        super().__init__(interpolation, fill)
+        self._names = list(self._space)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        """Apply the operations in order."""
+        _adjusting.require_channels(image)
+        for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
+            operation = _OPERATIONS[self._names[int(number)]]
+            image = operation(image, strength, self._filter, self.fill)
+        return image
+
+    def _strengths(
+        self,
+        chosen: NDArray[np.int64],
+        bins: NDArray[np.int64] | int,
+        count: int,
+        signs: NDArray[np.float64],
+        sizes: Sizes,
+    ) -> NDArray[np.float64]:
+        """Return the strengths of operations, one for each image.
+
+        `chosen` are numbers of operations, `bins` numbers of strengths out of `count`; `signs` are numbers in
+        [0, 1), and those below 0.5 negate the strength.
+        """
+        ranges = list(self._space.values())
+        bins = np.broadcast_to(bins, chosen.shape)
+        found = np.zeros(len(chosen))
+        for number in np.unique(chosen).tolist():
+            strengths, images = ranges[number], np.flatnonzero(chosen == number)
+            ones = np.ones(len(images), np.int64)
+            sides = ones if strengths.side is None else sizes[images, strengths.side]
+            for side in np.unique(sides).tolist():
+                which = images[sides == side]
+                found[which] = _scale(strengths, count, side)[bins[which]]
+        is_signed = np.array([strengths.is_signed for strengths in ranges])[chosen]
+        signed: NDArray[np.float64] = np.where(is_signed & (signs < 0.5), -found, found)
+        return signed
+
+
+class RandAugment(Policy):
+    """Applies some random operations of one strength.
+
+    Args:
+        num_ops: The number of operations.
+        magnitude: Their strength, from 0 to `num_magnitude_bins` - 1.
+        num_magnitude_bins: The number of strengths, at least 2.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
+    """
+
+    _space = space()
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: Fill = None,
+    ) -> None:
+        self.num_ops = to_whole(num_ops, "num_ops", 0)
+        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
+        self.magnitude = to_whole(magnitude, "magnitude", 0, num_magnitude_bins - 1)
+        super().__init__(interpolation, fill)
+        self.width = 2 * num_ops
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw numbers of operations, each followed by its strength."""
+        numbers = draws.uniform(self.width)
+        rows = np.empty((len(sizes), self.width))
+        for first in range(0, self.width, 2):
+            chosen = integers(numbers[:, first], len(self._space))
+            rows[:, first] = chosen
+            rows[:, first + 1] = self._strengths(
+                chosen, self.magnitude, self.num_magnitude_bins, numbers[:, first + 1], sizes
+            )
+        return rows
+
+
+class TrivialAugmentWide(Policy):
+    """Applies one random operation of random strength.
+
+    Args:
+        num_magnitude_bins: The number of strengths, at least 2.
+        interpolation: `nearest` or `bilinear`, or torchvision's constant.
+        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
+    """
+
+    width = 2
+
+    _space = space(shear=0.99, shift=32, is_relative=False, angle=135, factor=0.99, fewest_bits=2)
+
+    def __init__(
+        self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Fill = None
+    ) -> None:
+        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
+        super().__init__(interpolation, fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the number of the operation, and its strength."""
+        numbers = draws.uniform(3)
+        chosen = integers(numbers[:, 0], len(self._space))
+        bins = integers(numbers[:, 1], self.num_magnitude_bins)
+        strengths = self._strengths(chosen, bins, self.num_magnitude_bins, numbers[:, 2], sizes)
+        return np.stack((chosen, strengths), axis=1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _scale(strengths: Strengths, count: int, side: int) -> NDArray[np.float64]:
+    """Return all strengths of an operation for images with a side of this length."""
+    weakest, strongest = strengths.weakest, strengths.strongest
+    if strengths.is_whole:
+        step = (count - 1) / (weakest - strongest)
+        return (weakest - torch.arange(count) / step).round().double().numpy()
+    return torch.linspace(weakest, strongest * side, count).double().numpy()

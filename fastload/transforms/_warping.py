@@ -1,0 +1,200 @@
+"""Affine and other geometric maps of one image: where each pixel of the result comes from, and its value.
+
+Affine maps are done by OpenCV. Where its rounding would choose other pixels than torchvision's, and for maps
+that are not affine, PyTorch looks the pixels up in torchvision's own steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional
+from numpy.typing import NDArray
+
+from fastload.images.opencv import cv2
+from fastload.transforms._pixels import Pixels, contiguous, with_last_axis
+from fastload.transforms.options import to_colour
+
+_FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
+
+# The error of torch's single precision in the places of an image of 1000 pixels.
+_NEARLY = 1e-4
+
+_MOST_PARTS = 32
+
+
+def inverse_matrix(
+    angle: float,
+    shift: Sequence[float] = (0.0, 0.0),
+    scale: float = 1.0,
+    shear: Sequence[float] = (0.0, 0.0),
+    center: Sequence[float] = (0.0, 0.0),
+) -> tuple[float, float, float, float, float, float]:
+    """Return the matrix from places in the result to places in the source, relative to the middle.
+
+    The map shears along x, then along y, in degrees; rotates clockwise, in degrees; scales, all around the
+    center; and shifts, in pixels. The result is the rows of a (2, 3) matrix for columns (x, y, 1).
+    """
+    turn, along_x, along_y = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
+    cosine, sine = math.cos(turn), math.sin(turn)
+    # Rotation after shear along y, then after shear along x too; of determinant 1, so easily inverted.
+    left_x, left_y = cosine + sine * math.tan(along_y), sine - cosine * math.tan(along_y)
+    right_x, right_y = -sine - left_x * math.tan(along_x), cosine - left_y * math.tan(along_x)
+    x_of_x, x_of_y, y_of_x, y_of_y = right_y / scale, -right_x / scale, -left_y / scale, left_x / scale
+    from_x, from_y = center[0] + shift[0], center[1] + shift[1]
+    return (
+        x_of_x,
+        x_of_y,
+        center[0] - x_of_x * from_x - x_of_y * from_y,
+        y_of_x,
+        y_of_y,
+        center[1] - y_of_x * from_x - y_of_y * from_y,
+    )
+
+
+def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
+    """Return a place (x, y), measured from the upper left corner, relative to the image's middle."""
+    return (0.0, 0.0) if center is None else (center[0] - width / 2, center[1] - height / 2)
+
+
+def rotated(
+    image: Pixels,
+    angle: float,
+    interpolation: str,
+    fill: Any,
+    center: Sequence[float] | None = None,
+    size: tuple[int, int] | None = None,
+) -> Pixels:
+    """Rotate an image counter-clockwise by an angle in degrees; see `warped` and `from_middle`."""
+    height, width = image.shape[:2]
+    size = size or (height, width)
+    if center is None and angle % 90 == 0:
+        # Without resampling, if the result has the right size.
+        turns = int(angle % 360) // 90
+        if size == ((width, height) if turns % 2 else (height, width)):
+            return np.rot90(image, turns)
+    matrix = inverse_matrix(-angle, center=from_middle(center, height, width))
+    return warped(image, matrix, interpolation, fill, size)
+
+
+def warped(
+    image: Pixels, matrix: Sequence[float], interpolation: str, fill: Any, size: tuple[int, int] | None = None
+) -> Pixels:
+    """Map a uint8 image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
+    image = contiguous(image)
+    height, width, channels = image.shape
+    new_height, new_width = size or (height, width)
+    x_of_x, x_of_y, x, y_of_x, y_of_y, y = matrix
+    # OpenCV measures from the middle of the first pixel.
+    middle_x, middle_y = (new_width - 1) / 2, (new_height - 1) / 2
+    x += (width - 1) / 2 - x_of_x * middle_x - x_of_y * middle_y
+    y += (height - 1) / 2 - y_of_x * middle_x - y_of_y * middle_y
+    if interpolation == "nearest" and (_is_between(x_of_x, x_of_y, x) or _is_between(y_of_x, y_of_y, y)):
+        return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
+    options: dict[str, Any] = {
+        "M": np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))),
+        "dsize": (new_width, new_height),
+        "flags": _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP,
+    }
+    colour = to_colour(fill, channels)
+    pixels = with_last_axis(cv2.warpAffine(image, borderValue=colour, **options))
+    if interpolation == "bilinear" and fill is not None:
+        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **options)
+        _fade(pixels.reshape(-1, channels), shares.reshape(-1), np.array(colour[:channels]))
+    return pixels
+
+
+def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) -> Pixels:
+    """Look up the pixels of a result as torchvision does.
+
+    `grid` has the places in the source, (1, height, width, 2): x and y, from -1 to 1 within the image,
+    float32. A fill of None is 0, with edges that are mixed with it only once.
+    """
+    channels = image.shape[2]
+    planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
+    if fill is not None:
+        planes = torch.cat((planes, torch.ones(1, 1, *planes.shape[2:])), dim=1)
+    looked_up = torch.nn.functional.grid_sample(
+        planes, grid, mode=interpolation, padding_mode="zeros", align_corners=False
+    )
+    if fill is not None:
+        looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
+        colour = torch.tensor(to_colour(fill, channels)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
+        if interpolation == "nearest":
+            looked_up = torch.where(share < 0.5, colour, looked_up)
+        else:
+            looked_up = looked_up.sub(colour).mul_(share).add_(colour)
+    result: Pixels = looked_up[0].round_().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return result
+
+
+def even_grid(
+    x_bounds: tuple[float, float], y_bounds: tuple[float, float], height: int, width: int, depth: int = 2
+) -> torch.Tensor:
+    """Return evenly spaced places (x, y), with ones up to a depth: (1, height, width, depth)."""
+    places = torch.ones(1, height, width, depth)
+    places[..., 0] = torch.linspace(*x_bounds, width)
+    places[..., 1] = torch.linspace(*y_bounds, height)[:, None]
+    return places
+
+
+def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
+    """Return a grid for `sampled` that moves an image's corners, by torchvision's steps.
+
+    `corners` are the new (x, y), clockwise from the upper left: (4, 2).
+    """
+    before = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
+    rows = []
+    for (x, y), (old_x, old_y) in zip(corners.tolist(), before, strict=True):
+        rows.append([x, y, 1, 0, 0, 0, -old_x * x, -old_x * y])
+        rows.append([0, 0, 0, x, y, 1, -old_y * x, -old_y * y])
+    equations = torch.tensor(rows, dtype=torch.float64)
+    wanted = torch.tensor(before, dtype=torch.float64).view(8)
+    found = torch.linalg.lstsq(equations, wanted, driver="gels").solution.float()
+    above = found[:6].view(1, 2, 3).transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height])
+    below = torch.cat((found[6:], torch.ones(1))).expand(1, 2, 3).transpose(1, 2)
+    places = even_grid((0.5, width - 0.5), (0.5, height - 0.5), height, width, 3).view(1, -1, 3)
+    return places.bmm(above).div_(places.bmm(below)).sub_(1.0).view(1, height, width, 2)
+
+
+def _affine_grid(matrix: Sequence[float], size: tuple[int, int], new_size: tuple[int, int]) -> torch.Tensor:
+    """Return a grid for `sampled` that maps an image of one size to a result of another."""
+    (height, width), (new_height, new_width) = size, new_size
+    bounds = [((1.0 - side) * 0.5, (side - 1.0) * 0.5) for side in (new_width, new_height)]
+    places = even_grid(bounds[0], bounds[1], new_height, new_width, 3)
+    theta = torch.tensor(matrix, dtype=torch.float32).reshape(1, 2, 3).transpose(1, 2)
+    theta = theta / torch.tensor([0.5 * width, 0.5 * height])
+    return places.view(1, -1, 3).bmm(theta).view(1, new_height, new_width, 2)
+
+
+def _is_between(of_x: float, of_y: float, first: float) -> bool:
+    """Return whether many places of a map lie halfway between two pixels.
+
+    There, rounding errors decide which of the two is nearest, so torchvision's choice needs torchvision's
+    steps. If both factors are multiples of a fraction, so are the distances between the places. Of more than
+    `_MOST_PARTS` parts, at most one in as many is a half: those maps are left to OpenCV, which is ten times
+    as fast.
+    """
+    for parts in range(1, _MOST_PARTS + 1):
+        if _is_whole(of_x * parts) and _is_whole(of_y * parts):
+            return _is_whole((first - 0.5) * parts)
+    return False
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) < _NEARLY
+
+
+def _fade(pixels: Pixels, shares: Pixels, colour: NDArray[np.float64]) -> None:
+    """Mix pixels at an edge with the colour around, in place; as in torchvision, shares are squared.
+
+    `pixels` (pixels, channels) are already mixed once; `shares` are those of the image, 0...255.
+    """
+    edge = np.flatnonzero((shares > 0) & (shares < 255))
+    share = shares[edge, None] / 255
+    inside = pixels[edge] - (1 - share) * colour
+    pixels[edge] = np.rint(np.clip(share * (inside - colour) + colour, 0, 255))
