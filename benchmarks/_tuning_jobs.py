@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -127,8 +126,3 @@ def epoch_s(job: Job, loader: Any) -> float:
 def loader_of(job: Job, **options: Any) -> Any:
     """Return a loader of a job's dataset, shuffled."""
     return fastload.DataLoader(job.dataset(job.samples), job.batch_size, shuffle=True, **options)
-
-
-def without_plan_cache() -> None:
-    """Have every loader from here on measure for itself."""
-    os.environ["FASTLOAD_PLAN"] = "fresh"

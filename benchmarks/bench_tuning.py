@@ -5,9 +5,9 @@ encodings, transforms in Python, samples from a slow network, a slow step, a tin
 
 Each cell of the grid (0 to 6 workers, prefetch_factor 1 to 8) loads one epoch. Then the three best cells,
 torch's default (no workers) and a settled tuned loader take turns, five times: one epoch each, the start of
-workers included. Best is the fastest of the three by its median. Besides, a new tuned loader (no plan cached)
-and one without workers take turns for ten epochs, the search included. `--busy N` has N other processes keep
-CPUs busy meanwhile; `--short` takes epochs of under a second, which are hardest to tune.
+workers included. Best is the fastest of the three by its median. Besides, a new tuned loader and one without
+workers take turns for ten epochs, the search included. `--busy N` has N other processes keep CPUs busy
+meanwhile; `--short` takes epochs of under a second, which are hardest to tune.
 
 "Of the best" is the tuned loader's throughput divided by that of the best cell; "of torch's" the same for
 torch's default; "first epoch" the seconds that the first epoch took beyond those of the best cell; "ten
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from _harness import identified, options_of, progress, publish_json, work_folder
-from _tuning_jobs import Job, epoch_s, loader_of, make_jobs, without_plan_cache
+from _tuning_jobs import Job, epoch_s, loader_of, make_jobs
 
 _WORKERS = range(7)
 _PREFETCHES = range(1, 9)
@@ -52,7 +52,6 @@ def main() -> None:
         short={"action": "store_true", "help": "epochs of under a second"},
         no_grid={"action": "store_true", "help": "the ten epochs alone"},
     )
-    without_plan_cache()
     scale = 0.004 if options.smoke else _SHORT if options.short else 1.0
     with work_folder(options) as folder:
         jobs = make_jobs(folder, scale)

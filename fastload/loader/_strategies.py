@@ -7,11 +7,11 @@ from typing import Any
 
 from fastload.datasets.cache.resident import Resident
 from fastload.loader import _torch
+from fastload.loader._caching import LoaderCache
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
 from fastload.loader._transport.filling import SeededIndices, innermost
-from fastload.loader._tuning.caching import LoaderCache
-from fastload.loader._tuning.plan import Plan, explicit_plan
+from fastload.loader._tuning.plan import Plan, PlannedValue, explicit_plan
 from fastload.loader._tuning.prefetching import PrefetchRule
 from fastload.loader._tuning.strategy import TunedStrategy
 
@@ -64,7 +64,7 @@ class WorkersStrategy(SingleProcessStrategy):
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
         is_prefetch_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
-        self._prefetching = PrefetchRule(view) if is_prefetch_open else None
+        self._prefetching = PrefetchRule(view.explicit) if is_prefetch_open else None
 
     @property
     def options(self) -> WorkerOptions:
@@ -76,7 +76,10 @@ class WorkersStrategy(SingleProcessStrategy):
     @property
     def plan(self) -> Plan:
         """The user's choices, and the decided number of batches in advance."""
-        return super().plan if self._prefetching is None else self._prefetching.plan
+        rule = self._prefetching
+        if rule is None:
+            return super().plan
+        return replace(super().plan, prefetch_factor=PlannedValue(rule.prefetch_factor, rule.reason))
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Return an epoch's iterator."""

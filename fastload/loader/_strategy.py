@@ -17,7 +17,7 @@ from fastload.loader._resume import Progress
 from fastload.loader.clock import StepClock
 
 if TYPE_CHECKING:
-    from fastload.loader._tuning.caching import LoaderCache
+    from fastload.loader._caching import LoaderCache
     from fastload.loader._tuning.plan import Plan
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import functools
 import random
 from collections import OrderedDict, deque
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 from fastload.loader._dataset_state import fingerprint
-from fastload.loader._tuning.plan_cache import describe
 from tests.loader.datasets import Holder
 
 
@@ -101,16 +99,6 @@ def test_inherited_slots_are_looked_at():
     assert fingerprint(special) != before
 
 
-@pytest.mark.parametrize("make", [lambda step: lambda x: x + step, lambda step: functools.partial(max, step)])
-def test_functions_that_do_the_same_look_the_same_to_a_plan(make):
-    assert describe(make(1)) == describe(make(1))
-
-
-def test_functions_that_differ_have_plans_of_their_own():
-    functions = [lambda x: x + 1, lambda x: x + 2, lambda x: -x, max, min, functools.partial(max, 1)]
-    assert len({str(describe(function)) for function in functions}) == len(functions)
-
-
 def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
     class Lazy(list):
         def __getitem__(self, index):
@@ -123,7 +111,6 @@ def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
         tensor = torch.ones(3)
     held = [tensor, Lazy("abc")]
     assert fingerprint(held) == fingerprint(held)
-    assert describe(held) == describe(held)
 
 
 def test_array_of_the_standard_library_shows_its_values():
@@ -131,16 +118,3 @@ def test_array_of_the_standard_library_shows_its_values():
     before = fingerprint(holder)
     holder.thing[1] = 3
     assert fingerprint(holder) != before
-
-
-def test_a_plan_is_that_of_what_functions_close_over_and_dicts_hold():
-    def scaled(factor, offset=1):
-        def scale(value, more=offset):
-            return value * factor + more
-
-        return scale
-
-    assert describe(scaled(2)) == describe(scaled(2))
-    assert describe(scaled(2)) != describe(scaled(3))
-    assert describe(scaled(2)) != describe(scaled(2, offset=5))
-    assert describe({"size": 224}) != describe({"size": 448})

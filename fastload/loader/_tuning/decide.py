@@ -1,7 +1,7 @@
 """Deciding how to load from measurements: pure functions, so that any situation can be replayed.
 
-Few candidates: loading without workers, then as many workers as the CPUs can serve, then half or twice as
-many where that may be better. A challenger and the best so far take turns, and the challenger has to win
+Few candidates: loading without workers, then as many workers as the CPUs can serve, then twice as many where
+workers were seen waiting. A challenger and the best so far take turns, and the challenger has to win
 clearly. The cost of trials is bounded (`budget_s`), so that tuning is never a loss.
 """
 
@@ -40,9 +40,6 @@ MOST_WORKERS_PER_CPU = 16
 # More workers than the CPUs can serve pay only where they wait (disk, network, sleep) for half of their time.
 _BLOCKED = 0.5
 
-# A worker may load that much faster than the training process, which has other things to do.
-_FASTER_IN_A_WORKER = 1.2
-
 # With fewer batches under way, a long batch leaves the training waiting: two workers with two batches each in
 # advance are up to 28 % slower than with four (measured); beyond eight batches nothing was gained.
 _UNDER_WAY = 8
@@ -51,10 +48,9 @@ DEFAULT_PREFETCH = 2  # torch's own
 # So long is one measurement, in seconds.
 WINDOW_S = 0.25
 
-# A settled plan fails if batches without workers take so many times what they did; or if making a batch takes
-# workers less than such a share of what it took without them.
-_SLOWER = 1.4
-_LIGHTER = 0.5
+# A settled plan is measured again if making a batch takes so many times what it took: more without workers,
+# less with them.
+_CHANGED = 2.0
 
 
 class Decision(NamedTuple):
@@ -79,22 +75,18 @@ def decide(measured: TuningMeasurements) -> Decision:
         return Decision(best, None)
     if not tried and why_single_process(measured):
         return Decision(best, None)
-    compared = {0}
     # Once they have been tried, their times decide, also where starting them took longer than expected.
-    challengers = [tried[0] if tried else first_workers(measured)]
-    while challengers:
-        workers = challengers.pop(0)
+    workers = tried[0] if tried else first_workers(measured)
+    while workers:
         challenger = Candidate(workers, prefetch_of(measured, workers))
         if not measured.trials_of(challenger) and not is_affordable(measured, workers):
             return Decision(best, None, is_deferred=best == SINGLE_PROCESS)
-        compared.add(workers)
         has_won = _has_won(measured, challenger, best)
         if has_won is None:
             counts = [len(measured.trials_of(each)) for each in (challenger, best)]
             return Decision(best, challenger if counts[0] < counts[1] else best)
-        if has_won:
-            best = challenger
-            challengers = [number for number in _neighbours(measured, best) if number not in compared]
+        best = challenger if has_won else best
+        workers = _more_workers(measured, best) if has_won else 0
     return Decision(best, None)
 
 
@@ -115,22 +107,16 @@ def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidat
     return ratio <= 1 - _GAIN
 
 
-def _neighbours(measured: TuningMeasurements, best: Candidate) -> list[int]:
-    """Return twice and half as many workers, where either may be better."""
+def _more_workers(measured: TuningMeasurements, best: Candidate) -> int:
+    """Return twice as many workers, where they may be better; else 0."""
     cost = measured.single_process
     assert cost is not None
     trials = measured.trials_of(best)
-    seconds = statistics.median(trial.batch_s for trial in trials)
     waiting = statistics.median(trial.waiting_share for trial in trials)
     blocked = statistics.median(trial.blocked_share for trial in trials)
-    numbers = []
     twice = min(2 * best.num_workers, most_workers(measured))
-    if waiting > _GAIN and (twice <= _useful_workers(measured, cost) or blocked >= _BLOCKED):
-        numbers.append(twice)
-    half = best.num_workers // 2
-    if half and cost.load_s / half <= seconds * _FASTER_IN_A_WORKER:
-        numbers.append(half)
-    return numbers
+    may_be_better = twice <= _useful_workers(measured, cost) or blocked >= _BLOCKED
+    return twice if twice > best.num_workers and waiting > _GAIN and may_be_better else 0
 
 
 def why_single_process(measured: TuningMeasurements) -> str:
@@ -252,19 +238,12 @@ def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
     return 2 * workers * measured.limits.start_s + _GAIN * batches * single_process_s(measured)
 
 
-def has_become_slower(measured: TuningMeasurements, lately: Trial) -> bool:
-    """Return whether a training that loads without workers waits for batches much longer than it did."""
+def has_changed(measured: TuningMeasurements, candidate: Candidate, load_s: float) -> bool:
+    """Return whether making a batch takes so much more, or workers so much less, that a plan may not fit."""
     cost = measured.single_process
-    if cost is None or lately.num_workers or measured.why_no_workers:
+    if cost is None or measured.why_no_workers:
         return False
-    is_waiting = lately.waiting_s / lately.batches > _SLOWER * cost.load_s
-    return is_waiting and lately.batch_s > _SLOWER * single_process_s(measured)
-
-
-def has_become_lighter(measured: TuningMeasurements, load_s: float) -> bool:
-    """Return whether workers make a batch in so little time that they may not be needed any more."""
-    cost = measured.single_process
-    return cost is not None and load_s < _LIGHTER * cost.load_s
+    return _CHANGED * load_s < cost.load_s if candidate.num_workers else load_s > _CHANGED * cost.load_s
 
 
 def _cost_s(measured: TuningMeasurements, trial: Trial) -> float:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastload.loader._caching import LoaderCache
 from fastload.loader._dataset_state import DatasetState
+from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._strategy import EpochStart, LoaderView
-from fastload.loader._tuning.caching import LoaderCache
-from fastload.loader._tuning.decide import (
-    SINGLE_PROCESS,
-    fits_into_epoch,
-    has_become_lighter,
-    has_become_slower,
-)
-from fastload.loader._tuning.handover import SwitchingIterator, last_line
+from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
 from fastload.loader._tuning.measurements import Candidate
 from fastload.loader._tuning.tuner import Tuner
-from fastload.loader._tuning.window import Window, elapsed_s, latest
+from fastload.loader._tuning.window import Window, latest
 
 # A settled plan is checked after so many batches, at first sooner: a plan that fails is dropped at once.
 _FIRST_CHECK = 8
@@ -32,24 +27,22 @@ class TunedIterator(SwitchingIterator):
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._tuner = tuner
         self._cache = cache
+        self._candidate = SINGLE_PROCESS
+        self._has_begun = False
         # The number of batches handed out before the candidate began, and when the time was last recorded.
         self._candidate_first = self._accounted = 0
-        # The batch and the second of the epoch when workers were started with nobody else loading.
-        self._start_of_workers: tuple[int, float] | None = None
         # Whether the next batch shows what loading does to the dataset; its state when that was handed out.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start)
-        self._is_measuring = tuner.begin_measuring(self)
-        self._has_begun = False
+        tuner.begin_measuring(self)
         self._window = Window(start.clock, SINGLE_PROCESS, 1)
-        # The number of batches after which something is to be decided.
+        # The number of batches after which something may have to be decided.
         self._due = 1
 
-    def only_load(self) -> None:
-        """Leave measuring to another epoch, and go on as it is."""
-        self._is_measuring = False
-        self._watch_from_now()
+    @property
+    def _is_measuring(self) -> bool:
+        return self._tuner.is_measured_by(self)
 
     def _next_batch(self) -> Any:
         if not self._has_begun:
@@ -63,10 +56,8 @@ class TunedIterator(SwitchingIterator):
         self._has_begun = True
         self._note_draw()
         candidate = self._tuner.next or self._tuner.best
-        if candidate.num_workers and not self._tuner.is_dataset_checked:
-            self._is_checking = True
-        elif candidate.num_workers:
-            self._go_to(candidate)
+        if candidate.num_workers:
+            self._go_to_checked(candidate)
         if not self._is_measuring:
             self._watch_from_now()
 
@@ -86,20 +77,20 @@ class TunedIterator(SwitchingIterator):
     def _check(self) -> None:
         """Record what was measured, and go over to what is to be measured next."""
         self._account()
+        workers = self._candidate.num_workers
+        self._due = self.clock.batches + 1
         if self._handed_state is not None:
             if reason := self._handed_state.change_by_training():
                 self._tuner.forbid_workers(reason)
             self._handed_state = None
             self._tuner.is_dataset_checked = True
             self._go_on()
-        elif self._leaving is not None:
-            self._due += 1
         elif not self._is_measuring:
             self._watch()
-        elif self._window.is_over:
+        elif self._window.is_over():
             self._note_window()
             self._go_on()
-        elif self._candidate.num_workers and self._tuner.is_behind(self._candidate.num_workers):
+        elif workers and self._tuner.is_behind(workers):
             self._tuner.note_trial(self._window.trial(since=self._candidate_first))
             self._go_on()
         else:
@@ -115,18 +106,12 @@ class TunedIterator(SwitchingIterator):
 
     def _note_window(self) -> None:
         """Record the trial that the window holds."""
-        trial = self._window.trial()
         if not self._tuner.is_baseline_known:
             cost = self._window.single_process_cost()
             self._tuner.note_single_process(self._view, cost)
             if self._cache is not None:
                 self._cache.decide(self._view.dataset, cost)
-        self._tuner.note_trial(trial)
-        if self._start_of_workers is not None:
-            batches, seconds = self._start_of_workers
-            took_s = self._window.begun_s - seconds - (self._window.first - batches) * trial.batch_s
-            self._tuner.note_start(max(0.0, took_s) / self._window.candidate.num_workers)
-            self._start_of_workers = None
+        self._tuner.note_trial(self._window.trial())
 
     def _go_on(self) -> None:
         """Go over to the next candidate, or to the best if none is left."""
@@ -138,15 +123,10 @@ class TunedIterator(SwitchingIterator):
                 return
             # The budget allows no trial yet.
             candidate = best
-        if candidate.num_workers and not self._tuner.is_dataset_checked:
-            # One more batch without workers, to see what loading it does to the dataset.
-            self._is_checking = True
-            self._due = self.clock.batches + 1
-            return
         if candidate.num_workers > self._started and not self._fits(candidate):
             # The next epoch begins with it.
             candidate = best if best.num_workers <= self._started else self._candidate
-        self._go_to(candidate)
+        self._go_to_checked(candidate)
 
     def _fits(self, candidate: Candidate) -> bool:
         """Return whether going over to workers pays in the rest of this epoch."""
@@ -159,12 +139,11 @@ class TunedIterator(SwitchingIterator):
 
     def _settle(self) -> None:
         """Go on with what was best."""
-        self._is_measuring = False
         best = self._tuner.best
         if best.num_workers <= self._started or self._fits(best):
-            self._go_to(best)
+            self._go_to_checked(best)
         if not best.num_workers:
-            self._let_workers_go()
+            self._dismiss_workers()
         self._watch_from_now()
 
     def _watch_from_now(self) -> None:
@@ -174,28 +153,23 @@ class TunedIterator(SwitchingIterator):
     def _watch(self) -> None:
         """Begin the search anew if a settled plan no longer fits."""
         self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
-        tuner, window = self._tuner, self._window
+        tuner, window, candidate = self._tuner, self._window, self._candidate
         if not tuner.is_settled:
             return
-        workers = self._candidate.num_workers
-        if workers:
-            is_light = window.batches >= _WATCHED_BATCHES // 2 and has_become_lighter(
-                tuner.measured, window.load_s()
-            )
-            if tuner.is_behind(workers):
-                self._restart("batches took longer than without workers")
-            elif is_light:
-                self._restart("batches took far less to make")
-        elif window.is_enough and window.seconds() >= _WATCHED_S:
-            if has_become_slower(tuner.measured, window.trial()):
-                self._restart("batches took much longer")
-            else:
+        if candidate.num_workers and tuner.is_behind(candidate.num_workers):
+            self._restart("batches took longer than without workers")
+            return
+        is_long = candidate.num_workers or window.seconds() >= _WATCHED_S
+        if is_long and window.batches >= _WATCHED_BATCHES // 2:
+            if has_changed(tuner.measured, candidate, window.load_s()):
+                self._restart("making a batch took much more, or much less")
+            elif not candidate.num_workers:
                 self._watch_from_now()
 
     def _restart(self, reason: str) -> None:
         """Measure again, loading without workers first."""
         self._tuner.restart(f"measured again in this run, because {reason}")
-        self._is_measuring = self._tuner.begin_measuring(self)
+        self._tuner.begin_measuring(self)
         self._go_to(SINGLE_PROCESS)
 
     def _end(self) -> None:
@@ -214,7 +188,15 @@ class TunedIterator(SwitchingIterator):
             self._tuner.settle_if_done()
         elif self._tuner.is_settled and self._candidate.num_workers:
             self._watch()
-        self._is_measuring = False
+
+    def _go_to_checked(self, candidate: Candidate) -> None:
+        """Load what comes next in another way, after a look at what loading does to the dataset."""
+        if candidate.num_workers and not self._tuner.is_dataset_checked:
+            # One more batch without workers.
+            self._is_checking = True
+            self._due = self.clock.batches + 1
+        else:
+            self._go_to(candidate)
 
     def _go_to(self, candidate: Candidate) -> None:
         """Load what comes next in another way, or go on with the same."""
@@ -222,20 +204,16 @@ class TunedIterator(SwitchingIterator):
         if candidate != self._candidate:
             # What is in flight was asked for before; then each worker has its first batch to make.
             first += len(self._order.sent) + max(1, candidate.num_workers)
-            begun = self.clock.batches, elapsed_s(self.clock)
-            is_started = candidate.num_workers > self._started
-            try:
-                self._change_to(candidate)
-            except Exception as error:
-                self._tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
-                self._settle()
-                return
-            self._candidate_first = begun[0]
-            self._start_of_workers = begun if is_started and self._leaving is None else None
+            self._candidate_first = self.clock.batches
+            self._candidate = candidate
+            self._change_to(*candidate)
         self._window = Window(self.clock, candidate, first)
-        self._due = self._window.next_check()
-        if self._is_measuring:
-            self._tuner.note_window(self._window)
+        self._due = self.clock.batches + 1
+
+    def _workers_ready(self, seconds: float) -> None:
+        cost = self._tuner.measured.single_process
+        load_s = 0.0 if cost is None else cost.load_s
+        self._tuner.note_start(max(0.0, seconds - load_s) / self._started)
 
     def _workers_failed(self, reason: str) -> None:
         self._tuner.forbid_workers(reason)

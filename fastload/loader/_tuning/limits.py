@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
-from fastload.loader._tuning.measurements import FORK_S, WorkerLimits
+from fastload.loader._tuning.measurements import WorkerLimits
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import open_files
 from fastload.system.memory import available_memory_bytes, shared_memory
@@ -33,8 +33,11 @@ _MARGIN_SHARE = 0.25
 _DESCRIPTORS_PER_WORKER = 8
 _DESCRIPTORS_LEFT = 64
 
-# Starting a worker by spawn: a new interpreter that imports torch (measured).
+# Seconds until a worker begins (measured): a fork of this process, or a new interpreter that imports torch.
+_FORK_S = 0.025
 _SPAWN_S = 2.5
+
+NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=_FORK_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def limits_within(free: FreeResources, batch_bytes: int) -> WorkerLimits:
         by_files = max(0, free.descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
         if by_files < workers:
             workers, reason = by_files, f"{free.descriptors} more files may be opened (ulimit -n)"
-    return WorkerLimits(free.cpus, int(workers), int(batches), reason, FORK_S if free.forks else _SPAWN_S)
+    return WorkerLimits(free.cpus, int(workers), int(batches), reason, _FORK_S if free.forks else _SPAWN_S)
 
 
 def _start_method(context: Any) -> str:

@@ -5,23 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-# Forking a worker from a process that has imported torch, and its first batch (measured), in seconds.
-FORK_S = 0.025
-
 
 class Candidate(NamedTuple):
     """A number of workers to try, with the batches asked of each in advance (0 without workers)."""
 
     num_workers: int
     prefetch_factor: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedValue:
-    """The value of one parameter, and the measurement behind it as a sentence."""
-
-    value: Any
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +67,9 @@ class SingleProcessCost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """Resources that a loader may take.
+    """Resources that a loader may take: the CPUs of this process, and so many workers and batches.
 
-    `cpus` are those of this process, `reason` explains `most_workers`, a worker takes `start_s` to start.
+    `reason` explains `most_workers`; a worker takes `start_s` to start.
     """
 
     cpus: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,26 +13,23 @@ from fastload.loader._tuning.decide import (
     batch_s,
     decide,
     most_workers,
-    prefetch_of,
     single_process_s,
     why_single_process,
 )
-from fastload.loader._tuning.measurements import (
-    FORK_S,
-    PlannedValue,
-    SingleProcessCost,
-    Trial,
-    TuningMeasurements,
-    WorkerLimits,
-)
+from fastload.loader._tuning.limits import NO_LIMITS_YET
+from fastload.loader._tuning.measurements import TuningMeasurements
 from fastload.system.units import format_duration, format_ratio
 
+_CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
 _SET = "set by you"
 
-# Starting workers is worth a word where it takes such a share of an epoch.
-_WORTH_MENTIONING = 0.05
 
-NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=FORK_S)
+@dataclass(frozen=True, slots=True)
+class PlannedValue:
+    """The value of one parameter, and the measurement behind it as a sentence."""
+
+    value: Any
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,64 +56,26 @@ class Plan:
     is_settled: bool
     origin: str
 
-    @property
-    def predicted_gain(self) -> float | None:
-        """Factor by which this plan is faster than torch's defaults were; None if unknown."""
-        measured = self.measured
-        chosen = (self.num_workers.value, self.prefetch_factor.value or 0)
-        trials = [trial for trial in measured.trials if trial.candidate == chosen]
-        if measured.single_process is None or not trials:
-            return None
-        return single_process_s(measured) / statistics.median(trial.batch_s for trial in trials)
-
     def __str__(self) -> str:
-        choices: dict[str, PlannedValue] = {name: getattr(self, name) for name in _CHOICES}
-        rows = [(name, _format(choice.value), choice.reason) for name, choice in choices.items()]
+        choices = [(name, getattr(self, name)) for name in _CHOICES]
+        rows = [(name, _format(choice.value), choice.reason) for name, choice in choices]
         lines = [self.origin, "", *_table(("choice", "value", "why"), rows)]
         if trials := self._trial_rows():
-            start = format_duration(self.measured.limits.start_s)
             lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), trials)]
+            start = format_duration(self.measured.limits.start_s)
             lines += ["", f"Starting a worker takes {start} in each epoch, which counts as well."]
         return "\n".join(lines)
 
     def _trial_rows(self) -> list[tuple[str, ...]]:
-        measured = self.measured
         rows: list[tuple[str, ...]] = []
-        for candidate in sorted({trial.candidate for trial in measured.trials}):
-            trials = measured.trials_of(candidate)
-            seconds = statistics.median(trial.batch_s for trial in trials)
+        for candidate in sorted({trial.candidate for trial in self.measured.trials}):
+            trials = self.measured.trials_of(candidate)
+            rate = _rate(self.measured, statistics.median(trial.batch_s for trial in trials))
             waiting = statistics.median(trial.waiting_share for trial in trials)
-            rate = _rate(measured, seconds)
             batches = sum(trial.batches for trial in trials)
             workers, prefetch = candidate
             rows.append((str(workers), str(prefetch or "-"), rate, f"{waiting:.0%}", str(batches)))
         return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict of numbers, strings and lists, for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Plan:
-        """Return the plan that `to_dict` was called on.
-
-        Raises:
-            KeyError, TypeError: The values are not those of a plan.
-        """
-        measured = dict(values["measured"])
-        cost = measured["single_process"]
-        measured["limits"] = WorkerLimits(**measured["limits"])
-        measured["single_process"] = None if cost is None else SingleProcessCost(**cost)
-        measured["trials"] = tuple(Trial(**trial) for trial in measured["trials"])
-        return cls(
-            **{name: PlannedValue(**values[name]) for name in _CHOICES},
-            measured=TuningMeasurements(**measured),
-            is_settled=bool(values["is_settled"]),
-            origin=str(values["origin"]),
-        )
-
-
-_CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
 
 
 def explicit_plan(explicit: Mapping[str, Any], why_no_workers: str = "") -> Plan:
@@ -130,12 +88,14 @@ def make_plan(
     measured: TuningMeasurements, decision: Decision, is_settled: bool, origin: str = "measured in this run"
 ) -> Plan:
     """Return the plan that follows from measurements, and from what was decided from them."""
-    num_workers = _num_workers(measured, decision)
+    explicit = {name: PlannedValue(value, _SET) for name, value in measured.explicit.items()}
+    num_workers = explicit.get("num_workers") or _num_workers(measured, decision)
+    has_workers = num_workers.value > 0
     return Plan(
         num_workers=num_workers,
-        prefetch_factor=_prefetch_factor(measured, decision, num_workers.value),
-        pin_memory=_pin_memory(measured),
-        persistent_workers=_persistent_workers(measured, decision, num_workers.value),
+        prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(decision, has_workers),
+        pin_memory=explicit.get("pin_memory") or _pin_memory(measured),
+        persistent_workers=explicit.get("persistent_workers") or _persistent_workers(has_workers),
         cache=PlannedValue(None, "none was asked for"),
         measured=measured,
         is_settled=is_settled,
@@ -144,8 +104,6 @@ def make_plan(
 
 
 def _num_workers(measured: TuningMeasurements, decision: Decision) -> PlannedValue:
-    if "num_workers" in measured.explicit:
-        return PlannedValue(measured.explicit["num_workers"], _SET)
     if measured.why_no_workers:
         return PlannedValue(0, measured.why_no_workers)
     if measured.single_process is None:
@@ -166,23 +124,18 @@ def _num_workers(measured: TuningMeasurements, decision: Decision) -> PlannedVal
     return PlannedValue(0, why_single_process(measured) or f"{rate}; workers are about to be tried")
 
 
-def _prefetch_factor(measured: TuningMeasurements, decision: Decision, workers: int) -> PlannedValue:
-    explicit = measured.explicit.get("prefetch_factor")
-    if explicit is not None:
-        return PlannedValue(explicit, _SET)
-    if not workers:
+def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
+    workers, prefetch = decision.best
+    if not has_workers:
         return PlannedValue(None, "there are no workers")
-    prefetch = decision.best.prefetch_factor or prefetch_of(measured, workers)
-    if prefetch == DEFAULT_PREFETCH:
-        return PlannedValue(prefetch, "torch's default")
+    if not workers or prefetch == DEFAULT_PREFETCH:
+        return PlannedValue(DEFAULT_PREFETCH, "torch's default")
     return PlannedValue(
         prefetch, f"{workers * prefetch} batches under way hide that some take longer than others"
     )
 
 
 def _pin_memory(measured: TuningMeasurements) -> PlannedValue:
-    if "pin_memory" in measured.explicit:
-        return PlannedValue(measured.explicit["pin_memory"], _SET)
     if measured.explicit.get("device") is not None:
         return PlannedValue(
             False, "batches go to the device from the workers' memory, which is page-locked once"
@@ -192,22 +145,13 @@ def _pin_memory(measured: TuningMeasurements) -> PlannedValue:
     return PlannedValue(True, "copies to the CUDA device are faster from page-locked memory")
 
 
-def _persistent_workers(measured: TuningMeasurements, decision: Decision, workers: int) -> PlannedValue:
-    if "persistent_workers" in measured.explicit:
-        return PlannedValue(measured.explicit["persistent_workers"], _SET)
-    if not workers:
+def _persistent_workers(has_workers: bool) -> PlannedValue:
+    if not has_workers:
         return PlannedValue(False, "there are no workers")
-    reason = "workers that start with each epoch see your latest dataset"
-    if measured.single_process is None or measured.batches is None:
-        return PlannedValue(False, reason)
-    start_s = workers * measured.limits.start_s
-    epoch_s = measured.batches * batch_s(measured, decision.best)
-    if start_s < _WORTH_MENTIONING * epoch_s:
-        return PlannedValue(False, reason)
-    share = (
-        f"starting {workers} workers takes {format_duration(start_s)}, {start_s / epoch_s:.0%} of an epoch"
+    return PlannedValue(
+        False,
+        "workers that start with each epoch see your latest dataset; if it never changes, set it to True",
     )
-    return PlannedValue(False, f"{reason}; {share}: set persistent_workers=True if the dataset never changes")
 
 
 def _rate(measured: TuningMeasurements, seconds: float) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastload.loader._strategy import LoaderView
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.limits import read_limits
-from fastload.loader._tuning.measurements import PlannedValue, TuningMeasurements
-from fastload.loader._tuning.plan import Plan, explicit_plan
-from fastload.loader._tuning.plan_cache import cache_mode
+from fastload.loader._tuning.measurements import TuningMeasurements
+from fastload.loader._tuning.tuner import is_switched_off
 
 _NEVER = 1 << 62
 
@@ -22,18 +20,12 @@ class PrefetchRule:
     Which worker makes which batch, and so what each of them draws, is what it is in torch.
     """
 
-    def __init__(self, view: LoaderView) -> None:
-        self._explicit = dict(view.explicit)
-        self._is_known = cache_mode() == "off"
-        self.prefetch_factor = DEFAULT_PREFETCH
+    reason = "eight batches under way hide that some take longer than others, if memory allows"
 
-    @property
-    def plan(self) -> Plan:
-        """The user's choices, with the number of batches in advance."""
-        reason = "eight batches under way hide that some take longer than others, if memory allows"
-        return replace(
-            explicit_plan(self._explicit), prefetch_factor=PlannedValue(self.prefetch_factor, reason)
-        )
+    def __init__(self, explicit: Mapping[str, Any]) -> None:
+        self._explicit = dict(explicit)
+        self._is_known = is_switched_off()
+        self.prefetch_factor = DEFAULT_PREFETCH
 
     def watch(self, view: LoaderView) -> Callable[[Any], int] | None:
         """Return a function to call with an epoch's iterator after its first batch; None once it is known."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
+from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators import WorkersIterator
+from fastload.loader._iterators.switching import last_line
 from fastload.loader._strategy import EpochIterator, EpochStart, LoaderView, WorkerOptions
-from fastload.loader._tuning.caching import LoaderCache, is_filling
 from fastload.loader._tuning.epoch import TunedIterator
-from fastload.loader._tuning.handover import last_line
 from fastload.loader._tuning.plan import Plan
 from fastload.loader._tuning.tuner import Tuner
 
@@ -35,7 +35,7 @@ class TunedStrategy:
         return self.tuner.plan
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Look for a cached plan, and take up what the epoch before left."""
+        """Take up what the epoch before left."""
         self._cache = cache
         self.tuner.prepare(view, is_filling(view.dataset))
         if self.tuner.is_settled and cache is not None:

@@ -6,14 +6,15 @@ It lives as long as the loader. Epochs report what they measured; it changes not
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
 import weakref
 from typing import Any
 
 import torch
 
+from fastload.errors import OptionError
 from fastload.loader._strategy import LoaderView, WorkerOptions
-from fastload.loader._tuning import plan_cache
 from fastload.loader._tuning.decide import (
     Decision,
     budget_s,
@@ -22,7 +23,7 @@ from fastload.loader._tuning.decide import (
     single_process_s,
     tolerated_loss_s,
 )
-from fastload.loader._tuning.limits import read_limits
+from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader._tuning.measurements import (
     Candidate,
     SingleProcessCost,
@@ -30,11 +31,7 @@ from fastload.loader._tuning.measurements import (
     TuningMeasurements,
     WorkerLimits,
 )
-from fastload.loader._tuning.plan import NO_LIMITS_YET, Plan, make_plan
-from fastload.loader._tuning.window import Window
-
-# Cache only plans that are slow to re-measure.
-_WORTH_CACHING_S = 1.0
+from fastload.loader._tuning.plan import Plan, make_plan
 
 # Trials of one candidate that are kept.
 _MOST_TRIALS = 5
@@ -45,45 +42,44 @@ _STUCK_S = 60.0
 _STUCK_LOADS = 30
 
 
+def is_switched_off() -> bool:
+    """Return whether the environment has FASTLOAD_PLAN=off: then nothing is decided.
+
+    Raises:
+        OptionError: It has another value.
+    """
+    value = os.environ.get("FASTLOAD_PLAN", "")
+    if value not in ("", "off"):
+        raise OptionError(f'FASTLOAD_PLAN must be "off", or not set, got {value!r}')
+    return value == "off"
+
+
 class Tuner:
     """Decides the parameters of one loader that its user has left unset."""
 
     def __init__(self, view: LoaderView) -> None:
-        self._mode = plan_cache.cache_mode()
         self._origin = "measured in this run"
         self._measured = TuningMeasurements(dict(view.explicit), NO_LIMITS_YET, batches=view.batches)
-        self._view = view
-        self._is_begun = False
         self._plan: Plan | None = None
         self._decision: Decision | None = None
-        self._is_settled = False
         self._was_filling = False
         # Batches of the latest whole epoch, which stand for the length of a sampler that has none.
         self._counted_batches: int | None = None
-        self._trials_s = 0.0
         # How far workers are behind loading without them: since they were started, or the plan was settled.
         self._behind_s = 0.0
         self._starts_s: list[float] = []
         self._measuring: weakref.ref[Any] | None = None
-        self._unfinished: Window | None = None
+        #: Whether nothing is left to be measured.
+        self.is_settled = False
         #: Whether it is known what loading does to the dataset.
         self.is_dataset_checked = False
+        self.is_off = is_switched_off()
         if view.is_iterable:
             self.forbid_workers(
                 "each worker would get all samples of an iterable dataset, unless that shares them out"
             )
         elif self.is_off:
             self.forbid_workers("FASTLOAD_PLAN=off: nothing is tried")
-
-    @property
-    def is_off(self) -> bool:
-        """True if the user wants nothing to be tried."""
-        return self._mode == "off"
-
-    @property
-    def is_settled(self) -> bool:
-        """True if nothing is left to be measured."""
-        return self._is_settled
 
     @property
     def is_baseline_known(self) -> bool:
@@ -99,7 +95,7 @@ class Tuner:
     def plan(self) -> Plan:
         """The plan that follows from the measurements so far."""
         if self._plan is None:
-            self._plan = make_plan(self._measured, self.decide(), self._is_settled, self._origin)
+            self._plan = make_plan(self._measured, self.decide(), self.is_settled, self._origin)
         return self._plan
 
     @property
@@ -107,8 +103,8 @@ class Tuner:
         """The decided values; without workers while their number is not settled."""
         plan = self.plan
         return WorkerOptions(
-            plan.num_workers.value if self._is_settled else 0,
-            plan.prefetch_factor.value if self._is_settled else None,
+            plan.num_workers.value if self.is_settled else 0,
+            plan.prefetch_factor.value if self.is_settled else None,
             bool(plan.pin_memory.value),
             bool(plan.persistent_workers.value),
         )
@@ -127,34 +123,28 @@ class Tuner:
     @property
     def next(self) -> Candidate | None:
         """The candidate to measure next; None: none, or not yet."""
-        return None if self._is_settled else self.decide().next
+        return None if self.is_settled else self.decide().next
 
     def prepare(self, view: LoaderView, is_filling: bool) -> None:
-        """Begin another epoch: with a cached plan, or with what the epoch before has left.
+        """Begin another epoch.
 
         What was measured while a cache of the dataset was filling is no good afterwards.
         """
-        if not self._is_begun and not self._is_settled and self._mode != "fresh":
-            self._read_plan(view)
-        self._view, self._is_begun = view, True
         batches = self._counted_batches if view.batches is None else view.batches
         if batches != self._measured.batches:
             self._update(batches=batches)
-        window, is_open = self._unfinished, not self._is_settled and self.is_baseline_known
-        if window is not None and window.is_enough and is_open:
-            self.note_trial(window.trial())
         if self._was_filling and not is_filling and not self._measured.why_no_workers:
             self.restart("measured in this run")
         self._was_filling = is_filling
         self.settle_if_done()
 
-    def begin_measuring(self, epoch: Any) -> bool:
-        """Return whether an epoch is the one that measures: the latest; others that go on only load."""
-        before = None if self._measuring is None else self._measuring()
-        if before is not None and before is not epoch:
-            before.only_load()
-        self._measuring = None if self._is_settled else weakref.ref(epoch)
-        return not self._is_settled
+    def begin_measuring(self, epoch: Any) -> None:
+        """Have an epoch measure, and no other one that still goes on."""
+        self._measuring = weakref.ref(epoch)
+
+    def is_measured_by(self, epoch: Any) -> bool:
+        """Return whether an epoch is the one that measures."""
+        return not self.is_settled and self._measuring is not None and self._measuring() is epoch
 
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and what may be taken for workers."""
@@ -164,14 +154,8 @@ class Tuner:
         has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         self._update(single_process=cost, has_cuda=has_cuda)
 
-    def note_window(self, window: Window) -> None:
-        """Record what is being measured, in case the epoch is left."""
-        self._unfinished = window
-
     def note_trial(self, trial: Trial) -> None:
         """Record a trial, and what it cost; the latest of each candidate count."""
-        self._unfinished = None
-        self._trials_s += trial.seconds
         lost_s, self._behind_s = self._measured.lost_s + self._behind_s, 0.0
         same = self._measured.trials_of(trial.candidate)
         outdated = same[0] if len(same) >= _MOST_TRIALS else None
@@ -185,9 +169,9 @@ class Tuner:
 
     def note_batches(self, candidate: Candidate, batches: int, seconds: float) -> None:
         """Record how long batches took, to know how far workers are behind loading without them."""
-        if not self._is_settled:
+        if not self.is_settled:
             self._update(seen_batches=self._measured.seen_batches + batches)
-        if candidate.num_workers and self._measured.single_process is not None:
+        if candidate.num_workers and self.is_baseline_known:
             behind_s = self._behind_s + seconds - batches * single_process_s(self._measured)
             self._behind_s = max(0.0, behind_s)
 
@@ -197,7 +181,7 @@ class Tuner:
 
     def is_behind(self, workers: int) -> bool:
         """Return whether workers have lost more time than they may."""
-        if self._is_settled:
+        if self.is_settled:
             return self._behind_s > tolerated_loss_s(self._measured, workers)
         return self._behind_s > budget_s(self._measured)
 
@@ -205,49 +189,26 @@ class Tuner:
         """Record why workers must not load; that settles it."""
         self.is_dataset_checked = True
         self._update(why_no_workers=reason)
-        self._is_settled = True
+        self.is_settled = True
 
     def settle_if_done(self) -> None:
-        """End the search if nothing is left to try, and cache a plan that is slow to re-measure."""
-        if self._is_settled or not self.is_baseline_known:
+        """End the search if nothing is left to try."""
+        if self.is_settled or not self.is_baseline_known:
             return
-        measured, decision = self._measured, self.decide()
-        if decision.next is not None or decision.is_deferred:
-            return
-        self._is_settled, self._plan, self._unfinished, self._measuring = True, None, None, None
-        self._behind_s = 0.0
-        if self._trials_s >= _WORTH_CACHING_S and not measured.why_no_workers:
-            plan_cache.write_plan(self._view, self.plan)
+        decision = self.decide()
+        if decision.next is None and not decision.is_deferred:
+            self.is_settled, self._plan, self._behind_s = True, None, 0.0
 
     def restart(self, origin: str) -> None:
         """Begin the search anew, because a plan no longer fits; what it has lost still counts."""
         lost_s = self._measured.lost_s + self._behind_s
-        self._is_settled, self._unfinished, self._origin = False, None, origin
-        self._trials_s = self._behind_s = 0.0
+        self.is_settled, self._origin, self._behind_s = False, origin, 0.0
         self._update(single_process=None, trials=(), lost_s=lost_s)
-        plan_cache.forget_plan(self._view)
 
     def stuck_s(self) -> float:
         """Return the seconds of waiting for a batch after which workers are taken to be stuck."""
         cost = self._measured.single_process
         return _STUCK_S + (_STUCK_LOADS * cost.load_s if cost is not None else 0.0)
-
-    def _read_plan(self, view: LoaderView) -> None:
-        plan = plan_cache.read_plan(view)
-        if plan is None or plan.measured.single_process is None:
-            return
-        if view.batches is not None and plan.measured.batches != view.batches:
-            return
-        limits = read_limits(view.multiprocessing_context, plan.measured.single_process.batch_bytes)
-        if limits.most_workers < plan.num_workers.value:
-            return
-        # What starting a worker took was measured then; now there is only a guess.
-        limits = dataclasses.replace(limits, start_s=plan.measured.limits.start_s)
-        explicit = self._measured.explicit
-        self._measured = dataclasses.replace(plan.measured, explicit=explicit, limits=limits, lost_s=0.0)
-        self._plan = self._decision = None
-        self._origin = "measured in an earlier run, and cached"
-        self._is_settled = self.is_dataset_checked = True
 
     def _note_limits(self, limits: WorkerLimits) -> None:
         if self._starts_s:

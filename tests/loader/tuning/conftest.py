@@ -1,4 +1,4 @@
-"""Fixtures of tests of tuned loaders: a plan cache of their own, and haste."""
+"""Fixture of tests of tuned loaders that settle soon."""
 
 import dataclasses
 
@@ -7,16 +7,10 @@ import pytest
 from fastload.loader._tuning.limits import read_limits
 
 
-@pytest.fixture(autouse=True)
-def _plans_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def _hasty(monkeypatch):
     """Settles on less evidence than would be wise, and among fewer workers."""
     monkeypatch.setattr("fastload.loader._tuning.tuner.read_limits", _at_most_two_workers)
-    monkeypatch.setattr("fastload.loader._tuning.tuner._WORTH_CACHING_S", 0.0)
     monkeypatch.setattr("fastload.loader._tuning.decide.WINDOW_S", 0.05)
     monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.05)
 

@@ -60,5 +60,5 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     # No time is less than half of that.
     cost = single_process_cost(-1.0)
     tuner._update(limits=limits(), single_process=cost, trials=(trial,))
-    tuner._is_settled = tuner.is_dataset_checked = True
+    tuner.is_settled = tuner.is_dataset_checked = True
     return loader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 
 import pytest
@@ -14,14 +13,13 @@ from fastload.loader._tuning.decide import (
     budget_s,
     decide,
     first_workers,
-    has_become_lighter,
-    has_become_slower,
+    has_changed,
     prefetch_of,
     tolerated_loss_s,
     why_single_process,
 )
 from fastload.loader._tuning.measurements import Candidate, Trial, TuningMeasurements
-from fastload.loader._tuning.plan import Plan, make_plan
+from fastload.loader._tuning.plan import make_plan
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 
 SINGLE = Candidate(0, 0)
@@ -79,8 +77,7 @@ def test_plan_of_the_published_curve_shows_its_gain():
     measured = searched(published()).measured
     plan = make_plan(measured, decide(measured), is_settled=True)
     assert plan.num_workers.value == 6
-    assert plan.predicted_gain == pytest.approx(120 / 45)
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert "2.7 times the rate without workers" in plan.num_workers.reason
 
 
 def test_published_curve_is_climbed_through_noise():
@@ -118,16 +115,6 @@ def test_workers_seen_waiting_are_doubled_and_workers_seen_working_are_not():
     waiting = Machine(batch_s, single_process_cost(0.1), blocked=0.6)
     assert searched(waiting).best.num_workers == 32
     assert searched(dataclasses.replace(waiting, blocked=0.3)).best.num_workers == 2
-
-
-def test_half_as_many_workers_are_tried_only_where_they_may_be_better():
-    def worse_together(workers: int, prefetch: int) -> float:
-        return {0: 0.1, 1: 0.035, 2: 0.04, 4: 0.05}.get(workers, 1.0)
-
-    machine = Machine(worse_together, single_process_cost(0.04, step_s=0.06), limits(cpus=4))
-    assert searched(machine).best.num_workers == 1
-    tried = {trial.num_workers for trial in searched(cpu_bound(0.05, cpus=2)).measured.trials}
-    assert tried == {0, 2}
 
 
 def test_slow_training_gets_no_more_workers_than_it_needs():
@@ -314,16 +301,11 @@ def test_workers_of_a_settled_plan_may_be_behind_by_their_start_and_a_twentieth_
     assert tolerated_loss_s(measured, 2) == pytest.approx(2 * 2 * 0.05 + 0.05)
 
 
-def test_loading_without_workers_has_become_slower_if_the_training_waits_longer_for_it():
-    cost = single_process_cost(0.01, step_s=0.01)
-    measured = TuningMeasurements({}, limits(), cost, 100, trials=(trial_of(0, 0.02),))
-    assert not has_become_slower(measured, trial_of(0, 0.025, waiting_s=0.015))
-    assert has_become_slower(measured, trial_of(0, 0.029, waiting_s=0.015))
-    assert not has_become_slower(measured, trial_of(0, 0.029, waiting_s=0.01))
-    assert not has_become_slower(measured, trial_of(2, 0.029, waiting_s=0.015))
-
-
-def test_loading_has_become_lighter_at_half_the_time():
+def test_plan_no_longer_fits_if_making_a_batch_takes_twice_as_long_or_workers_half_as_long():
     measured = TuningMeasurements({}, limits(), single_process_cost(0.01), 100)
-    assert has_become_lighter(measured, 0.0045)
-    assert not has_become_lighter(measured, 0.0055)
+    assert has_changed(measured, SINGLE, 0.021)
+    assert not has_changed(measured, SINGLE, 0.019)
+    assert not has_changed(measured, SINGLE, 0.001)
+    assert has_changed(measured, Candidate(2, 4), 0.0049)
+    assert not has_changed(measured, Candidate(2, 4), 0.0051)
+    assert not has_changed(measured, Candidate(2, 4), 1.0)

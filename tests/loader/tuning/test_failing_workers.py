@@ -20,7 +20,7 @@ import torch
 import fastload
 from tests.loader.tuning.datasets import Deadly, Lacking, OnlyInItsProcess, Slow, Unpicklable
 from tests.loader.tuning.deciding import planned
-from tests.loader.tuning.seen import cached_plans, numbers
+from tests.loader.tuning.seen import numbers
 
 
 def tried(loader):
@@ -28,14 +28,13 @@ def tried(loader):
 
 
 @pytest.mark.parametrize("kind", [OnlyInItsProcess, Deadly])
-def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind, tmp_path):
+def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind):
     loader = fastload.DataLoader(kind(length=600), batch_size=6, shuffle=True)
     for _ in range(2):
         assert sorted(numbers(loader)) == list(range(600))
     plan = loader.plan
     assert plan.num_workers.value == 0
     assert "failed where the training process does not" in plan.num_workers.reason
-    assert not cached_plans(tmp_path)
 
 
 def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_goes_on():

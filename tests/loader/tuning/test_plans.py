@@ -1,9 +1,7 @@
-"""Plans are printed, cached for later runs, followed by them, and measured anew where they no longer fit."""
+"""Plans are printed, and measured anew where they no longer fit."""
 
 from __future__ import annotations
 
-import copy
-import json
 import multiprocessing
 import os
 
@@ -11,22 +9,19 @@ import pytest
 
 import fastload
 from fastload.errors import OptionError
-from fastload.loader._tuning import plan_cache
 from tests.loader.tuning.datasets import Slow
-from tests.loader.tuning.seen import cached_plans, numbers
+from tests.loader.tuning.seen import numbers
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_persistent_workers_follow_a_plan_from_the_cache():
+def test_persistent_workers_live_on_once_the_plan_is_settled():
     loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
     while not loader.plan.is_settled:
         assert numbers(loader) == list(range(900))
-    again = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
     pids = []
     for _ in range(2):
-        assert numbers(again) == list(range(900))
+        assert numbers(loader) == list(range(900))
         pids.append({process.pid for process in multiprocessing.active_children()})
-    assert "cached" in again.plan.origin
     assert pids[0] == pids[1] != set()
 
 
@@ -39,49 +34,8 @@ def test_nothing_is_tried_where_plans_are_off(monkeypatch):
 
 def test_unknown_value_of_the_variable_is_refused(monkeypatch):
     monkeypatch.setenv("FASTLOAD_PLAN", "of")
-    with pytest.raises(OptionError, match='must be "off" or "fresh"'):
+    with pytest.raises(OptionError, match='must be "off", or not set'):
         iter(fastload.DataLoader(Slow(3)))
-
-
-@pytest.mark.usefixtures("_hasty")
-def test_plan_is_cached_and_followed_by_the_next_run(tmp_path, monkeypatch):
-    loader = fastload.DataLoader(Slow(900), batch_size=8)
-    while not loader.plan.is_settled:
-        list(loader)
-    assert len(cached_plans(tmp_path)) == 1
-    again = fastload.DataLoader(Slow(900), batch_size=8)
-    iterator = iter(again)
-    assert again.num_workers == loader.num_workers > 0
-    assert again.plan.measured.limits.start_s == loader.plan.measured.limits.start_s
-    assert "cached" in again.plan.origin
-    assert numbers(iterator) == list(range(900))
-    monkeypatch.setenv("FASTLOAD_PLAN", "fresh")
-    fresh = fastload.DataLoader(Slow(900), batch_size=8)
-    iter(fresh)
-    assert fresh.num_workers == 0
-    other = fastload.DataLoader(Slow(900), batch_size=16)
-    monkeypatch.delenv("FASTLOAD_PLAN")
-    iter(other)
-    assert other.num_workers == 0
-
-
-@pytest.mark.usefixtures("_hasty")
-def test_damaged_plan_is_as_if_it_were_not_there(tmp_path):
-    loader = fastload.DataLoader(Slow(900), batch_size=8)
-    while not loader.plan.is_settled:
-        list(loader)
-    (plan,) = cached_plans(tmp_path)
-    sound = json.loads(plan.read_text())
-    unsound = [copy.deepcopy(sound) for _ in range(4)]
-    unsound[0]["num_workers"]["value"] = "x"
-    unsound[1]["measured"]["single_process"]["load_s"] = -1
-    unsound[2]["measured"]["trials"][0]["batches"] = 0
-    unsound[3]["measured"]["trials"][0]["num_workers"] = -1
-    for text in ("", "{}", "[1, 2", '{"num_workers": 3}', "null", *map(json.dumps, unsound)):
-        plan.write_text(text)
-        again = fastload.DataLoader(Slow(900), batch_size=8)
-        iter(again)
-        assert again.num_workers == 0
 
 
 def test_plan_prints_as_a_table():
@@ -102,15 +56,6 @@ def test_search_ends_though_every_epoch_is_left():
                 break
     assert loader.plan.is_settled
     assert loader.plan.num_workers.value > 0
-
-
-def test_nothing_is_cached_where_there_is_no_home(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    loader = fastload.DataLoader(Slow(16), batch_size=8)
-    assert numbers(loader) == list(range(16))
-    plan_cache.write_plan(loader._view(), loader.plan)
-    assert plan_cache.read_plan(loader._view()) is None
-    plan_cache.forget_plan(loader._view())
 
 
 def test_plan_of_the_time_before_a_cache_was_full_is_no_plan():

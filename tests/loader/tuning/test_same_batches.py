@@ -75,7 +75,7 @@ def _short_trials(monkeypatch):
     monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.0)
     monkeypatch.setattr("fastload.loader._tuning.epoch.fits_into_epoch", lambda *_: True)
     # Samples that take no time vary by more than the times of real ones.
-    monkeypatch.setattr("fastload.loader._tuning.epoch.has_become_lighter", lambda *_: False)
+    monkeypatch.setattr("fastload.loader._tuning.epoch.has_changed", lambda *_: False)
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,11 @@ def compared(without_s: list[float], with_s: list[float]) -> tuple[Candidate, Ca
     return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, tuple(trials)))[:2]
 
 
-def neighbour(
-    blocked: float = 0.0, waiting: float = 1.0, batch_s: float = 0.04, load_s: float = 0.1
-) -> object:
+def tried_next(blocked: float) -> object:
     """Return what is tried after two workers have won."""
-    won = Trial(2, 4, 10, 10 * batch_s, 10 * batch_s * waiting, blocked)
+    won = Trial(2, 4, 10, 0.4, 0.4, blocked)
     trials = (*[trial_of(0, 0.1)] * 3, *[won] * 3)
-    cost = single_process_cost(load_s, step_s=0.1 - load_s)
+    cost = single_process_cost(0.1, step_s=0.0)
     return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, trials)).next
 
 
@@ -65,24 +63,18 @@ SITUATIONS = {
     ],
     "_START_MARGIN": [lambda: rules.first_workers(dataclasses.replace(waiting_for_a_network(), batches=80))],
     "MOST_WORKERS_PER_CPU": [lambda: rules.first_workers(waiting_for_a_network())],
-    "_BLOCKED": [lambda: neighbour(blocked=0.55), lambda: neighbour(blocked=0.45)],
-    "_FASTER_IN_A_WORKER": [
-        lambda: neighbour(batch_s=0.04, load_s=0.045),
-        lambda: neighbour(batch_s=0.04, load_s=0.055),
-    ],
+    "_BLOCKED": [lambda: tried_next(blocked=0.55), lambda: tried_next(blocked=0.45)],
     "_UNDER_WAY": [lambda: rules.prefetch_of(measured(), 1)],
     "DEFAULT_PREFETCH": [lambda: rules.prefetch_of(measured(), 100)],
     "WINDOW_S": [
         lambda: rules.fits_into_epoch(measured(trials=(trial_of(0, 0.01),)), 2, 65),
         lambda: rules.fits_into_epoch(measured(trials=(trial_of(0, 0.01),)), 2, 55),
     ],
-    "_SLOWER": [
-        lambda: rules.has_become_slower(measured(), trial_of(0, 0.016, 0.016)),
-        lambda: rules.has_become_slower(measured(), trial_of(0, 0.012, 0.012)),
-    ],
-    "_LIGHTER": [
-        lambda: rules.has_become_lighter(measured(), 0.0045),
-        lambda: rules.has_become_lighter(measured(), 0.0055),
+    "_CHANGED": [
+        lambda: rules.has_changed(measured(), SINGLE, 0.021),
+        lambda: rules.has_changed(measured(), SINGLE, 0.019),
+        lambda: rules.has_changed(measured(), Candidate(2, 4), 0.0049),
+        lambda: rules.has_changed(measured(), Candidate(2, 4), 0.0051),
     ],
 }
 
@@ -108,8 +100,7 @@ def test_decisions_on_either_side_of_the_thresholds():
     assert compared([0.01] * 3, [0.0096] * 3)[0] == SINGLE
     assert compared([0.01] * 2, [0.0078])[0].num_workers == 2
     assert compared([0.01] * 2, [0.0085]) == (SINGLE, Candidate(2, 4))
-    assert neighbour(blocked=0.55) == Candidate(4, 2)
-    assert neighbour(blocked=0.45) is None
-    assert neighbour(batch_s=0.04, load_s=0.045) == Candidate(1, 8)
+    assert tried_next(blocked=0.55) == Candidate(4, 2)
+    assert tried_next(blocked=0.45) is None
     assert rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=70), 2)
     assert not rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=40), 2)

@@ -7,6 +7,7 @@ the batches that they owe.
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -15,27 +16,31 @@ from typing import Any
 
 import torch
 
-from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader._iterators.single import SingleProcessIterator
+from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._resume import WORKERS, mixed
 from fastload.loader._strategy import EpochStart, LoaderView
-from fastload.loader._tuning.decide import SINGLE_PROCESS
-from fastload.loader._tuning.measurements import Candidate
 
 
 class SwitchingIterator(SingleProcessIterator):
-    """Loads an epoch of a map-style dataset, first in the training process, then as `_change_to` says."""
+    """Loads an epoch of a map-style dataset: first in the training process, then as told by `_change_to`."""
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
         self._start = start
-        self._candidate = SINGLE_PROCESS
-        # Workers that load or rest, and others that only hand out what they had been asked for before.
+        # Workers that load or rest. They are replaced by others, or none, once they owe no batch.
         self._workers: WorkersIterator | None = None
-        self._leaving: WorkersIterator | None = None
         self._started = 0
+        self._replacement: tuple[int, int] | None = None
+        # When the latest workers began to start; None once one of them has sent a batch.
+        self._starting_since: float | None = None
         self._has_ended = False
         super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
         self._order = SharedOrder(self._sampler_iter)
+
+    def _workers_ready(self, seconds: float) -> None:
+        """Take note that the first batch of new workers came so long after they began to start."""
+        raise NotImplementedError
 
     def _workers_failed(self, reason: str) -> None:
         """Go on without workers, which failed where the training process does not."""
@@ -57,18 +62,14 @@ class SwitchingIterator(SingleProcessIterator):
     def _next_batch(self) -> Any:
         if self._has_ended:
             raise StopIteration
-        while True:
-            if self._leaving is not None:
-                try:
-                    return self._next_of(self._leaving)
-                except StopIteration:
-                    self._leaving = None
-                    self._progress.is_finished = False
-                    self._progress.rebase(self._progress.position, 0)
-            elif self._workers is not None and self._order.sent:
-                return self._next_of(self._workers)
-            else:
-                return self._next_single()
+        if self._replacement is not None and not self._order.sent:
+            workers, prefetch = self._replacement
+            self._end_workers()
+            if workers:
+                self._start_workers(workers, prefetch)
+        if self._workers is not None and self._order.sent:
+            return self._next_of(self._workers)
+        return self._next_single()
 
     def _next_single(self) -> Any:
         """Return the next batch, made by the training process."""
@@ -93,8 +94,6 @@ class SwitchingIterator(SingleProcessIterator):
         failure = None
         try:
             batch = workers._next_batch()
-        except StopIteration:
-            raise
         except Exception as error:
             failure = error
         if failure is not None:
@@ -104,6 +103,9 @@ class SwitchingIterator(SingleProcessIterator):
                 # Its traceback refers to this frame.
                 del failure
         self._order.sent.popleft()
+        if self._starting_since is not None:
+            self._workers_ready(time.perf_counter() - self._starting_since)
+            self._starting_since = None
         return batch
 
     def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
@@ -129,25 +131,27 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
 
-    def _change_to(self, candidate: Candidate) -> None:
-        """Load what comes next in another way; raise an error where workers cannot be started."""
-        workers, prefetch = candidate
-        if not workers:
-            if self._workers is not None:
-                self._workers.steer(self._started, 0)
-        elif self._workers is not None and workers <= self._started:
-            if not self._order.sent:
-                self._workers.begin_clock(self.clock, workers)
-                self._progress.rebase(self._progress.position, self._workers.received)
-            self._workers.steer(workers, prefetch)
-        else:
-            self._start_workers(candidate)
-        self._candidate = candidate
+    def _change_to(self, workers: int, prefetch: int) -> None:
+        """Load what comes next with so many workers, and so many batches asked of each in advance."""
+        self._replacement = (workers, prefetch) if workers > self._started else None
+        if self._workers is None:
+            return
+        if self._replacement is not None or not workers:
+            self._workers.steer(self._started, 0)
+            return
+        if not self._order.sent:
+            self._workers.begin_clock(self.clock, workers)
+            self._progress.rebase(self._progress.position, self._workers.received)
+        self._workers.steer(workers, prefetch)
 
-    def _start_workers(self, candidate: Candidate) -> None:
-        """Start workers that take over from others."""
-        self._let_workers_go()
-        workers, prefetch = candidate
+    def _dismiss_workers(self) -> None:
+        """End workers once they have handed out what they owe."""
+        if self._workers is not None:
+            self._workers.steer(self._started, 0)
+            self._replacement = 0, 0
+
+    def _start_workers(self, workers: int, prefetch: int) -> None:
+        self._starting_since = time.perf_counter()
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
@@ -157,31 +161,26 @@ class SwitchingIterator(SingleProcessIterator):
         seeds = torch.Generator().manual_seed(seed)
         # They are told what to make when they are steered; before, each of them would be given some.
         start = replace(self._start, options=options, worker_seeds=seeds, order=iter(()))
-        with warnings.catch_warnings():
-            # That forking a process with threads is dangerous: the first batches are watched for that.
-            warnings.filterwarnings("ignore", r".*fork\(\)")
-            iterator = WorkersIterator(self._view, start)
+        try:
+            with warnings.catch_warnings():
+                # That forking a process with threads is dangerous: the first batches are watched for that.
+                warnings.filterwarnings("ignore", r".*fork\(\)")
+                iterator = WorkersIterator(self._view, start)
+        except Exception as error:
+            self._starting_since = None
+            self._workers_failed(f"workers cannot be started: {last_line(error)}")
+            return
         iterator.patience_s = self._stuck_s()
         iterator.notice_deaths_while_waiting()
-        if self._leaving is None:
-            self._progress.rebase(self._progress.position, 0)
+        self._progress.rebase(self._progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.go_on_with(self._order)
         iterator.steer(workers, prefetch)
 
-    def _let_workers_go(self) -> None:
-        """Ask workers for nothing more: they hand out what they owe, and end."""
-        if self._workers is not None and self._order.sent:
-            self._workers.end_soon()
-            self._leaving, self._workers, self._started = self._workers, None, 0
-        elif self._workers is not None:
-            self._end_workers()
-
     def _end_workers(self) -> None:
-        for workers in (self._leaving, self._workers):
-            if workers is not None:
-                workers.end()
-        self._leaving, self._workers, self._started = None, None, 0
+        if self._workers is not None:
+            self._workers.end()
+        self._workers, self._started, self._replacement, self._starting_since = None, 0, None, None
 
     def _end(self) -> None:
         """End the workers at the epoch's end."""
