@@ -50,13 +50,15 @@ class SeedingFetcher:
         self._fetcher = fetcher
         self._thread = thread
         self._draws_nothing = draws_nothing
-        # Each loader has its own bit generator, because a dataset may iterate another loader.
-        self._bits = np.random.MT19937(0)
+        # Each epoch has its own bit generator, because a dataset may iterate another loader.
+        self._bits: np.random.MT19937 | None = None
 
     def fetch(self, task: BatchTask) -> Any:
         """Return the samples of a task."""
         if task.seed is None or get_ident() != self._thread or self._draws_nothing():
             return self._fetcher.fetch(task.indices)
+        if self._bits is None:
+            self._bits = np.random.MT19937(0)  # 80 µs
         python_state, torch_state = random.getstate(), torch.default_generator.get_state()
         with _numpy_drawing_from(self._bits):
             try:

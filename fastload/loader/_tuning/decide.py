@@ -28,7 +28,7 @@ _EARLY_GAIN = 0.2
 _ROUNDS = 3
 
 # Trials may cost this share of a training, which is assumed to last ten epochs, or as long again as so far.
-_BUDGET_SHARE = 0.02
+_BUDGET_SHARE = 0.015
 _EPOCHS_AHEAD = 10
 
 # On a busy machine, starting workers takes so many times as long (measured).
@@ -76,11 +76,13 @@ def decide(measured: TuningMeasurements) -> Decision:
     if not tried and why_single_process(measured):
         return Decision(best, None)
     # Once they have been tried, their times decide, also where starting them took longer than expected.
-    workers = tried[0] if tried else first_workers(measured)
+    workers = tried[0] if tried else affordable_workers(measured, first_workers(measured))
+    if not workers:
+        return Decision(best, None, is_deferred=True)
     while workers:
         challenger = Candidate(workers, prefetch_of(measured, workers))
-        if not measured.trials_of(challenger) and not is_affordable(measured, workers):
-            return Decision(best, None, is_deferred=best == SINGLE_PROCESS)
+        if not measured.trials_of(challenger) and not affordable_workers(measured, workers):
+            return Decision(best, None)
         has_won = _has_won(measured, challenger, best)
         if has_won is None:
             counts = [len(measured.trials_of(each)) for each in (challenger, best)]
@@ -97,7 +99,7 @@ def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidat
     if not theirs:
         return None
     ratio = statistics.median(theirs) / max(statistics.median(before), 1e-12)
-    is_affordable_again = ratio < 1 or is_affordable(measured, challenger.num_workers)
+    is_affordable_again = ratio < 1 or affordable_workers(measured, challenger.num_workers)
     if ratio >= 1 + _EARLY_GAIN or not is_affordable_again:
         return False
     if len(before) > 1 and statistics.median(theirs) <= min(before) * (1 - _EARLY_GAIN):
@@ -199,11 +201,16 @@ def budget_s(measured: TuningMeasurements) -> float:
     return _BUDGET_SHARE * ahead * single_process_s(measured) - measured.lost_s
 
 
-def is_affordable(measured: TuningMeasurements, workers: int) -> bool:
-    """Return whether so many workers may be tried now: what starting them costs is within the budget."""
+def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
+    """Return how many of so many workers may be tried now, as starting them is within the budget; else 0.
+
+    Fewer than two would hardly show what more can do.
+    """
     cost = measured.single_process
     assert cost is not None
-    return _START_MARGIN * workers * measured.limits.start_s + cost.load_s <= budget_s(measured)
+    start_s = _START_MARGIN * measured.limits.start_s
+    affordable = min(workers, math.floor((budget_s(measured) - cost.load_s) / max(start_s, 1e-9)))
+    return affordable if affordable >= min(workers, 2) else 0
 
 
 def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: int | None) -> bool:

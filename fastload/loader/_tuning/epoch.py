@@ -11,14 +11,11 @@ from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
 from fastload.loader._tuning.measurements import Candidate
 from fastload.loader._tuning.tuner import Tuner
-from fastload.loader._tuning.window import Window, latest
+from fastload.loader._tuning.window import WATCHED_S, Window, latest
 
 # A settled plan is checked after so many batches, at first sooner: a plan that fails is dropped at once.
 _FIRST_CHECK = 8
 _WATCHED_BATCHES = 64
-
-# Loading without workers has become slower if it is so for that long.
-_WATCHED_S = 5.0
 
 
 class TunedIterator(SwitchingIterator):
@@ -159,7 +156,7 @@ class TunedIterator(SwitchingIterator):
         if candidate.num_workers and tuner.is_behind(candidate.num_workers):
             self._restart("batches took longer than without workers")
             return
-        is_long = candidate.num_workers or window.seconds() >= _WATCHED_S
+        is_long = candidate.num_workers or window.seconds() >= WATCHED_S
         if is_long and window.batches >= _WATCHED_BATCHES // 2:
             if has_changed(tuner.measured, candidate, window.load_s()):
                 self._restart("making a batch took much more, or much less")

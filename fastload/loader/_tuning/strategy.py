@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from fastload.loader._caching import LoaderCache, is_filling
-from fastload.loader._iterators import WorkersIterator
+from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._strategy import EpochIterator, EpochStart, LoaderView, WorkerOptions
 from fastload.loader._tuning.epoch import TunedIterator
@@ -56,4 +56,6 @@ class TunedStrategy:
                 generator.set_state(state)
                 self.tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
             start = replace(start, options=self.tuner.options)
+        if self.tuner.is_final:
+            return SingleProcessIterator(view, start)
         return TunedIterator(view, start, self.tuner, self._cache)

@@ -32,6 +32,7 @@ from fastload.loader._tuning.measurements import (
     WorkerLimits,
 )
 from fastload.loader._tuning.plan import Plan, make_plan
+from fastload.loader._tuning.window import WATCHED_S
 
 # Trials of one candidate that are kept.
 _MOST_TRIALS = 5
@@ -85,6 +86,16 @@ class Tuner:
     def is_baseline_known(self) -> bool:
         """True if the cost of a batch without workers has been measured."""
         return self._measured.single_process is not None
+
+    @property
+    def is_final(self) -> bool:
+        """True if the coming epoch is loaded without workers, and is too short for that to change."""
+        if not self.is_settled or self.best.num_workers:
+            return False
+        measured = self._measured
+        if measured.why_no_workers:
+            return True
+        return measured.batches is not None and measured.batches * single_process_s(measured) < WATCHED_S
 
     @property
     def measured(self) -> TuningMeasurements:

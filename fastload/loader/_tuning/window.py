@@ -18,6 +18,9 @@ _MOST_BATCHES = 2000
 # Without workers, one batch that takes as long as this is enough: more of them would be time lost.
 _LONG_BATCH_S = 0.4
 
+# Loading without workers has become slower if it is so for that long.
+WATCHED_S = 5.0
+
 # A step that takes so many times the usual one (a validation, a checkpoint) counts as that much.
 _UNUSUAL = 5.0
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastload.loader._tuning.decide import WINDOW_S, decide, is_affordable
+from fastload.loader._tuning.decide import WINDOW_S, affordable_workers, decide
 from fastload.loader._tuning.measurements import (
     Candidate,
     SingleProcessCost,
@@ -87,7 +87,7 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
         assert (
             not candidate.num_workers
             or measured.trials_of(candidate)
-            or is_affordable(measured, candidate.num_workers)
+            or affordable_workers(measured, candidate.num_workers)
         )
         trial = _trial(machine, candidate, noise)
         start_s = machine.limits.start_s if machine.start_s is None else machine.start_s

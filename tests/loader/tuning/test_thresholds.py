@@ -35,6 +35,11 @@ def measured(**options) -> TuningMeasurements:
     return dataclasses.replace(known, **options)
 
 
+def affordable(batches: int) -> int:
+    """Return how many of two workers may be tried, if an epoch has so many batches."""
+    return rules.affordable_workers(measured(trials=(trial_of(0, 0.01),), batches=batches), 2)
+
+
 def waiting_for_a_network() -> TuningMeasurements:
     return TuningMeasurements({}, limits(most_workers=100), single_process_cost(0.1, cpu_s=0.001))
 
@@ -54,12 +59,12 @@ SITUATIONS = {
         lambda: compared([0.01] * 3, [0.009] * 3)[1],
     ],
     "_BUDGET_SHARE": [
-        lambda: rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=70), 2),
-        lambda: rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=40), 2),
+        lambda: affordable(90),
+        lambda: affordable(60),
     ],
     "_EPOCHS_AHEAD": [
-        lambda: rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=70), 2),
-        lambda: rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=40), 2),
+        lambda: affordable(90),
+        lambda: affordable(60),
     ],
     "_START_MARGIN": [lambda: rules.first_workers(dataclasses.replace(waiting_for_a_network(), batches=80))],
     "MOST_WORKERS_PER_CPU": [lambda: rules.first_workers(waiting_for_a_network())],
@@ -102,5 +107,5 @@ def test_decisions_on_either_side_of_the_thresholds():
     assert compared([0.01] * 2, [0.0085]) == (SINGLE, Candidate(2, 4))
     assert tried_next(blocked=0.55) == Candidate(4, 2)
     assert tried_next(blocked=0.45) is None
-    assert rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=70), 2)
-    assert not rules.is_affordable(measured(trials=(trial_of(0, 0.01),), batches=40), 2)
+    assert affordable(90)
+    assert not affordable(60)
