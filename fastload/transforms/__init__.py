@@ -14,25 +14,21 @@ from __future__ import annotations
 from typing import Any
 
 from fastload.transforms._autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
-from fastload.transforms._choosing import RandomApply, RandomChoice, RandomOrder
 from fastload.transforms._colour import (
     RGB,
     ColorJitter,
     Grayscale,
-    RandomChannelPermutation,
-    RandomGrayscale,
-    RandomPhotometricDistort,
-)
-from fastload.transforms._degradation import JPEG, GaussianBlur, GaussianNoise
-from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
-from fastload.transforms._levels import (
     RandomAdjustSharpness,
     RandomAutocontrast,
+    RandomChannelPermutation,
     RandomEqualize,
+    RandomGrayscale,
     RandomInvert,
+    RandomPhotometricDistort,
     RandomPosterize,
     RandomSolarize,
 )
+from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from fastload.transforms._missing import (
     ClampBoundingBoxes,
     ClampKeyPoints,
@@ -45,8 +41,14 @@ from fastload.transforms._missing import (
 )
 from fastload.transforms._mixing import CutMix, MixUp
 from fastload.transforms._policies import RandAugment, TrivialAugmentWide
-from fastload.transforms._resizing import RandomResize, RandomShortestSize, Resize, ScaleJitter
-from fastload.transforms.compose import Compose
+from fastload.transforms._resizing import (
+    RandomResize,
+    RandomResizedCrop,
+    RandomShortestSize,
+    Resize,
+    ScaleJitter,
+)
+from fastload.transforms.compose import Compose, RandomApply, RandomChoice, RandomOrder
 from fastload.transforms.converting import (
     ConvertImageDtype,
     Identity,
@@ -57,11 +59,10 @@ from fastload.transforms.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.cropping import CenterCrop, FiveCrop, RandomCrop, RandomResizedCrop, TenCrop
-from fastload.transforms.erasing import RandomErasing
+from fastload.transforms.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, RandomZoomOut, TenCrop
+from fastload.transforms.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.options import InterpolationMode
-from fastload.transforms.padding import Pad, RandomZoomOut
 from fastload.transforms.rescaling import LinearTransformation, Normalize, ToDtype
 from fastload.transforms.transform import Transform
 
@@ -80,26 +81,11 @@ __all__ = [
     "SetClampingMode", "TenCrop", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor",
     "Transform", "TrivialAugmentWide", "UniformTemporalSubsample",
 ]
-
-_MODULES = ("functional", "v2", "autoaugment", "transforms")
-_FUNCTIONS = (
-    "check_type", "get_bounding_boxes", "get_keypoints", "has_all", "has_any", "query_chw", "query_size",
-)
 # fmt: on
 
 
-def elsewhere(name: str) -> str:
-    """Return the error message for one of torchvision's modules and functions, which are not here."""
-    if name == "v2":
-        return "fastload.transforms has no 'v2': the names of torchvision's are in fastload.transforms itself"
-    kind = "module" if name in _MODULES else "function"
-    return (
-        f"fastload.transforms has no {name!r}, a {kind} of torchvision's: take it from "
-        "torchvision.transforms.v2; these transforms accept its results"
-    )
-
-
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in _FUNCTIONS:
-        raise AttributeError(elsewhere(name))
-    raise AttributeError(f"module 'fastload.transforms' has no attribute {name!r}")
+    raise AttributeError(
+        f"module 'fastload.transforms' has no attribute {name!r}: torchvision's functions and modules are in "
+        "torchvision.transforms.v2"
+    )

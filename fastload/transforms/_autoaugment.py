@@ -20,7 +20,7 @@ from fastload.errors import OptionError
 from fastload.transforms._policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Fill, is_whole, require, to_positive, to_whole
+from fastload.transforms.options import ABOVE_0, Fill, is_whole, require, to_number, to_whole
 from fastload.transforms.transform import Parameters, Pixels
 
 _STRENGTHS = 10  # of each operation, in both papers
@@ -168,7 +168,7 @@ class AugMix(Policy):
         self.severity = to_whole(severity, "severity", 1, _STRENGTHS)
         self.mixture_width = to_whole(mixture_width, "mixture_width", 1)
         self.chain_depth = chain_depth
-        self.alpha = to_positive(alpha, "alpha")
+        self.alpha = to_number(alpha, "alpha", ABOVE_0)
         self.all_ops = all_ops
         super().__init__(interpolation, fill)
         self._depth = chain_depth if chain_depth > 0 else _DEEPEST
@@ -200,7 +200,6 @@ class AugMix(Policy):
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Mix the image."""
         mixed = image * np.float32(parameters[0])
         length = 1 + 2 * self._depth
         for first in range(1, self.width, length):

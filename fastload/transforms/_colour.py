@@ -1,4 +1,4 @@
-"""Changes of colour and channels: ColorJitter, Grayscale, RandomPhotometricDistort and others."""
+"""Changes of colours, levels and channels: ColorJitter, Grayscale, RandomPosterize and others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms import _adjusting
-from fastload.transforms._pixels import with_last_axis
+from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Amount, is_number, require, to_probability, to_range
-from fastload.transforms.transform import BernoulliTransform, Parameters, Pixels, Transform
+from fastload.transforms.options import (
+    Amount,
+    is_number,
+    require,
+    to_number,
+    to_probability,
+    to_range,
+    to_span,
+    to_whole,
+)
+from fastload.transforms.transform import BernoulliTransform, Parameters, Transform
 
 _Range = tuple[float, float]
 
@@ -43,10 +51,10 @@ class ColorJitter(Transform):
         saturation: Amount | None = None,
         hue: Amount | None = None,
     ) -> None:
-        self.brightness = _to_bounds(brightness, "brightness", 1.0, 0.0, math.inf)
-        self.contrast = _to_bounds(contrast, "contrast", 1.0, 0.0, math.inf)
-        self.saturation = _to_bounds(saturation, "saturation", 1.0, 0.0, math.inf)
-        self.hue = _to_bounds(hue, "hue", 0.0, -0.5, 0.5)
+        self.brightness = _to_amounts(brightness, "brightness")
+        self.contrast = _to_amounts(contrast, "contrast")
+        self.saturation = _to_amounts(saturation, "saturation")
+        self.hue = _to_amounts(hue, "hue", 0.0, -0.5, 0.5)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the order, as numbers of adjustments, then the amount of each."""
@@ -56,7 +64,6 @@ class ColorJitter(Transform):
         return np.concatenate((order, low + (high - low) * numbers[:, 4:]), axis=1)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Adjust the image."""
         _adjusting.require_channels(image)
         ranges = self._ranges()
         for number in map(int, parameters[:4]):
@@ -108,7 +115,6 @@ class RandomPhotometricDistort(Transform):
         return numbers
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Adjust the image, then permute its channels."""
         _adjusting.require_channels(image)
         is_made, amounts, is_contrast_first = parameters[:4], parameters[4:8], parameters[8]
         for number in (0, 1, 2, 3) if is_contrast_first else (0, 2, 3, 1):
@@ -129,11 +135,9 @@ class Grayscale(Transform):
         self.num_output_channels = num_output_channels
 
     def channels_after(self, channels: int) -> int:
-        """Return the number of channels of the result."""
         return self.num_output_channels
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Turn the image into grey."""
         _adjusting.require_channels(image)
         greys = _adjusting.grey(image)
         if self.num_output_channels > greys.shape[2]:
@@ -143,7 +147,6 @@ class Grayscale(Transform):
         return greys
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Turn all images into grey at once, as one tall image."""
         greys = self.apply(_tall(images), ())
         return greys.reshape(*images.shape[:3], self.num_output_channels)
 
@@ -161,12 +164,10 @@ class RandomGrayscale(BernoulliTransform):
         super().__init__(p)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Turn the image into grey, or return it as it is."""
         _adjusting.require_channels(image)
         return _adjusting.grey(image) if parameters[0] else image
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Turn the chosen images into grey at once, in place."""
         _adjusting.require_channels(images)
         chosen = np.flatnonzero(parameters[:, 0])
         if chosen.size:
@@ -181,11 +182,9 @@ class RGB(Transform):
     takes_any_dtype = True
 
     def channels_after(self, channels: int) -> int:
-        """Return 3 for 1 channel."""
         return 3 if channels == 1 else channels
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Repeat a single channel."""
         return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
 
 
@@ -200,8 +199,79 @@ class RandomChannelPermutation(Transform):
         return draws.uniform(1)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Permute the channels."""
         return _permuted(image, parameters[0])
+
+
+class RandomInvert(BernoulliTransform):
+    """Inverts levels, in each image with probability `p`."""
+
+    def changed(self, image: Pixels) -> Pixels:
+        return _adjusting.invert(image)
+
+
+class RandomPosterize(BernoulliTransform):
+    """Keeps only the highest bits of levels.
+
+    Args:
+        bits: The number of bits, 0 to 8.
+        p: The probability that an image is changed.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.bits = to_whole(bits, "bits", 0, 8)
+
+    def changed(self, image: Pixels) -> Pixels:
+        return _adjusting.posterize(image, self.bits)
+
+
+class RandomSolarize(BernoulliTransform):
+    """Inverts levels from a threshold up.
+
+    Args:
+        threshold: The lowest level that is inverted, at most 255.
+        p: The probability that an image is changed.
+    """
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__(p)
+        require(is_number(threshold) and threshold <= 255, "threshold must be at most 255", threshold)
+        self.threshold = threshold
+
+    def changed(self, image: Pixels) -> Pixels:
+        return _adjusting.solarize(image, self.threshold)
+
+
+class RandomAdjustSharpness(BernoulliTransform):
+    """Sharpens or blurs.
+
+    Args:
+        sharpness_factor: 0 for blurred, 1 for no change, 2 for twice as sharp.
+        p: The probability that an image is changed.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.sharpness_factor = to_number(sharpness_factor, "sharpness_factor")
+
+    def changed(self, image: Pixels) -> Pixels:
+        _adjusting.require_channels(image)
+        return _adjusting.sharpness(image, self.sharpness_factor)
+
+
+class RandomAutocontrast(BernoulliTransform):
+    """Stretches each channel over all levels, in each image with probability `p`."""
+
+    def changed(self, image: Pixels) -> Pixels:
+        _adjusting.require_channels(image)
+        return _adjusting.autocontrast(image)
+
+
+class RandomEqualize(BernoulliTransform):
+    """Spreads levels so that each is about as frequent, in each image with probability `p`."""
+
+    def changed(self, image: Pixels) -> Pixels:
+        return _adjusting.equalize(image)
 
 
 def _permuted(image: Pixels, number: float) -> Pixels:
@@ -219,21 +289,9 @@ def _tall(images: Pixels) -> Pixels:
     return images.reshape(-1, *images.shape[2:])
 
 
-def _to_bounds(value: Any, name: str, neutral: float, least: float, most: float) -> _Range | None:
-    """Return a range of amounts, given as such or as a difference from neutral; None for no change."""
-    if value is None:
-        return None
-    if is_number(value) and 0 <= value <= most - neutral:
-        bounds = max(least, neutral - value), neutral + value
-    elif _is_range(value) and least <= value[0] <= value[1] <= most:
-        bounds = float(value[0]), float(value[1])
-    else:
-        raise OptionError(
-            f"{name} must be a number from 0 to {most - neutral:g}, or a range (low, high) "
-            f"from {least:g} to {most:g}, got {value!r}"
-        )
+def _to_amounts(
+    value: Any, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
+) -> _Range | None:
+    """Return a range of amounts; None for no change."""
+    bounds = (neutral, neutral) if value is None else to_span(value, name, neutral, least, most)
     return None if bounds == (neutral, neutral) else bounds
-
-
-def _is_range(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(is_number, value))

@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms import _warping, options
-from fastload.transforms._degradation import NOISE_SEEDS
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
 from fastload.transforms.transform import Parameters, Pixels, Transform
@@ -23,12 +21,7 @@ _CORNER_TOLERANCE = np.float32(1e-4)
 
 
 class Distortion(Transform):
-    """Base class of transforms that move pixels.
-
-    Args:
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
-    """
+    """Base class of transforms that move pixels."""
 
     def __init__(self, interpolation: Any, fill: Fill) -> None:
         self.interpolation = interpolation
@@ -58,9 +51,9 @@ class RandomRotation(Distortion):
         center: Sequence[float] | None = None,
         fill: Fill = 0,
     ) -> None:
-        self.degrees = _to_angles(degrees, "degrees")
+        self.degrees = options.to_span(degrees, "degrees")
         self.expand = expand
-        self.center = None if center is None else options.to_pair(center, "center")
+        self.center = _to_center(center)
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -73,11 +66,9 @@ class RandomRotation(Distortion):
         return np.concatenate((angles[:, None], np.array(results, np.float64).reshape(-1, 2)), axis=1)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """Return the sizes in the parameters."""
         return parameters[:, 1:].astype(np.int64)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Rotate the image."""
         size = int(parameters[1]), int(parameters[2])
         return _warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
 
@@ -106,9 +97,7 @@ class RandomAffine(Distortion):
         scale: Range of the factor, above 0.
         shear: The largest angle to either side along x, in degrees; or its range; or ranges along x and along
             y.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
-        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
+        interpolation, fill, center: See `RandomRotation`.
     """
 
     width = 6
@@ -123,16 +112,18 @@ class RandomAffine(Distortion):
         fill: Fill = 0,
         center: Sequence[float] | None = None,
     ) -> None:
-        self.degrees = _to_angles(degrees, "degrees")
-        self.translate = None if translate is None else options.to_pair(translate, "translate")
-        self.scale = None if scale is None else options.to_pair(scale, "scale")
-        self.shear = None if shear is None else _to_angles(shear, "shear", (2, 4))
-        self.center = None if center is None else options.to_pair(center, "center")
+        self.degrees = options.to_span(degrees, "degrees")
+        rule = "translate must be two shares from 0 to 1"
+        self.translate = None if translate is None else options.to_numbers(translate, rule, (2,), 0, 1)
+        rule = "scale must be two factors above 0"
+        self.scale = None if scale is None else options.to_numbers(scale, rule, (2,), options.ABOVE_0)
+        angles = options.to_list(shear)
+        spans = [angles[:2], angles[2:]] if len(angles) == 4 else [shear]
+        self.shear: tuple[float, ...] | None = None
+        if shear is not None:
+            self.shear = tuple(angle for span in spans for angle in options.to_span(span, "shear"))
+        self.center = _to_center(center)
         super().__init__(interpolation, fill)
-        is_share = self.translate is None or all(0 <= share <= 1 for share in self.translate)
-        options.require(is_share, "translate must be shares from 0 to 1", translate)
-        is_factor = self.scale is None or all(factor > 0 for factor in self.scale)
-        options.require(is_factor, "scale must be factors above 0", scale)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
@@ -150,7 +141,6 @@ class RandomAffine(Distortion):
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Map the image."""
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
         center = _warping.from_middle(self.center, *image.shape[:2])
         matrix = _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
@@ -163,8 +153,7 @@ class RandomPerspective(Distortion):
     Args:
         distortion_scale: The largest movement of a corner relative to half a side, from 0 to 1.
         p: The probability that an image is changed.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
+        interpolation, fill: See `RandomRotation`.
     """
 
     width = 9
@@ -189,12 +178,9 @@ class RandomPerspective(Distortion):
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Move the corners, or return the image as it is."""
         if not parameters[0]:
             return image
-        grid = _warping.perspective_grid(
-            np.array(parameters[1:]).reshape(4, 2), image.shape[0], image.shape[1]
-        )
+        grid = _warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
         return _warping.sampled(image, grid, self._filter, self.fill)
 
 
@@ -205,8 +191,7 @@ class ElasticTransform(Distortion):
         alpha: The size of the movements, or (along x, along y).
         sigma: The deviation in pixels of the blur that makes neighbours similar, or (along x, along y); both
             above 0, or both 0.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
+        interpolation, fill: See `RandomRotation`.
     """
 
     width = 1
@@ -214,15 +199,16 @@ class ElasticTransform(Distortion):
     def __init__(
         self, alpha: Amount = 50.0, sigma: Amount = 5.0, interpolation: Any = "bilinear", fill: Fill = 0
     ) -> None:
-        self.alpha = _to_two(alpha, "alpha")
-        self.sigma = _to_two(sigma, "sigma")
+        rule = "must be a number, or one along x and one along y"
+        self.alpha = options.to_two(alpha, f"alpha {rule}")
+        self.sigma = options.to_two(sigma, f"sigma {rule}")
         super().__init__(interpolation, fill)
         is_valid = min(self.sigma) > 0 or min(self.sigma) == max(self.sigma) == 0
         options.require(is_valid, "sigma must be above 0 along both sides, or 0 along both", sigma)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw seeds of the displacements."""
-        return np.floor(draws.uniform(1) * NOISE_SEEDS)
+        return seeds(draws.uniform(1))
 
     def displacement(self, seed: float, height: int, width: int) -> torch.Tensor:
         """Return the movement of each pixel along x and y, relative to half a side: (1, height, width, 2)."""
@@ -231,38 +217,22 @@ class ElasticTransform(Distortion):
         shares = []
         for move, deviation, alpha, side in zip(moves, self.sigma, self.alpha, (width, height), strict=True):
             if deviation > 0:
-                reach = int(8 * deviation + 1) | 1
-                border = cv2.BORDER_REFLECT_101
-                move[:] = cv2.GaussianBlur(
-                    move, (reach, reach), self.sigma[0], sigmaY=self.sigma[1], borderType=border
-                )
+                kernel = (int(8 * deviation + 1) | 1,) * 2
+                along_x, along_y = self.sigma
+                cv2.GaussianBlur(move, kernel, along_x, move, along_y, cv2.BORDER_REFLECT_101)
             shares.append(move.reshape(height, width) * (alpha / side))
         return torch.from_numpy(np.stack(shares, axis=2)[None].astype(np.float32))
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Move the pixels."""
         height, width = image.shape[:2]
-        bounds = [((1 - side) / side, (side - 1) / side) for side in (width, height)]
-        grid = _warping.even_grid(bounds[0], bounds[1], height, width) + self.displacement(
-            parameters[0], height, width
-        )
-        return _warping.sampled(image, grid, self._filter, self.fill)
+        x_bounds, y_bounds = (((1 - side) / side, (side - 1) / side) for side in (width, height))
+        places = _warping.even_grid(x_bounds, y_bounds, height, width)
+        moved = places + self.displacement(parameters[0], height, width)
+        return _warping.sampled(image, moved, self._filter, self.fill)
 
 
-def _to_angles(value: Any, name: str, lengths: tuple[int, ...] = (2,)) -> tuple[float, ...]:
-    if options.is_number(value) and value >= 0:
-        return -float(value), float(value)
-    if isinstance(value, (tuple, list)) and len(value) in lengths:
-        return tuple(map(float, value))
-    expected = " or ".join(map(str, lengths))
-    raise OptionError(f"{name} must be a number of at least 0, or a sequence of {expected}, got {value!r}")
-
-
-def _to_two(value: Any, name: str) -> tuple[float, float]:
-    values = options.to_list(value)
-    is_valid = len(values) in (1, 2) and all(map(options.is_number, values))
-    options.require(is_valid, f"{name} must be a number, or one along x and one along y", value)
-    return float(values[0]), float(values[-1])
+def _to_center(center: Any) -> tuple[float, ...] | None:
+    return None if center is None else options.to_numbers(center, "center must be two numbers", (2,))
 
 
 def _between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:

@@ -1,7 +1,4 @@
-"""torchvision's transforms of boxes, key points and videos, which fastload does not have yet.
-
-Making one of them raises OptionError, which says what to use instead.
-"""
+"""torchvision's transforms of boxes, key points and videos, which fastload does not have yet."""
 
 from __future__ import annotations
 
@@ -11,7 +8,9 @@ from fastload.errors import OptionError
 
 
 class _Missing:
-    _needs: str
+    """Raises OptionError, which says what to use instead: fastload has no such transform yet."""
+
+    _needs = "boxes"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
@@ -22,10 +21,7 @@ class _Missing:
 
 
 def _missing(name: str, needs: str) -> type[_Missing]:
-    doc = (
-        f"Raises OptionError: torchvision's transform of this name needs {needs}, which is not supported yet."
-    )
-    return type(name, (_Missing,), {"__doc__": doc, "__module__": __name__, "_needs": needs})
+    return type(name, (_Missing,), {"__doc__": _Missing.__doc__, "__module__": __name__, "_needs": needs})
 
 
 ClampBoundingBoxes = _missing("ClampBoundingBoxes", "boxes")

@@ -15,14 +15,14 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.transforms.options import to_positive, to_whole
+from fastload.transforms.options import ABOVE_0, to_number, to_whole
 
 
 class Mix:
     """Base class of MixUp and CutMix."""
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
-        self.alpha = to_positive(alpha, "alpha")
+        self.alpha = to_number(alpha, "alpha", ABOVE_0)
         self.num_classes = None if num_classes is None else to_whole(num_classes, "num_classes", 1)
 
     def __call__(self, *batch: Any) -> Any:

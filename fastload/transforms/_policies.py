@@ -116,7 +116,6 @@ class Policy(Distortion):
         self._names = list(self._space)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Apply the operations in order."""
         _adjusting.require_channels(image)
         for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
             operation = _OPERATIONS[self._names[int(number)]]

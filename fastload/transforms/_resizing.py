@@ -1,4 +1,4 @@
-"""Resizes: Resize, RandomResize, RandomShortestSize, ScaleJitter."""
+"""Resizes: Resize, RandomResizedCrop, RandomResize, RandomShortestSize, ScaleJitter."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import Size, is_whole, require, to_list, to_range, to_resampling, to_size
+from fastload.transforms.options import (
+    SEVERAL,
+    Size,
+    is_whole,
+    to_list,
+    to_numbers,
+    to_range,
+    to_resampling,
+    to_size,
+    to_whole,
+)
 from fastload.transforms.transform import Parameters, Pixels, Transform
+
+_ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
 
 class Resizing(Transform):
@@ -28,7 +40,6 @@ class Resizing(Transform):
         self._resampling = to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Raise OptionError unless both PyTorch and OpenCV can resize this dtype."""
         if dtype not in (np.uint8, np.float32, np.float64):
             raise OptionError(
                 f"{type(self).__name__} takes pixels of uint8, float32 or float64, got {dtype}: "
@@ -36,15 +47,12 @@ class Resizing(Transform):
             )
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """Return the new sizes."""
         return parameters.astype(np.int64)
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """Add the resize to a geometry."""
         return geometry.resize(parameters.astype(np.int64), self._resampling)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Resize the image."""
         height, width = map(int, parameters)
         return image if image.shape[:2] == (height, width) else resize(image, height, width, self._resampling)
 
@@ -67,28 +75,85 @@ class Resize(Resizing):
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
-        sides = to_list(size)
         if size is None and max_size is None:
             raise OptionError("Resize must have a size or a max_size, got neither")
+        self.size = size
+        self.max_size = None if max_size is None else to_whole(max_size, "max_size", 1)
+        sides = [] if size is None else to_list(size)
         if size is not None:
             to_size(size)
-        if max_size is not None:
-            is_valid = isinstance(max_size, int) and max_size >= 1
-            require(is_valid, "max_size must be a whole number of pixels", max_size)
-            if len(sides) == 2 or (sides[0] is not None and max_size <= sides[0]):
-                raise OptionError(
-                    f"max_size must be above size, which must be one number, got {max_size!r} and {size!r}"
-                )
-        self.size = size
-        self.max_size = max_size
-        super().__init__(interpolation, antialias)
+        if max_size is not None and (len(sides) == 2 or max_size <= max(sides, default=0)):
+            raise OptionError(
+                f"max_size must be above size, which must be one number, got {max_size!r} and {size!r}"
+            )
         self._sides = sides
+        super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Return the new sizes."""
         if len(self._sides) == 2:
             return np.tile(np.array([self._sides], np.float64), (len(sizes), 1))
-        return _sizes_by_shorter(sizes, self._sides[0], self.max_size)
+        return _sizes_by_shorter(sizes, max(self._sides, default=None), self.max_size)
+
+
+class RandomResizedCrop(Resizing):
+    """Crops a part of random area and proportions, and resizes it.
+
+    Args:
+        size: Size of the result: pixels, or (height, width).
+        scale: Range of the part's area relative to the image's, above 0.
+        ratio: Range of the part's width divided by its height, above 0.
+        interpolation, antialias: See `Resize`.
+    """
+
+    width = 4
+
+    def __init__(
+        self,
+        size: Size,
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: Any = "bilinear",
+        antialias: bool | None = True,
+    ) -> None:
+        self.size = to_size(size)
+        self.scale = to_range(scale, "scale")
+        self.ratio = to_range(ratio, "ratio")
+        super().__init__(interpolation, antialias)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
+        numbers = draws.uniform(2 * _ATTEMPTS + 2)
+        crop_widths, crop_heights = random_sides(numbers[:, :-2], sizes, self.scale, self.ratio)
+        fits = (crop_widths > 0) & (crop_widths <= sizes[:, 1:])
+        fits &= (crop_heights > 0) & (crop_heights <= sizes[:, :1])
+        each, first = np.arange(len(sizes)), fits.argmax(axis=1)
+        boxes = np.empty((len(sizes), 4))
+        boxes[:, 2], boxes[:, 3] = crop_heights[each, first], crop_widths[each, first]
+        boxes[:, :2] = integers(numbers[:, -2:], sizes - boxes[:, 2:].astype(np.int64) + 1)
+        for image in np.flatnonzero(~fits[each, first]).tolist():
+            boxes[image] = self._middle(*sizes[image].tolist())
+        return boxes
+
+    def _middle(self, height: int, width: int) -> tuple[int, int, int, int]:
+        proportions = width / height
+        crop_height, crop_width = height, width
+        if proportions < self.ratio[0]:
+            crop_height = max(1, round(width / self.ratio[0]))
+        elif proportions > self.ratio[1]:
+            crop_width = max(1, round(height * self.ratio[1]))
+        return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return np.tile(np.array([self.size], np.int64), (len(sizes), 1))
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        sizes = self.sizes_after(geometry.sizes, parameters)
+        boxes = parameters.astype(np.int64)
+        return geometry.is_only_crop and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        top, left, height, width = map(int, parameters)
+        return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
 
 
 class RandomResize(Resizing):
@@ -103,15 +168,11 @@ class RandomResize(Resizing):
     def __init__(
         self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
     ) -> None:
-        is_valid = is_whole(min_size) and is_whole(max_size) and 1 <= min_size < max_size
-        rule = "min_size and max_size must be whole numbers of pixels, the first below the second"
-        require(is_valid, rule, (min_size, max_size))
-        self.min_size = min_size
-        self.max_size = max_size
+        self.min_size = to_whole(min_size, "min_size", 1)
+        self.max_size = to_whole(max_size, "max_size", min_size + 1)
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the new sizes."""
         sides = self.min_size + integers(draws.uniform(1)[:, 0], self.max_size - self.min_size)
         return _sizes_by_shorter(sizes, sides, None)
 
@@ -132,16 +193,12 @@ class RandomShortestSize(Resizing):
         interpolation: Any = "bilinear",
         antialias: bool | None = True,
     ) -> None:
-        self.min_size = to_list(min_size)
-        self.max_size = max_size
-        lengths = [*self.min_size, *([] if max_size is None else [max_size])]
-        is_valid = bool(self.min_size) and all(is_whole(length) and length >= 1 for length in lengths)
-        rule = "min_size must be a whole number of pixels or several, and max_size one or None"
-        require(is_valid, rule, (min_size, max_size))
+        rule = "min_size must be a whole number of pixels, or several"
+        self.min_size = to_numbers(min_size, rule, SEVERAL, 1, kind=is_whole)
+        self.max_size = None if max_size is None else to_whole(max_size, "max_size", 1)
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the new sizes."""
         chosen = np.array(self.min_size)[integers(draws.uniform(1)[:, 0], len(self.min_size))]
         factors = chosen / sizes.min(axis=1)
         if self.max_size is not None:
@@ -172,7 +229,6 @@ class ScaleJitter(Resizing):
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the new sizes."""
         fitting = (np.array(self.target_size[::-1]) / sizes).min(axis=1)
         return _scaled(sizes, fitting * draws.between(*self.scale_range))
 

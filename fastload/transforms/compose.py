@@ -1,4 +1,4 @@
-"""Compose: transforms in sequence, fastload's and those of other libraries."""
+"""Transforms made of others: Compose, RandomApply, RandomChoice, RandomOrder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.transforms._mixing import Mix, RandomMix
 from fastload.transforms._pixels import to_pixels
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.options import Described, require, to_probability
+from fastload.transforms.transform import Parameters, Pixels, Transform
 
 Step = Callable[[Any], Any]
 
@@ -56,7 +62,7 @@ class Compose:
         return f"Compose({self.transforms!r})"
 
 
-class TakesPILImages:
+class TakesPILImages(Described):
     """Base class of callables that a Compose gives PIL images while pixels are uint8, as torchvision's."""
 
 
@@ -102,3 +108,184 @@ def _to_steps(transforms: Any) -> list[Step]:
         if not callable(step):
             raise OptionError(f"a transform must be callable, got {step!r}")
     return steps
+
+
+class _Chain:
+    """Sequence of fastload's transforms inside another, the owner; their parameters lie side by side."""
+
+    def __init__(self, transforms: Sequence[Step], owner: str) -> None:
+        self._steps: list[Transform] = []
+        self._owner = owner
+        for step in flattened(transforms):
+            if not isinstance(step, Transform):
+                raise OptionError(
+                    f"{owner} takes transforms of fastload's for images, got {step!r}: "
+                    f"torchvision.transforms.v2.{owner} takes any"
+                )
+            self._steps.append(step)
+        ends = np.cumsum([0, *(step.width for step in self._steps)]).tolist()
+        self.width = ends[-1]
+        self.takes_any_dtype = all(step.takes_any_dtype for step in self._steps)
+        self._columns = [slice(*ends[place : place + 2]) for place in range(len(self._steps))]
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        rows = np.empty((len(sizes), self.width))
+        for place, (step, columns) in enumerate(zip(self._steps, self._columns, strict=True)):
+            rows[:, columns] = step.draw(draws.at(place), sizes)
+            sizes = step.sizes_after(sizes, rows[:, columns])
+        return rows
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        for step, columns in zip(self._steps, self._columns, strict=True):
+            sizes = step.sizes_after(sizes, parameters[:, columns])
+        return sizes
+
+    def require_channels_kept(self, channels: int) -> None:
+        after = channels
+        for step in self._steps:
+            after = step.channels_after(after)
+        if after != channels:
+            raise OptionError(f"{self._owner} must keep the {channels} channels of an image, got {after}")
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        for step, columns in zip(self._steps, self._columns, strict=True):
+            image = step.apply_checked(image, parameters[columns])
+        return image
+
+
+class _RandomSequence(Transform):
+    """Base class of transforms that apply chains of others, which ones and in which order being random.
+
+    The parameters are the numbers of the chains to apply, in order, then the parameters of each chain; those
+    of chains that are not applied are 0.
+    """
+
+    def __init__(self, chains: list[_Chain], turns: int) -> None:
+        self._chains = chains
+        self._turns = turns
+        ends = (turns + np.cumsum([0, *(chain.width for chain in chains)])).tolist()
+        self._columns = [slice(*ends[number : number + 2]) for number in range(len(chains))]
+        self.width = ends[-1]
+
+    @property
+    def takes_any_dtype(self) -> bool:  # type: ignore[override]
+        return all(chain.takes_any_dtype for chain in self._chains)
+
+    def channels_after(self, channels: int) -> int:
+        for chain in self._chains:
+            chain.require_channels_kept(channels)
+        return channels
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        rows = np.zeros((len(sizes), self.width))
+        rows[:, : self._turns] = self._draw_turns(draws)
+        self._follow(sizes, rows, draws)
+        return rows
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return self._follow(sizes, parameters, None)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        for number in map(int, parameters[: self._turns]):
+            image = self._chains[number].apply(image, parameters[self._columns[number]])
+        return image
+
+    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        """Draw the numbers of the chains to apply, (images, turns)."""
+        raise NotImplementedError
+
+    def _draws_of(self, draws: Draws, number: int) -> Draws:
+        return draws.at(number)
+
+    def _follow(self, sizes: Sizes, rows: Parameters, draws: Draws | None) -> Sizes:
+        """Return the sizes after each image's chains; with `draws`, fill in their parameters."""
+        after = np.array(sizes)
+        for turn in range(self._turns):
+            for number, (chain, columns) in enumerate(zip(self._chains, self._columns, strict=True)):
+                which = np.flatnonzero(rows[:, turn] == number)
+                if not which.size:
+                    continue
+                if draws is not None:
+                    own = Draws(self._draws_of(draws, number).keys[which], len(which))
+                    rows[which, columns] = chain.draw(own, after[which])
+                after[which] = chain.sizes_after(after[which], rows[which, columns])
+        return after
+
+
+class RandomApply(_RandomSequence):
+    """Applies all of some transforms, or none.
+
+    Args:
+        transforms: Transforms of fastload's, in order.
+        p: The probability that they are applied to an image.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+        self.transforms = transforms
+        self.p = to_probability(p)
+        super().__init__([_Chain([], "RandomApply"), _Chain(transforms, "RandomApply")], 1)
+
+    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        return draws.uniform(1) < self.p
+
+    def _draws_of(self, draws: Draws, number: int) -> Draws:
+        return draws
+
+
+class RandomChoice(_RandomSequence):
+    """Applies one of some transforms.
+
+    Args:
+        transforms: Transforms of fastload's, each possibly a Compose of such. If all are MixUp or CutMix, the
+            result is called with a batch, as they are.
+        p: A weight for each transform; None for equal weights.
+    """
+
+    def __new__(  # type: ignore[misc]
+        cls, transforms: Sequence[Transform] | Sequence[Mix] = (), p: list[float] | None = None
+    ) -> RandomChoice | RandomMix:
+        """Make a RandomMix if all transforms are MixUp or CutMix, which work on batches."""
+        mixes = [step for step in transforms if isinstance(step, Mix)] if _is_list(transforms) else []
+        if mixes and len(mixes) == len(transforms):
+            return RandomMix(mixes, _to_shares(len(mixes), p))
+        return super().__new__(cls)
+
+    def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
+        super().__init__(_to_chains(transforms, "RandomChoice"), 1)
+        self.transforms = transforms
+        self.p = _to_shares(len(transforms), p)
+
+    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        return np.searchsorted(np.cumsum(self.p)[:-1], draws.uniform(1), side="right")
+
+
+class RandomOrder(_RandomSequence):
+    """Applies some transforms in random order.
+
+    Args:
+        transforms: Transforms of fastload's, each possibly a Compose of such.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        super().__init__(_to_chains(transforms, "RandomOrder"), len(transforms))
+        self.transforms = transforms
+
+    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        return draws.uniform(self._turns).argsort(axis=1)
+
+
+def _is_list(transforms: object) -> bool:
+    return isinstance(transforms, (list, tuple)) and len(transforms) > 0
+
+
+def _to_chains(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[_Chain]:
+    require(_is_list(transforms), f"{owner} must be given a list of transforms", transforms)
+    return [_Chain([transform], owner) for transform in transforms]
+
+
+def _to_shares(count: int, p: list[float] | None) -> list[float]:
+    """Return weights divided by their sum; raise OptionError unless there is a valid one for each."""
+    weights = [1.0] * count if p is None else list(p)
+    is_valid = len(weights) == count and all(weight >= 0 for weight in weights) and sum(weights) > 0
+    require(is_valid, f"p must be a weight for each of {count} transforms", p)
+    return [weight / sum(weights) for weight in weights]

@@ -17,7 +17,7 @@ from fastload.errors import OptionError
 from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.geometry import Geometry
-from fastload.transforms.options import require
+from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -28,11 +28,9 @@ class Conversion(Transform):
     takes_any_dtype = True
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """Leave the geometry as it is."""
         return True
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Return the image itself."""
         return image
 
 
@@ -100,7 +98,7 @@ class ConvertImageDtype(ToDtype):
         super().__init__(dtype, scale=True)
 
 
-class ToPILImage:
+class ToPILImage(Described):
     """Makes a PIL image of a tensor or an array; floating-point numbers 0…1 become bytes.
 
     Args:
@@ -131,9 +129,6 @@ class ToPILImage:
 
         # Not Image.fromarray, which accepts only modes that it can infer.
         return Image.frombytes(self.mode or modes[0], (pixels.shape[1], pixels.shape[0]), plane.tobytes())
-
-    def __repr__(self) -> str:
-        return f"ToPILImage(mode={self.mode!r})"
 
 
 class Lambda(TakesPILImages):

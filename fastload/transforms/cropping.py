@@ -1,4 +1,4 @@
-"""Crops: CenterCrop, RandomCrop, RandomResizedCrop, FiveCrop, TenCrop."""
+"""Crops and padding: Pad, CenterCrop, RandomCrop, RandomZoomOut, FiveCrop, TenCrop."""
 
 from __future__ import annotations
 
@@ -9,19 +9,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.resize import resize
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import like, to_pixels
-from fastload.transforms._resizing import Resizing
+from fastload.transforms._pixels import Pixels, like, to_pixels
 from fastload.transforms.compose import TakesPILImages
-from fastload.transforms.draws import Draws, integers, random_sides
+from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import Fill, Size, to_colour, to_range, to_size
-from fastload.transforms.padding import BoxCrop, Pad, pad_batch
-from fastload.transforms.transform import Parameters, Pixels
-from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
+from fastload.transforms.options import (
+    Fill,
+    Size,
+    is_whole,
+    require,
+    to_colour,
+    to_numbers,
+    to_probability,
+    to_range,
+    to_size,
+)
+from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
 
-_ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
+
+class Pad(Transform):
+    """Pads images.
+
+    Args:
+        padding: Pixels on each side: one number, (left and right, top and bottom) or (left, top, right,
+            bottom).
+        fill: The colour of the padding: a number, or one for each channel.
+        padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
+    """
+
+    takes_any_dtype = True
+
+    def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
+        require(padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode)
+        self.padding = padding
+        self.fill = fill
+        self.padding_mode = padding_mode
+        rule = "padding must be pixels: a number, (left and right, top and bottom) or each of the four sides"
+        sides = to_numbers(padding, rule, (1, 2, 4), 0, kind=is_whole)
+        left, top, right, bottom = sides if len(sides) == 4 else (sides[0], sides[-1]) * 2
+        self.sides = int(left), int(top), int(right), int(bottom)
+        to_colour(fill)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        left, top, right, bottom = self.sides
+        return sizes + np.array([top + bottom, left + right], np.int64)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        left, top, right, bottom = self.sides
+        return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
+
+
+class BoxCrop(Transform):
+    """Base class of crops; the parameters are a box (top, left, height, width) that may leave the image."""
+
+    width = 4
+    takes_any_dtype = True
+
+    fill: Fill = 0
+    padding_mode = "constant"
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return parameters[:, 2:].astype(np.int64)
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        return geometry.crop(parameters.astype(np.int64))
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        top, left, height, width = map(int, parameters)
+        return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
 
 
 class CenterCrop(BoxCrop):
@@ -35,76 +92,9 @@ class CenterCrop(BoxCrop):
         self.size = to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Return the boxes."""
         return np.concatenate(
             (_middle_offsets(self.size, sizes), np.broadcast_to(np.array(self.size), sizes.shape)), axis=1
         )
-
-
-class RandomResizedCrop(Resizing):
-    """Crops a part of random area and proportions, and resizes it.
-
-    Args:
-        size: Size of the result: pixels, or (height, width).
-        scale: Range of the part's area relative to the image's, above 0.
-        ratio: Range of the part's width divided by its height, above 0.
-        interpolation: See `Resize`.
-        antialias: See `Resize`.
-    """
-
-    width = 4
-
-    def __init__(
-        self,
-        size: Size,
-        scale: Sequence[float] = (0.08, 1.0),
-        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Any = "bilinear",
-        antialias: bool | None = True,
-    ) -> None:
-        self.size = to_size(size)
-        self.scale = to_range(scale, "scale")
-        self.ratio = to_range(ratio, "ratio")
-        super().__init__(interpolation, antialias)
-
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
-        numbers = draws.uniform(2 * _ATTEMPTS + 2)
-        crop_widths, crop_heights = random_sides(numbers[:, :-2], sizes, self.scale, self.ratio)
-        fits = (crop_widths > 0) & (crop_widths <= sizes[:, 1:])
-        fits &= (crop_heights > 0) & (crop_heights <= sizes[:, :1])
-        chosen = fits.argmax(axis=1)
-        each = np.arange(len(sizes))
-        boxes = np.empty((len(sizes), 4))
-        boxes[:, 2], boxes[:, 3] = crop_heights[each, chosen], crop_widths[each, chosen]
-        boxes[:, :2] = integers(numbers[:, -2:], sizes - boxes[:, 2:].astype(np.int64) + 1)
-        for image in np.flatnonzero(~fits[each, chosen]).tolist():
-            boxes[image] = self._middle(*sizes[image].tolist())
-        return boxes
-
-    def _middle(self, height: int, width: int) -> tuple[int, int, int, int]:
-        proportions = width / height
-        crop_height, crop_width = height, width
-        if proportions < self.ratio[0]:
-            crop_height = max(1, round(width / self.ratio[0]))
-        elif proportions > self.ratio[1]:
-            crop_width = max(1, round(height * self.ratio[1]))
-        return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        """Return the size of the result for each image."""
-        return np.tile(np.array([self.size], np.int64), (len(sizes), 1))
-
-    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """Add the crop and the resize to a geometry."""
-        sizes = self.sizes_after(geometry.sizes, parameters)
-        boxes = parameters.astype(np.int64)
-        return geometry.is_only_crop and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Crop and resize the image."""
-        top, left, height, width = map(int, parameters)
-        return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
 
 
 class RandomCrop(BoxCrop):
@@ -138,7 +128,6 @@ class RandomCrop(BoxCrop):
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the boxes."""
         left, top, right, bottom = self._pad.sides
         wanted = np.array(self.size, np.int64)
         before = np.broadcast_to(np.array([top, left], np.int64), sizes.shape)
@@ -158,28 +147,47 @@ class RandomCrop(BoxCrop):
         return boxes
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Crop all images at once."""
         out = reusable_array((len(images), *self.size, images.shape[3]), images.dtype)
         self.apply_batch_into(images, parameters, out)
         return out
 
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """Crop all images at once."""
         self.apply_gathered_into(Gathered.all_of(images), parameters, out)
 
     def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
-        """Crop all images at once, from where they are stored."""
         offsets = parameters[:, :2].astype(np.int64)
         is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
         if is_black and windows_over_black_into(gathered, offsets, out):
             return
-        images = gathered.taken()
-        size = np.array(images.shape[1:3])
-        before = np.maximum(-offsets.min(axis=0), 0)
-        after = np.maximum(offsets.max(axis=0) + self.size - size, 0)
-        (top, left), (bottom, right) = before.tolist(), after.tolist()
-        padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
-        windows_into(Gathered.all_of(padded), offsets + before, out)
+        for image, row, window in zip(gathered.rows.tolist(), parameters.tolist(), out, strict=True):
+            window[:] = self.apply(gathered.images[image], row)
+
+
+class RandomZoomOut(BoxCrop):
+    """Places images somewhere on a larger canvas of one colour, at random.
+
+    Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
+
+    Args:
+        fill: The colour of the canvas: a number, or one for each channel.
+        side_range: Range of the canvas's sides relative to the image's, from 1 up.
+        p: The probability that an image is placed on a larger canvas.
+    """
+
+    def __init__(self, fill: Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
+        self.fill = fill
+        self.side_range = to_range(side_range, "side_range", 1)
+        self.p = to_probability(p)
+        to_colour(fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the canvas, as a box around the image."""
+        numbers = draws.uniform(4)
+        low, high = self.side_range
+        factors = np.where(numbers[:, :1] < self.p, low + (high - low) * numbers[:, 1:2], 1)
+        canvas = np.floor(sizes * factors)
+        offsets = np.floor((canvas - sizes) * numbers[:, 2:])
+        return np.concatenate((-offsets, canvas), axis=1)
 
 
 class FiveCrop(TakesPILImages):
@@ -200,9 +208,6 @@ class FiveCrop(TakesPILImages):
     def __call__(self, image: Any) -> tuple[Any, ...]:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's kind."""
         return tuple(like(image, crop) for crop in self._crops(to_pixels(image)))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(size={self.size!r})"
 
     def _crops(self, pixels: Pixels) -> list[Pixels]:
         height, width = self.size
@@ -233,9 +238,6 @@ class TenCrop(FiveCrop):
     def __init__(self, size: Size, vertical_flip: bool = False) -> None:
         super().__init__(size)
         self.vertical_flip = vertical_flip
-
-    def __repr__(self) -> str:
-        return f"TenCrop(size={self.size!r}, vertical_flip={self.vertical_flip!r})"
 
     def _crops(self, pixels: Pixels) -> list[Pixels]:
         flipped = np.flip(pixels, -3 if self.vertical_flip else -2)

@@ -77,6 +77,11 @@ def integers(uniform: NDArray[np.float64], bounds: NDArray[np.int64] | int) -> N
     return whole
 
 
+def seeds(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn numbers in [0, 1) into seeds: whole numbers that a float64 holds exactly."""
+    return np.floor(uniform * (1 << 53))
+
+
 def random_sides(
     uniform: NDArray[np.float64], sizes: NDArray[np.int64], scale: Sequence[float], ratio: Sequence[float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

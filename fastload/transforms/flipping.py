@@ -22,11 +22,9 @@ class _RandomFlip(BernoulliTransform):
     _axis: ClassVar[int]
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        """Add the flips to a geometry."""
         return geometry.flip(self._axis, parameters[:, 0] > 0)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Flip the image, or return it as it is."""
         if not parameters[0] or image.shape[self._axis] == 1:
             return image  # a flipped view of one row or column would have a stride that torch refuses
         if self._axis == 1 and image.flags.c_contiguous and _is_faster_in_opencv(image):
@@ -35,7 +33,6 @@ class _RandomFlip(BernoulliTransform):
         return np.flip(image, self._axis)
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Flip in place."""
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -14,6 +15,10 @@ from fastload.images.resize import Resampling
 Size = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
 Fill = float | Sequence[float] | None  # a colour: one number, or one for each channel
+
+ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
+
+SEVERAL = range(1, 1 << 30)  # any count but none
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -34,6 +39,14 @@ class InterpolationMode(str, Enum):
     LANCZOS = "lanczos"
 
 
+class Described:
+    """Base class of objects whose repr is the call that makes them."""
+
+    def __repr__(self) -> str:
+        names = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
 def require(is_valid: bool, rule: str, value: object) -> None:
     """Raise OptionError, with a rule ("p must be …") and the value, unless the value is valid."""
     if not is_valid:
@@ -52,22 +65,15 @@ def is_whole(value: Any) -> bool:
 
 def to_number(value: Any, name: str, least: float = 0, most: float = math.inf) -> float:
     """Return a number, checked to be from `least` to `most`."""
-    bounds = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-    require(is_number(value) and least <= value <= most, f"{name} must be a number {bounds}", value)
+    is_valid = is_number(value) and least <= value <= most
+    require(is_valid, f"{name} must be a number{_within(least, most)}", value)
     return float(value)
 
 
-def to_positive(value: Any, name: str) -> float:
-    """Return a number, checked to be above 0."""
-    require(is_number(value) and value > 0, f"{name} must be a number above 0", value)
-    return float(value)
-
-
-def to_whole(value: Any, name: str, least: int, most: int | None = None) -> int:
+def to_whole(value: Any, name: str, least: int, most: float = math.inf) -> int:
     """Return a whole number, checked to be from `least` to `most`."""
-    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-    is_valid = is_whole(value) and least <= value and (most is None or value <= most)
-    require(is_valid, f"{name} must be a whole number {bounds}", value)
+    is_valid = is_whole(value) and least <= value <= most
+    require(is_valid, f"{name} must be a whole number{_within(least, most)}", value)
     return int(value)
 
 
@@ -76,30 +82,57 @@ def to_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
-def to_pair(value: Any, name: str) -> tuple[float, float]:
-    """Return two numbers as a tuple; raise OptionError if there are not two."""
-    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{name} must be two numbers", value)
-    return value[0], value[1]
+def to_numbers(
+    value: Any,
+    rule: str,
+    counts: Sequence[int],
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    kind: Callable[[Any], bool] = is_number,
+    is_ordered: bool = False,
+) -> tuple[Any, ...]:
+    """Return one number or several as a tuple; raise OptionError with a rule unless they follow it.
+
+    There must be as many as one of `counts`, each of a kind and from `least` to `most`; if `is_ordered`, none
+    is smaller than the one before it.
+    """
+    values = to_list(value)
+    is_valid = len(values) in counts and all(kind(each) and least <= each <= most for each in values)
+    require(is_valid and (not is_ordered or values == sorted(values)), rule, value)
+    return tuple(values)
 
 
-def to_range(
-    value: Any, name: str, least: float | None = None, most: float = math.inf
-) -> tuple[float, float]:
-    """Return (low, high), checked to be from `least` (None: above 0) to `most`, the smaller first."""
-    low, high = to_pair(value, name)
-    is_within = is_number(low) and is_number(high) and (low > 0 if least is None else low >= least)
-    bounds = "above 0" if least is None else f"from {least:g} to {most:g}"
-    rule = f"{name} must be two numbers {bounds}, the smaller first"
-    require(is_within and low <= high <= most, rule, value)
+def to_two(value: Any, rule: str, *bounds: float, **checks: Any) -> tuple[Any, Any]:
+    """Return one number twice, or two numbers; see `to_numbers` for the checks."""
+    values = to_numbers(value, rule, (1, 2), *bounds, **checks)
+    return values[0], values[-1]
+
+
+def to_range(value: Any, name: str, least: float = ABOVE_0, most: float = math.inf) -> tuple[float, float]:
+    """Return (low, high), checked to be from `least` to `most`, the smaller first."""
+    rule = f"{name} must be two numbers{_within(least, most)}, the smaller first"
+    low, high = to_numbers(value, rule, (2,), least, most, is_ordered=True)
     return low, high
+
+
+def to_span(
+    value: Any, name: str, middle: float = 0.0, least: float = -math.inf, most: float = math.inf
+) -> tuple[float, float]:
+    """Return a range (low, high), given as such or as the largest difference from its middle."""
+    if is_number(value) and 0 <= value <= most - middle:
+        return max(least, middle - float(value)), middle + float(value)
+    bounds = _within(0, most - middle), _within(least, most)
+    rule = f"{name} must be a number{bounds[0]}, or a range (low, high){bounds[1]}"
+    low, high = to_numbers(value, rule, (2,), least, most, is_ordered=True)
+    return float(low), float(high)
 
 
 def to_size(size: Any, name: str = "size") -> tuple[int, int]:
     """Return (height, width) for an int or a sequence of one or two; raise OptionError for anything else."""
-    sides = to_list(size)
-    is_valid = len(sides) in (1, 2) and all(is_whole(side) and side >= 1 for side in sides)
-    require(is_valid, f"{name} must be a whole number of pixels, or (height, width)", size)
-    return int(sides[0]), int(sides[-1])
+    rule = f"{name} must be a whole number of pixels, or (height, width)"
+    height, width = to_two(size, rule, 1, kind=is_whole)
+    return int(height), int(width)
 
 
 def to_probability(p: Any) -> float:
@@ -134,3 +167,11 @@ def to_warp_filter(interpolation: Any) -> str:
     name = to_resampling(interpolation).filter
     require(name in ("nearest", "bilinear"), "interpolation must be nearest or bilinear here", name)
     return name
+
+
+def _within(least: float, most: float) -> str:
+    if most < math.inf:
+        return f" from {least:g} to {most:g}"
+    if least == ABOVE_0:
+        return " above 0"
+    return f" of at least {least:g}" if least > -math.inf else ""

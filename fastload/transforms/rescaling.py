@@ -7,10 +7,8 @@ floats.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,133 +19,26 @@ from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
 from fastload.transforms.transform import Pixels, Transform
 
-_Dtype: TypeAlias = torch.dtype
-_Numbers: TypeAlias = "tuple[torch.Tensor | None, torch.Tensor | None]"
+_Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
 _BYTES_AT_A_TIME = 1 << 20  # of results: what stays in a core's own cache between two passes
 
 
-class _Rescaling(Transform):
-    takes_any_dtype = True
-
-    def __call__(self, image: Any) -> Any:
-        """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
-        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Rescale one image."""
-        return Rescale.of([self], _torch_dtype(image)).of_array(image)
-
-
-class ToDtype(_Rescaling):
-    """Converts pixels to another dtype.
-
-    Args:
-        dtype: A floating-point dtype, such as `torch.float32`, or `torch.uint8`.
-        scale: Whether 0…255 becomes 0…1 in a floating-point dtype.
-    """
-
-    #: Whether pixels that are not uint8 are left as they are.
-    _only_uint8 = False
-
-    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
-        is_valid = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.uint8)
-        require(is_valid, "dtype must be a floating-point type of torch's, or torch.uint8", dtype)
-        self.dtype = dtype
-        self.scale = scale
-
-
-class Normalize(_Rescaling):
-    """Subtracts a mean and divides by a standard deviation, for each channel.
-
-    Args:
-        mean: One number for each channel.
-        std: One number for each channel, none of them 0.
-        inplace: Accepted for compatibility with torchvision; the image given is never changed.
-
-    Raises:
-        OptionError: Also when used, if pixels are not floating-point numbers.
-    """
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
-        self.mean = [float(value) for value in mean]
-        self.std = [float(value) for value in std]
-        self.inplace = inplace
-        if len(self.mean) != len(self.std) or not self.mean or not all(self.std):
-            raise OptionError(
-                f"mean and std must have a number for each channel, std none of 0, got {mean} and {std}"
-            )
-
-
-class LinearTransformation(Transform):
-    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
-
-    Args:
-        transformation_matrix: (D, D), with D = channels × height × width.
-        mean_vector: (D,), of the same dtype and device.
-
-    Raises:
-        OptionError: Also when used, if an image has another size; or if it is uint8 in a dataset's pipeline,
-            where results have the image's dtype.
-    """
-
-    takes_any_dtype = True
-
-    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
-        matrix, mean = transformation_matrix, mean_vector
-        if matrix.ndim != 2 or mean.ndim != 1 or {*matrix.shape} != {*mean.shape}:
-            raise OptionError(
-                "transformation_matrix must be (D, D) and mean_vector (D,), got "
-                f"{tuple(matrix.shape)} and {tuple(mean.shape)}"
-            )
-        if matrix.dtype != mean.dtype or matrix.device != mean.device:
-            raise OptionError(
-                "transformation_matrix and mean_vector must have one dtype and one device, got "
-                f"{matrix.dtype} on {matrix.device} and {mean.dtype} on {mean.device}"
-            )
-        self.transformation_matrix = matrix
-        self.mean_vector = mean
-
-    def __call__(self, image: Any) -> Any:
-        """Transform an image; see `Transform`. A tensor is transformed on its device."""
-        return self._transformed(image) if isinstance(image, torch.Tensor) else super().__call__(image)
-
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Raise OptionError unless pixels are floating-point numbers."""
-        if not np.issubdtype(dtype, np.floating):
-            raise OptionError(
-                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
-                "put ToTensor before it"
-            )
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Transform one image; the result has the image's dtype."""
-        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
-        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
-
-    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
-        count = planes.shape[-3:].numel()
-        if planes.ndim < 3 or count != len(self.mean_vector):
-            raise OptionError(
-                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
-                f"got {tuple(planes.shape)}"
-            )
-        flat = planes.reshape(-1, count) - self.mean_vector
-        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Rescale:
+class Rescale(NamedTuple):
     """One multiplication and one addition for each channel, or for all alike, with a result of `dtype`."""
 
-    dtype: _Dtype
-    factors: torch.Tensor
-    offsets: torch.Tensor
+    dtype: torch.dtype
+    factors: NDArray[np.float64]
+    offsets: NDArray[np.float64]
 
     @classmethod
-    def of(cls, steps: Sequence[Transform], dtype: _Dtype) -> Rescale:
+    def of(cls, steps: Sequence[Transform], dtype: torch.dtype) -> Rescale:
         """Return ToDtype and Normalize steps in sequence as one, for pixels of a dtype."""
-        return _rescale(tuple(_described(step) for step in steps), dtype)
+        rescale = cls(dtype, np.ones(1), np.zeros(1))
+        for step in steps:
+            assert isinstance(step, Rescaling)
+            rescale = step.after(rescale)
+        return rescale
 
     def of_array(self, image: Pixels) -> Pixels:
         """Rescale one image (height, width, channels) to an array of the same shape."""
@@ -168,9 +59,9 @@ class Rescale:
     def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
-        if self._rounds:
+        if self.rounds:
             scratch = torch.empty(images.shape, dtype=torch.float32).permute(0, 3, 1, 2)
-            replace(self, dtype=torch.float32).into(images, scratch)
+            self._replace(dtype=torch.float32).into(images, scratch)
             out.copy_(scratch)
             return
         batch = torch.from_numpy(np.require(images, requirements=("C", "W")))
@@ -192,14 +83,14 @@ class Rescale:
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
         self._require_channels(images.shape[1])
-        if self._rounds:
-            return replace(self, dtype=torch.float32).on(images).to(self.dtype)
+        if self.rounds:
+            return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
         _scale(out, self._numbers(out, 2, 1))
         return out
 
     @property
-    def _rounds(self) -> bool:
+    def rounds(self) -> bool:
         """True if there are fractions in between that an integer result cannot hold."""
         is_neutral = bool((self.factors == 1).all()) and not bool(self.offsets.any())
         return not self.dtype.is_floating_point and not is_neutral
@@ -211,7 +102,7 @@ class Rescale:
             if bool((values == neutral).all()):
                 numbers.append(None)
                 continue
-            repeated = values.repeat(repeats) if len(values) > 1 else values
+            repeated = torch.from_numpy(np.tile(values, repeats) if len(values) > 1 else values)
             numbers.append(repeated.to(out.device, out.dtype).reshape(-1, *[1] * trailing))
         return numbers[0], numbers[1]
 
@@ -220,6 +111,137 @@ class Rescale:
             raise OptionError(
                 f"Normalize must have a mean and std for each of {channels} channels, got {len(self.factors)}"
             )
+
+
+class Rescaling(Transform):
+    """Base class of ToDtype and Normalize."""
+
+    takes_any_dtype = True
+
+    def __call__(self, image: Any) -> Any:
+        """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
+        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        return Rescale.of([self], _torch_dtype(image)).of_array(image)
+
+    def after(self, earlier: Rescale) -> Rescale:
+        """Return an earlier rescaling and this as one."""
+        raise NotImplementedError
+
+
+class ToDtype(Rescaling):
+    """Converts pixels to another dtype.
+
+    Args:
+        dtype: A floating-point dtype, such as `torch.float32`, or `torch.uint8`.
+        scale: Whether 0…255 becomes 0…1 in a floating-point dtype.
+    """
+
+    #: Whether pixels that are not uint8 are left as they are.
+    _only_uint8 = False
+
+    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
+        is_valid = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.uint8)
+        require(is_valid, "dtype must be a floating-point type of torch's, or torch.uint8", dtype)
+        self.dtype = dtype
+        self.scale = scale
+
+    def after(self, earlier: Rescale) -> Rescale:
+        if self._only_uint8 and earlier.dtype != torch.uint8:
+            return earlier
+        if earlier.rounds:
+            raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
+        factors, offsets = earlier.factors, earlier.offsets
+        if self.scale and self.dtype.is_floating_point != earlier.dtype.is_floating_point:
+            if not self.dtype.is_floating_point:
+                raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
+            factors = factors / 255
+        return Rescale(self.dtype, factors, offsets)
+
+
+class Normalize(Rescaling):
+    """Subtracts a mean and divides by a standard deviation, for each channel.
+
+    Args:
+        mean: One number for each channel.
+        std: One number for each channel, none of them 0.
+        inplace: Accepted for compatibility with torchvision; the image given is never changed.
+
+    Raises:
+        OptionError: Also when used, if pixels are not floating-point numbers.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        self.mean = [float(value) for value in mean]
+        self.std = [float(value) for value in std]
+        self.inplace = inplace
+        if len(self.mean) != len(self.std) or not self.mean or not all(self.std):
+            raise OptionError(
+                f"mean and std must have a number for each channel, std none of 0, got {mean} and {std}"
+            )
+
+    def after(self, earlier: Rescale) -> Rescale:
+        if not earlier.dtype.is_floating_point:
+            raise OptionError(
+                f"Normalize must be given floating-point pixels, got {earlier.dtype}: "
+                "put ToDtype(torch.float32, scale=True) before it"
+            )
+        mean, std = np.array([self.mean, self.std])
+        return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
+
+
+class LinearTransformation(Transform):
+    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
+
+    Args:
+        transformation_matrix: (D, D), with D = channels × height × width.
+        mean_vector: (D,), of the same dtype and device.
+
+    Raises:
+        OptionError: Also when used, if an image has another size; or if it is uint8 in a dataset's pipeline,
+            where results have the image's dtype.
+    """
+
+    takes_any_dtype = True
+
+    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
+        matrix, mean = transformation_matrix, mean_vector
+        is_valid = matrix.ndim == 2 and mean.ndim == 1 and {*matrix.shape} == {*mean.shape}
+        if not is_valid or matrix.dtype != mean.dtype or matrix.device != mean.device:
+            raise OptionError(
+                "transformation_matrix must be (D, D) and mean_vector (D,), of one dtype and on one device, "
+                f"got {matrix.dtype} {tuple(matrix.shape)} on {matrix.device} and "
+                f"{mean.dtype} {tuple(mean.shape)} on {mean.device}"
+            )
+        self.transformation_matrix = matrix
+        self.mean_vector = mean
+
+    def __call__(self, image: Any) -> Any:
+        """Transform an image; see `Transform`. A tensor is transformed on its device."""
+        return self._transformed(image) if isinstance(image, torch.Tensor) else super().__call__(image)
+
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        if not np.issubdtype(dtype, np.floating):
+            raise OptionError(
+                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
+                "put ToTensor before it"
+            )
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
+        # In the image's dtype, whatever the matrix's.
+        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
+
+    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
+        count = planes.shape[-3:].numel()
+        if planes.ndim < 3 or count != len(self.mean_vector):
+            raise OptionError(
+                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
+                f"got {tuple(planes.shape)}"
+            )
+        flat = planes.reshape(-1, count) - self.mean_vector
+        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
 def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
@@ -241,50 +263,6 @@ def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
         out.add_(offsets)
 
 
-def _torch_dtype(pixels: Pixels) -> _Dtype:
+def _torch_dtype(pixels: Pixels) -> torch.dtype:
     # From a new array, because torch accepts none that is read-only or mirrored.
     return torch.from_numpy(np.empty(0, pixels.dtype)).dtype
-
-
-class _Conversion(NamedTuple):
-    dtype: _Dtype
-    scale: bool
-    only_uint8: bool
-
-
-class _Normalization(NamedTuple):
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-def _described(step: Transform) -> _Conversion | _Normalization:
-    """Return a step as a hashable value."""
-    if isinstance(step, ToDtype):
-        return _Conversion(step.dtype, step.scale, step._only_uint8)
-    assert isinstance(step, Normalize)
-    return _Normalization(tuple(step.mean), tuple(step.std))
-
-
-@functools.lru_cache(maxsize=64)  # because making the tensors takes as long as rescaling a small image
-def _rescale(steps: tuple[_Conversion | _Normalization, ...], dtype: _Dtype) -> Rescale:
-    result = dtype
-    factors, offsets = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    for step in steps:
-        if isinstance(step, _Conversion):
-            if step.only_uint8 and result != torch.uint8:
-                continue
-            if step.scale and step.dtype.is_floating_point != result.is_floating_point:
-                if not step.dtype.is_floating_point:
-                    raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
-                factors = factors / 255
-            result = step.dtype
-            continue
-        if not result.is_floating_point:
-            raise OptionError(
-                f"Normalize must be given floating-point pixels, got {result}: "
-                "put ToDtype(torch.float32, scale=True) before it"
-            )
-        mean, std = torch.tensor([step.mean, step.std], dtype=torch.float64)
-        factors, offsets = factors / std, (offsets - mean) / std
-    channels = max(len(factors), len(offsets))
-    return Rescale(result, factors.expand(channels), offsets.expand(channels))

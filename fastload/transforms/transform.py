@@ -1,9 +1,8 @@
 """Base classes of all transforms: draw the parameters, then apply them to one image or to a whole batch.
 
     parameters = transform.draw(draws, sizes)           # for a batch: float64 (images, transform.width)
-    image = transform.apply(image, parameters[i])       # to one image (height, width, channels)
-    images = transform.apply_batch(images, parameters)  # to images of one size (images, height, width,
-    channels)
+    image = transform.apply(image, parameters[i])       # one image (height, width, channels)
+    images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
 
 Called like a function, a transform accepts the images that torchvision's transforms accept and returns the
 same kind.
@@ -11,9 +10,8 @@ same kind.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +21,12 @@ from fastload.transforms._pixels import Pixels as Pixels
 from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import to_probability
+from fastload.transforms.options import Described, to_probability
 
 Parameters = NDArray[np.float64]  # (images, width)
 
 
-class Transform:
+class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
     A subclass defines `apply`, `draw` if it is random, and `sizes_after` if it changes an image's size. Every
@@ -138,18 +136,6 @@ class Transform:
                 "put it before ToTensor, ToDtype and Normalize"
             )
 
-    @classmethod
-    def get_params(cls, *args: object, **kwargs: object) -> NoReturn:
-        """Raise OptionError, naming torchvision's method: here `draw` draws, for a whole batch at once."""
-        raise OptionError(
-            f"fastload.transforms.{cls.__name__} has no get_params: use torchvision.transforms.{cls.__name__}"
-            ".get_params, and torchvision's functions with what it returns"
-        )
-
-    def __repr__(self) -> str:
-        names = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
 
 class BernoulliTransform(Transform):
     """Base class of transforms that change each image with probability `p`; the parameter is 1 or 0."""
@@ -160,11 +146,9 @@ class BernoulliTransform(Transform):
         self.p = to_probability(p)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw 1 for each image that is changed, otherwise 0."""
         return (draws.uniform(1) < self.p).astype(np.float64)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Change the image, or return it as it is."""
         return self.changed(image) if parameters[0] else image
 
     def changed(self, image: Pixels) -> Pixels:

@@ -1,15 +1,26 @@
-"""Windows: one part of a fixed size out of each image of a batch, copied for all images at once."""
+"""Padding and windows: parts that may reach beyond the edges of one image, or of each image of a batch."""
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import Pixels
+from fastload.transforms._pixels import Pixels, with_last_axis
+from fastload.transforms.options import to_colour
+
+# torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
+BORDERS = {
+    "constant": cv2.BORDER_CONSTANT,
+    "edge": cv2.BORDER_REPLICATE,
+    "reflect": cv2.BORDER_REFLECT_101,
+    "symmetric": cv2.BORDER_REFLECT,
+}
 
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
 # quarter of a megabyte.
@@ -39,6 +50,35 @@ class Gathered(NamedTuple):
         """Return a copy of the batch's images."""
         out = reusable_array(self.shape, self.images.dtype)
         return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
+
+
+def pad(
+    image: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any = 0, mode: str = "constant"
+) -> Pixels:
+    """Pad an image with rows above and below, and columns to the left and right."""
+    if not (any(rows) or any(columns)):
+        return image
+    if mode in ("reflect", "symmetric"):
+        _require_enough(image, rows, columns, mode)
+    colour = _levels(fill, image).tolist()
+    return with_last_axis(cv2.copyMakeBorder(image, *rows, *columns, BORDERS[mode], value=colour))
+
+
+def crop_padded(
+    image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
+) -> Pixels:
+    """Crop a box, padded where it leaves the image."""
+    rows = max(0, -top), max(0, top + height - image.shape[0])
+    columns = max(0, -left), max(0, left + width - image.shape[1])
+    if mode != "constant":
+        image = pad(image, rows, columns, fill, mode)
+        top, left = top + rows[0], left + columns[0]
+        return image[top : top + height, left : left + width]
+    # Crop before padding, so that only pixels of the result are copied.
+    inside = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
+    if inside.size == 0:
+        return np.full((height, width, image.shape[2]), _levels(fill, image)[: image.shape[2]])
+    return pad(inside, rows, columns, fill)
 
 
 def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> None:
@@ -78,7 +118,8 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
     words = out.reshape(count, -1).view(np.uint8).view(np.uint64)
     np.bitwise_and(words, chosen.view(np.uint64), out=words)
     for image in misplaced.tolist():
-        _copy_one(gathered.images[gathered.rows[image]], offsets[image], out[image])
+        stored = gathered.images[gathered.rows[image]]
+        out[image] = crop_padded(stored, *offsets[image].tolist(), *out.shape[1:3])
     return True
 
 
@@ -103,16 +144,6 @@ def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> ND
     return np.flatnonzero((within[:, [0, -1]] != begins[:, [0, -1]]).any(axis=1))
 
 
-def _copy_one(image: Pixels, offset: NDArray[np.int64], out: Pixels) -> None:
-    """Copy the window of one image, with black beyond its edges."""
-    top, left = offset.tolist()
-    height, width = out.shape[:2]
-    inside = image[max(0, top) : max(0, top + height), max(0, left) : max(0, left + width)]
-    out[:] = 0
-    above, before = max(0, -top), max(0, -left)
-    out[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
-
-
 @functools.lru_cache(maxsize=8)
 def _masks(
     size: tuple[int, int],
@@ -130,3 +161,17 @@ def _masks(
     both = rows[:, None, :, None] & np.repeat(columns, pixel_bytes, axis=1)[None, :, None, :]
     masks: NDArray[np.uint8] = (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
     return masks
+
+
+def _levels(fill: Any, image: Pixels) -> NDArray[Any]:
+    """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
+    return np.array(to_colour(fill, image.shape[-1])).astype(image.dtype)
+
+
+def _require_enough(image: Pixels, rows: tuple[int, int], columns: tuple[int, int], mode: str) -> None:
+    lacks = int(mode == "reflect")
+    if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
+        raise OptionError(
+            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to pad an "
+            f"image of {image.shape[0]}x{image.shape[1]} with"
+        )

@@ -81,7 +81,7 @@ def test_noise_is_converted_to_bytes_like_torch():
         ({"p": 1.5}, "p must be a probability.* got 1.5"),
         ({"scale": (0.5, 0.1)}, "scale must be .* got \\(0.5, 0.1\\)"),
         ({"scale": (0.5, 1.1)}, "scale must be .* got \\(0.5, 1.1\\)"),
-        ({"scale": 0.5}, "scale must be two numbers, got 0.5"),
+        ({"scale": 0.5}, "scale must be two numbers from 0 to 1, .* got 0.5"),
         ({"ratio": (0, 1)}, "ratio must be .*above 0.* got \\(0, 1\\)"),
         ({"value": "noise"}, "value must be .* got 'noise'"),
         ({"value": None}, "value must be .* got None"),

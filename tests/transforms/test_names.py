@@ -50,25 +50,10 @@ def test_the_page_of_transforms_lists_every_name():
     assert sorted(re.findall(r"`(\w+)`", "| sequence and choice |" + table)) == sorted(T.__all__)
 
 
-def test_functions_and_modules_name_torchvisions():
-    for name in ("functional", "query_size"):
-        with pytest.raises(AttributeError, match=f"no '{name}'.* take it from torchvision.transforms.v2"):
-            getattr(T, name)
-    with pytest.raises(AttributeError, match=r"no 'v2': .* are in fastload\.transforms itself"):
-        T.v2  # noqa: B018
-    with pytest.raises(ImportError, match=r"no 'functional'.* take it from torchvision\.transforms\.v2"):
-        exec("from fastload.transforms import functional")
-    with pytest.raises(ImportError, match=r"no 'v2': .* are in fastload\.transforms itself"):
-        exec("import fastload.transforms.v2 as v2")
-    with pytest.raises(AttributeError, match="has no attribute 'Resized'"):
-        T.Resized  # noqa: B018
-
-
-def test_get_params_names_torchvisions():
-    for name in ("RandomResizedCrop", "ColorJitter"):
-        assert hasattr(getattr(v1, name), "get_params")
-        with pytest.raises(OptionError, match=f"use torchvision.transforms.{name}.get_params"):
-            getattr(T, name).get_params(None, scale=(0.1, 1))
+@pytest.mark.parametrize("name", ["functional", "query_size", "Resized"])
+def test_other_names_are_refused_with_the_place_of_torchvisions(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': .* are in torchvision.transforms.v2"):
+        getattr(T, name)
 
 
 def test_a_subclass_without_apply_raises():
@@ -106,7 +91,7 @@ def test_enums_are_torchvisions():
         (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor must be .* got -1"),
         (lambda: T.RandomPhotometricDistort(hue=(-1, 1)), "hue must be"),
         (lambda: T.RandomPhotometricDistort(contrast=(2, 1)), "contrast must be .* the smaller first"),
-        (lambda: T.RandomResize(5, 5), "min_size and max_size must be"),
+        (lambda: T.RandomResize(5, 5), "max_size must be a whole number of at least 6, got 5"),
         (lambda: T.RandomShortestSize([0]), "min_size must be"),
         (lambda: T.ScaleJitter((4, 4), (0, 1)), "scale_range must be"),
         (lambda: T.RandomZoomOut(side_range=(0.5, 1)), "side_range must be"),

@@ -7,7 +7,8 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload.errors import OptionError
-from tests.transforms.samples import KINDS, picture, to_array, to_tensor
+from fastload.transforms.pipeline import Pipeline
+from tests.transforms.samples import KINDS, keys, picture, to_array, to_tensor
 from tests.transforms.tolerances import TOLERANCES
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -94,3 +95,11 @@ def test_a_pil_image_becomes_a_tensor_of_numbers():
     made = T.ToDtype(torch.float32, scale=True)(image)
     assert made.shape == (3, 5, 7)
     assert made[0].eq(1).all()
+
+
+def test_nothing_may_follow_bytes_that_are_rounded():
+    steps = [T.ToDtype(torch.float32), T.Normalize([0.5], [0.7]), T.ToDtype(torch.uint8)]
+    image = torch.full((3, 2, 2), 9, dtype=torch.uint8)
+    assert Pipeline(T.Compose(steps)).run(to_array(image), keys(1)).dtype == torch.uint8
+    with pytest.raises(OptionError, match="after Normalize must be the last transform"):
+        Pipeline(T.Compose([*steps, T.ToTensor()])).run(to_array(image), keys(1))

@@ -78,7 +78,7 @@ def test_an_image_of_the_right_size_is_not_resampled():
         ({"size": None}, "must have a size or a max_size"),
         ({"size": 0}, "size must be .* got 0"),
         ({"size": "large"}, "size must be .* got 'large'"),
-        ({"size": None, "max_size": 2.5}, "max_size must be a whole number of pixels, got 2.5"),
+        ({"size": None, "max_size": 2.5}, "max_size must be a whole number of at least 1, got 2.5"),
         ({"size": 20, "max_size": 20}, "max_size must be above size.* got 20 and 20"),
         ({"size": (20, 30), "max_size": 50}, "max_size must be .* got 50 and \\(20, 30\\)"),
         ({"size": 20, "interpolation": "box"}, "interpolation must be .* got 'box'"),

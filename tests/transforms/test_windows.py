@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.transforms.padding import crop_padded
-from fastload.transforms.windows import Gathered, windows_into, windows_over_black_into
+from fastload.transforms.windows import Gathered, crop_padded, windows_into, windows_over_black_into
 
 
 @settings(max_examples=150)

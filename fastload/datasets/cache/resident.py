@@ -31,12 +31,11 @@ from fastload.transforms.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.cropping import CenterCrop, RandomCrop
+from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop
+from fastload.transforms.degradation import RandomErasing
 from fastload.transforms.draws import draws_for, epoch_seed
-from fastload.transforms.erasing import RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.options import to_colour
-from fastload.transforms.padding import Pad
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
 

@@ -1,4 +1,4 @@
-"""Degradations: GaussianBlur, GaussianNoise, JPEG."""
+"""Degradations: GaussianBlur, GaussianNoise, JPEG, RandomErasing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms._adjusting import require_channels
-from fastload.transforms._pixels import contiguous, with_last_axis
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms._pixels import contiguous, own, with_last_axis
+from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Size
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
-#: The number of different seeds of noise: as many integers as a float64 holds exactly.
-NOISE_SEEDS = 1 << 53
+_ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
 # At so many deviations weights are a millionth of the middle's; hardly any level depends on pixels beyond.
 _REACH = math.sqrt(2 * math.log(1e6))
@@ -43,14 +42,13 @@ class GaussianBlur(Transform):
         self.kernel_size = options.to_size(kernel_size, "kernel_size")
         is_odd = all(side % 2 for side in self.kernel_size)
         options.require(is_odd, "kernel_size must be an odd number of pixels", kernel_size)
-        self.sigma = _to_deviations(sigma)
+        rule = "sigma must be a number above 0, or a range (low, high) of such"
+        self.sigma = options.to_two(sigma, rule, options.ABOVE_0, is_ordered=True)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw standard deviations in pixels."""
         return draws.between(*self.sigma)[:, None]
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Blur the image."""
         along_x, along_y = (_weights(side, parameters[0]) for side in self.kernel_size)
         # With uint8 results OpenCV would round the weights to 8 bits.
         blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
@@ -78,18 +76,16 @@ class GaussianNoise(Transform):
         self.clip = clip
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        """Raise OptionError unless pixels are uint8 or floating-point numbers."""
         if dtype != np.uint8 and not np.issubdtype(dtype, np.floating):
             raise OptionError(f"GaussianNoise takes uint8 or floating-point pixels, got {dtype}")
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw seeds of the noise."""
-        return np.floor(draws.uniform(1) * NOISE_SEEDS)
+        return seeds(draws.uniform(1))
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Add noise to the image."""
         self.require_dtype(image.dtype)
-        noise = normal_noise(int(parameters[0]), image.shape, np.dtype(np.float32))
+        noise = _normal_noise(int(parameters[0]), image.shape, np.dtype(np.float32))
         if image.dtype != np.uint8:
             noisy: Pixels = image + (self.mean + noise * np.float32(self.sigma)).astype(image.dtype)
             return noisy.clip(0, 1) if self.clip else noisy
@@ -108,24 +104,15 @@ class JPEG(Transform):
     width = 1
 
     def __init__(self, quality: Size) -> None:
-        low_high: list[Any] = list(quality) if isinstance(quality, (tuple, list)) else [quality, quality]
-        is_valid = (
-            len(low_high) == 2
-            and all(map(options.is_whole, low_high))
-            and 1 <= low_high[0] <= low_high[1] <= 100
-        )
-        options.require(
-            is_valid, "quality must be a whole number from 1 to 100, or a range (low, high)", quality
-        )
-        self.quality: tuple[int, int] = (low_high[0], low_high[1])
+        rule = "quality must be a whole number from 1 to 100, or a range (low, high)"
+        bounds = options.to_two(quality, rule, 1, 100, kind=options.is_whole, is_ordered=True)
+        self.quality: tuple[int, int] = bounds
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw qualities."""
         low, high = self.quality
         return (low + integers(draws.uniform(1), high - low + 1)).astype(np.float64)
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        """Compress and decompress the image."""
         require_channels(image)
         pixels = contiguous(image)
         plane = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
@@ -133,14 +120,85 @@ class JPEG(Transform):
         return decode(data)[:, :, : image.shape[2]]
 
 
-def normal_noise(seed: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+class RandomErasing(Transform):
+    """Paints over a rectangle of random place, area and proportions.
+
+    Args:
+        p: The probability that an image is changed.
+        scale: Range of the rectangle's area relative to the image's, from 0 to 1.
+        ratio: Range of its height divided by its width, above 0.
+        value: The colour: a number, one for each channel, or `random` for noise of mean 0 and deviation 1.
+        inplace: Accepted for compatibility with torchvision; the image given is never changed.
+    """
+
+    width = 5
+    takes_any_dtype = True
+    works_in_place = True
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: Amount | str = 0.0,
+        inplace: bool = False,
+    ) -> None:
+        self.p = options.to_probability(p)
+        self.scale = options.to_range(scale, "scale", 0, 1)
+        self.ratio = options.to_range(ratio, "ratio")
+        self.value = value
+        self.inplace = inplace
+        self._colour: NDArray[np.float32] | None = None
+        if value != "random":
+            rule = "value must be a number, one for each channel, or 'random'"
+            self._colour = np.array(options.to_numbers(value, rule, options.SEVERAL), np.float32)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw rectangles (top, left, height, width) and seeds of noise; height 0 for unchanged images."""
+        numbers = draws.uniform(2 * _ATTEMPTS + 4)
+        heights, widths = random_sides(numbers[:, :-4], sizes, self.scale, self.ratio)
+        fits = (heights < sizes[:, :1]) & (widths < sizes[:, 1:])
+        each, first = np.arange(len(sizes)), fits.argmax(axis=1)
+        rows = np.empty((len(sizes), self.width))
+        rows[:, 2], rows[:, 3] = heights[each, first], widths[each, first]
+        rows[:, :2] = integers(numbers[:, -4:-2], np.maximum(sizes - rows[:, 2:4].astype(np.int64) + 1, 1))
+        rows[:, 4] = seeds(numbers[:, -2])
+        rows[~fits[each, first] | (numbers[:, -1] >= self.p), :4] = 0
+        return rows
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        if not parameters[2] or not parameters[3]:
+            return image
+        erased = own(image)
+        self._erase(erased, parameters)
+        return erased
+
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        for image, row in zip(images, parameters.tolist(), strict=True):
+            self._erase(image, row)
+        return images
+
+    def _erase(self, image: Pixels, parameters: Sequence[float]) -> None:
+        top, left, height, width, seed = map(int, parameters)
+        channels = image.shape[2]
+        if self._colour is None:
+            colour = _normal_noise(seed, (height, width, channels), image.dtype)
+        elif len(self._colour) in (1, channels):
+            colour = _converted(self._colour, image.dtype)
+        else:
+            rule = f"value must be one number, or one for each of {channels} channels"
+            raise OptionError(f"{rule}, got {self.value!r}")
+        image[top : top + height, left : left + width] = colour
+
+
+def _normal_noise(seed: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return normally distributed numbers of mean 0 and deviation 1, converted to a dtype."""
     count = math.prod(shape)
     bits = np.random.Philox(key=seed).random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")
     return np.take(_quantiles(dtype), bits[:count]).reshape(shape)
 
 
-def converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Convert numbers to a dtype; integers that do not fit wrap around, as in torch's conversions."""
     if not np.issubdtype(dtype, np.floating):
         return numbers.astype(np.int64).astype(dtype)
@@ -154,7 +212,7 @@ def _quantiles(dtype: np.dtype[Any]) -> NDArray[Any]:
     Looking them up takes a tenth of the time that NumPy takes to draw as many.
     """
     shares = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
-    return converted(torch.special.ndtri(shares).float().numpy(), dtype)
+    return _converted(torch.special.ndtri(shares).float().numpy(), dtype)
 
 
 def _weights(size: int, sigma: float) -> NDArray[np.float32]:
@@ -163,10 +221,3 @@ def _weights(size: int, sigma: float) -> NDArray[np.float32]:
     weights = np.exp(places * places / -2)
     normalised: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
     return normalised
-
-
-def _to_deviations(sigma: Any) -> tuple[float, float]:
-    values = options.to_list(sigma)
-    is_valid = len(values) in (1, 2) and all(map(options.is_number, values)) and 0 < values[0] <= values[-1]
-    options.require(is_valid, "sigma must be a number above 0, or a range (low, high) of such", sigma)
-    return float(values[0]), float(values[-1])
