@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ class AutoAugmentPolicy(Enum):
     IMAGENET = "imagenet"
     CIFAR10 = "cifar10"
     SVHN = "svhn"
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 # Each policy: two operations, each with its probability and the number of its strength.
@@ -76,14 +79,6 @@ _POLICIES = {
 }
 
 
-class _Policies(NamedTuple):
-    """Policies of one kind, each of two operations: (policies, 2)."""
-
-    operations: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    bins: NDArray[np.int64]
-
-
 class AutoAugment(Policy):
     """Applies the operations of one learned policy, chosen at random.
 
@@ -116,26 +111,27 @@ class AutoAugment(Policy):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the numbers of two operations, each followed by its strength; Identity for none."""
         numbers = draws.uniform(5)
-        policies = integers(numbers[:, 0], len(self._policies.operations))
+        policies = self._policies[integers(numbers[:, 0], len(self._policies))]
         rows = np.empty((len(sizes), self.width))
         for turn in (0, 1):
-            is_applied = numbers[:, 1 + 2 * turn] < self._policies.probabilities[policies, turn]
-            chosen = np.where(is_applied, self._policies.operations[policies, turn], 0)
-            bins, signs = self._policies.bins[policies, turn], numbers[:, 2 + 2 * turn]
+            operations, probabilities, bins = policies[:, turn].T
+            chosen = np.where(numbers[:, 1 + 2 * turn] < probabilities, operations, 0).astype(np.int64)
+            signs = numbers[:, 2 + 2 * turn]
             rows[:, 2 * turn] = chosen
-            rows[:, 2 * turn + 1] = self._strengths(chosen, bins, _STRENGTHS, signs, sizes)
+            rows[:, 2 * turn + 1] = self._strengths(chosen, bins.astype(np.int64), _STRENGTHS, signs, sizes)
         return rows
 
-    def __repr__(self) -> str:
-        return f"AutoAugment(policy={self.policy}, interpolation={self.interpolation!r}, fill={self.fill!r})"
-
-    def _parse(self, text: str) -> _Policies:
-        words = [[operation.split() for operation in pair.split(" + ")] for pair in text.split(",")]
-        return _Policies(
-            np.array([[self._names.index(operation[0]) for operation in pair] for pair in words]),
-            np.array([[float(operation[1]) for operation in pair] for pair in words]),
-            np.array([[int([*operation, "0"][2]) for operation in pair] for pair in words]),
-        )
+    def _parse(self, text: str) -> NDArray[np.float64]:
+        """Return the operation, probability and number of the strength of each policy, (policies, 2, 3)."""
+        policies = [[operation.split() for operation in pair.split(" + ")] for pair in text.split(",")]
+        numbered = [
+            [
+                (self._names.index(name), float(p), int(strength[0]) if strength else 0)
+                for name, p, *strength in pair
+            ]
+            for pair in policies
+        ]
+        return np.array(numbered, np.float64)
 
 
 class AugMix(Policy):

@@ -8,17 +8,16 @@ MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.transforms.options import ABOVE_0, to_number, to_whole
+from fastload.transforms.options import ABOVE_0, Described, to_number, to_whole
 
 
-class Mix:
+class Mix(Described):
     """Base class of MixUp and CutMix."""
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
@@ -46,14 +45,11 @@ class Mix:
                 f"{type(self).__name__} must be given images and labels, got {type(parts).__name__}"
             )
         images, labels, *others = parts
-        self._require(images, labels)
+        self._check(images, labels)
         mixed, share = self._mixed(images)
         shares = self._one_hot(labels)
         shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
         return [mixed, shares, *others] if isinstance(parts, list) else (mixed, shares, *others)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(alpha={self.alpha}, num_classes={self.num_classes})"
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return new images, and the share of each that is its own."""
@@ -63,30 +59,24 @@ class Mix:
         alpha = torch.tensor([self.alpha])
         return float(torch.distributions.Beta(alpha, alpha).sample())
 
-    def _require(self, images: Any, labels: Any) -> None:
+    def _check(self, images: Any, labels: Any) -> None:
         name = type(self).__name__
         if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
-            raise OptionError(
-                f"{name} takes tensors of images and labels, got {type(images).__name__} and "
-                f"{type(labels).__name__}"
-            )
-        if images.ndim != 4 or not (images.is_floating_point() or images.dtype == torch.uint8):
-            raise OptionError(
-                f"{name} takes uint8 or floating-point images (images, channels, height, width), "
-                f"got {images.dtype} {tuple(images.shape)}"
-            )
-        if labels.ndim not in (1, 2) or len(labels) != len(images):
-            raise OptionError(
-                f"labels must be (images,) or (images, classes), got {tuple(labels.shape)} for "
-                f"{len(images)} images"
-            )
-        if labels.ndim == 1 and (self.num_classes is None or labels.is_floating_point()):
-            raise OptionError(
-                "labels must be whole numbers below num_classes, or shares (images, classes), got "
-                f"{labels.dtype} {tuple(labels.shape)} and num_classes={self.num_classes}"
-            )
-        if labels.ndim == 2 and self.num_classes not in (None, labels.shape[1]):
-            raise OptionError(f"labels must be shares of {self.num_classes} classes, got {labels.shape[1]}")
+            kinds = f"{type(images).__name__} and {type(labels).__name__}"
+            raise OptionError(f"{name} takes tensors of images and labels, got {kinds}")
+        is_valid = images.ndim == 4 and (images.is_floating_point() or images.dtype == torch.uint8)
+        rule = f"{name} takes uint8 or floating-point images (images, channels, height, width)"
+        _require(is_valid, rule, images)
+        is_valid = labels.ndim in (1, 2) and len(labels) == len(images)
+        rule = f"labels must be (images,) or (images, classes), for {len(images)} images"
+        _require(is_valid, rule, labels)
+        if labels.ndim == 1:
+            is_valid = self.num_classes is not None and not labels.is_floating_point()
+            rule = f"labels must be whole numbers below num_classes={self.num_classes}, or shares"
+        else:
+            is_valid = self.num_classes in (None, labels.shape[1])
+            rule = f"labels must be shares of {self.num_classes} classes"
+        _require(is_valid, rule, labels)
 
     def _one_hot(self, labels: torch.Tensor) -> torch.Tensor:
         if labels.ndim == 2:
@@ -101,26 +91,6 @@ class Mix:
             )
         classes = torch.zeros(len(labels), self.num_classes, device=labels.device)
         return classes.scatter_(1, labels.long()[:, None], 1.0)
-
-
-class RandomMix:
-    """A RandomChoice of MixUp and CutMix: one of them is drawn for each batch.
-
-    Args:
-        transforms: MixUps and CutMixes.
-        p: The probability of each.
-    """
-
-    def __init__(self, transforms: Sequence[Mix], p: Sequence[float]) -> None:
-        self.transforms = transforms
-        self.p = list(p)
-
-    def __call__(self, *batch: Any) -> Any:
-        """Mix a batch; see `Mix`."""
-        return self.transforms[int(torch.multinomial(torch.tensor(self.p), 1))](*batch)
-
-    def __repr__(self) -> str:
-        return f"RandomChoice(transforms={self.transforms!r}, p={self.p!r})"
 
 
 class MixUp(Mix):
@@ -162,6 +132,11 @@ class CutMix(Mix):
         top, bottom = max(y - half_height, 0), min(y + half_height, height)
         area = (right - left) * (bottom - top)
         return slice(top, bottom), slice(left, right), 1.0 - area / (width * height)
+
+
+def _require(is_valid: bool, rule: str, given: torch.Tensor) -> None:
+    if not is_valid:
+        raise OptionError(f"{rule}, got {given.dtype} {tuple(given.shape)}")
 
 
 def _runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -72,7 +72,7 @@ def to_pil(pixels: Pixels) -> Any:
 
 
 def is_pil(image: Any) -> bool:
-    """Return whether an object is a PIL image, without importing PIL."""
+    """Return True for a PIL image, without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
 

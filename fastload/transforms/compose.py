@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.transforms._mixing import Mix, RandomMix
+from fastload.transforms._mixing import Mix
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
@@ -110,70 +110,30 @@ def _to_steps(transforms: Any) -> list[Step]:
     return steps
 
 
-class _Chain:
-    """Sequence of fastload's transforms inside another, the owner; their parameters lie side by side."""
+class _Sequence(Transform):
+    """Base class of transforms that apply others in a random order, or not all of them.
 
-    def __init__(self, transforms: Sequence[Step], owner: str) -> None:
-        self._steps: list[Transform] = []
-        self._owner = owner
-        for step in flattened(transforms):
-            if not isinstance(step, Transform):
-                raise OptionError(
-                    f"{owner} takes transforms of fastload's for images, got {step!r}: "
-                    f"torchvision.transforms.v2.{owner} takes any"
-                )
-            self._steps.append(step)
-        ends = np.cumsum([0, *(step.width for step in self._steps)]).tolist()
-        self.width = ends[-1]
-        self.takes_any_dtype = all(step.takes_any_dtype for step in self._steps)
-        self._columns = [slice(*ends[place : place + 2]) for place in range(len(self._steps))]
-
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        rows = np.empty((len(sizes), self.width))
-        for place, (step, columns) in enumerate(zip(self._steps, self._columns, strict=True)):
-            rows[:, columns] = step.draw(draws.at(place), sizes)
-            sizes = step.sizes_after(sizes, rows[:, columns])
-        return rows
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        for step, columns in zip(self._steps, self._columns, strict=True):
-            sizes = step.sizes_after(sizes, parameters[:, columns])
-        return sizes
-
-    def require_channels_kept(self, channels: int) -> None:
-        after = channels
-        for step in self._steps:
-            after = step.channels_after(after)
-        if after != channels:
-            raise OptionError(f"{self._owner} must keep the {channels} channels of an image, got {after}")
-
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        for step, columns in zip(self._steps, self._columns, strict=True):
-            image = step.apply_checked(image, parameters[columns])
-        return image
-
-
-class _RandomSequence(Transform):
-    """Base class of transforms that apply chains of others, which ones and in which order being random.
-
-    The parameters are the numbers of the chains to apply, in order, then the parameters of each chain; those
-    of chains that are not applied are 0.
+    The parameters are the numbers of the steps to apply, in order, then the parameters of each step; those of
+    steps that are not applied are 0.
     """
 
-    def __init__(self, chains: list[_Chain], turns: int) -> None:
-        self._chains = chains
+    def __init__(self, steps: Sequence[Transform], turns: int) -> None:
+        self._steps = steps
         self._turns = turns
-        ends = (turns + np.cumsum([0, *(chain.width for chain in chains)])).tolist()
-        self._columns = [slice(*ends[number : number + 2]) for number in range(len(chains))]
+        ends = (turns + np.cumsum([0, *(step.width for step in steps)])).tolist()
+        self._columns = [slice(*ends[number : number + 2]) for number in range(len(steps))]
         self.width = ends[-1]
 
     @property
     def takes_any_dtype(self) -> bool:  # type: ignore[override]
-        return all(chain.takes_any_dtype for chain in self._chains)
+        return all(step.takes_any_dtype for step in self._steps)
 
     def channels_after(self, channels: int) -> int:
-        for chain in self._chains:
-            chain.require_channels_kept(channels)
+        for step in self._steps:
+            after = step.channels_after(channels)
+            if after != channels:
+                name = type(self).__name__
+                raise OptionError(f"{name} must keep the {channels} channels of an image, got {after}")
         return channels
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -187,32 +147,59 @@ class _RandomSequence(Transform):
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         for number in map(int, parameters[: self._turns]):
-            image = self._chains[number].apply(image, parameters[self._columns[number]])
+            image = self._apply_step(self._steps[number], image, parameters[self._columns[number]])
         return image
 
+    def _apply_step(self, step: Transform, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        return step.apply(image, parameters)
+
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
-        """Draw the numbers of the chains to apply, (images, turns)."""
+        """Draw the numbers of the steps to apply, (images, turns)."""
         raise NotImplementedError
 
     def _draws_of(self, draws: Draws, number: int) -> Draws:
         return draws.at(number)
 
     def _follow(self, sizes: Sizes, rows: Parameters, draws: Draws | None) -> Sizes:
-        """Return the sizes after each image's chains; with `draws`, fill in their parameters."""
+        """Return the sizes after each image's steps; with `draws`, fill in their parameters."""
         after = np.array(sizes)
         for turn in range(self._turns):
-            for number, (chain, columns) in enumerate(zip(self._chains, self._columns, strict=True)):
+            for number, (step, columns) in enumerate(zip(self._steps, self._columns, strict=True)):
                 which = np.flatnonzero(rows[:, turn] == number)
                 if not which.size:
                     continue
                 if draws is not None:
                     own = Draws(self._draws_of(draws, number).keys[which], len(which))
-                    rows[which, columns] = chain.draw(own, after[which])
-                after[which] = chain.sizes_after(after[which], rows[which, columns])
+                    rows[which, columns] = step.draw(own, after[which])
+                after[which] = step.sizes_after(after[which], rows[which, columns])
         return after
 
 
-class RandomApply(_RandomSequence):
+class _Chain(_Sequence):
+    """All of some transforms of fastload's in order, as one step of another transform, the owner."""
+
+    def __init__(self, transforms: Sequence[Step], owner: str) -> None:
+        steps: list[Transform] = []
+        for step in flattened(transforms):
+            if not isinstance(step, Transform):
+                raise OptionError(
+                    f"{owner} takes transforms of fastload's for images, got {step!r}: "
+                    f"torchvision.transforms.v2.{owner} takes any"
+                )
+            steps.append(step)
+        super().__init__(steps, len(steps))
+
+    def channels_after(self, channels: int) -> int:
+        return functools.reduce(lambda before, step: step.channels_after(before), self._steps, channels)
+
+    def _apply_step(self, step: Transform, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        return step.apply_checked(image, parameters)
+
+    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        return np.arange(self._turns)
+
+
+class RandomApply(_Sequence):
     """Applies all of some transforms, or none.
 
     Args:
@@ -232,7 +219,7 @@ class RandomApply(_RandomSequence):
         return draws
 
 
-class RandomChoice(_RandomSequence):
+class RandomChoice(_Sequence):
     """Applies one of some transforms.
 
     Args:
@@ -241,25 +228,26 @@ class RandomChoice(_RandomSequence):
         p: A weight for each transform; None for equal weights.
     """
 
-    def __new__(  # type: ignore[misc]
-        cls, transforms: Sequence[Transform] | Sequence[Mix] = (), p: list[float] | None = None
-    ) -> RandomChoice | RandomMix:
-        """Make a RandomMix if all transforms are MixUp or CutMix, which work on batches."""
-        mixes = [step for step in transforms if isinstance(step, Mix)] if _is_list(transforms) else []
-        if mixes and len(mixes) == len(transforms):
-            return RandomMix(mixes, _to_shares(len(mixes), p))
-        return super().__new__(cls)
-
     def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
-        super().__init__(_to_chains(transforms, "RandomChoice"), 1)
+        self._is_of_mixes = _is_list(transforms) and all(isinstance(step, Mix) for step in transforms)
+        super().__init__([] if self._is_of_mixes else _to_chains(transforms, "RandomChoice"), 1)
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
 
+    def __call__(self, image: Any, *labels: Any) -> Any:
+        """Transform an image; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
+        if not self._is_of_mixes:
+            return super().__call__(image)
+        number = int(torch.multinomial(torch.tensor(self.p), 1))
+        return self.transforms[number](image, *labels)
+
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+        if self._is_of_mixes:
+            raise OptionError("RandomChoice of MixUp and CutMix must be called with a batch")
         return np.searchsorted(np.cumsum(self.p)[:-1], draws.uniform(1), side="right")
 
 
-class RandomOrder(_RandomSequence):
+class RandomOrder(_Sequence):
     """Applies some transforms in random order.
 
     Args:

@@ -1,7 +1,7 @@
 """Conversions between tensors, PIL images and arrays, which keep the pixels as they are; and Lambda.
 
-Fastload's own transforms need no conversion between them, so in a dataset's pipeline these cost nothing. What
-follows them, another library's transform or a Lambda, is given the kind of image that they name.
+fastload's own transforms need no conversion between them, so in a dataset's pipeline these cost nothing. A
+Lambda or another library's transform after one is given the kind of image that it makes.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class PILToTensor(Conversion):
 
 
 class ToImage(PILToTensor):
-    """Makes a tensor (channels, height, width) of a PIL image or an array; levels stay as they are.
-
-    torchvision's returns a `tv_tensors.Image`, this a plain tensor.
-    """
+    """Does what PILToTensor does; torchvision's returns a `tv_tensors.Image`, this a plain tensor."""
 
 
 class ToPureTensor(Conversion):

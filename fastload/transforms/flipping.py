@@ -67,5 +67,5 @@ def flip_batch(images: Pixels, which: NDArray[np.bool_], axis: int) -> None:
 
 
 def _is_faster_in_opencv(pixels: Pixels) -> bool:
-    """Return whether OpenCV flips pixels of this size faster than NumPy does."""
+    """Return True if OpenCV flips pixels of this size faster than NumPy does."""
     return pixels.dtype.itemsize * pixels.shape[-1] in (1, 3, 4, 12)

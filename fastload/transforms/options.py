@@ -54,12 +54,12 @@ def require(is_valid: bool, rule: str, value: object) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number, Python's or NumPy's."""
+    """Return True for a real number, Python's or NumPy's."""
     return isinstance(value, numbers.Real)
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether a value is an integer, Python's or NumPy's; True and False are not."""
+    """Return True for an integer, Python's or NumPy's, but not for a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 

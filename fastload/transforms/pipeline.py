@@ -4,9 +4,8 @@
     body    fastload's other transforms: on each image, or on all at once
     tail    ToTensor, ToDtype and Normalize at the end: once for a batch, in its memory or on its device
 
-Conversions between kinds of images do nothing there.
-
-A pipeline with a foreign callable has no such parts: it runs image by image, step by step.
+Conversions between kinds of images are skipped. A pipeline with another library's callable, a foreign one, has
+no such parts: it runs image by image, step by step.
 """
 
 from __future__ import annotations
@@ -39,8 +38,12 @@ _WHOLE_BATCH_BYTES = 16_384
 class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch.
 
-    `size` and `channels` are those of the results, `size` None if they differ; `is_uniform` is whether images
-    have one size after each step of the body, too.
+    Attributes:
+        geometry: The head.
+        body: The transforms of the body, each with its parameters.
+        size: The (height, width) of the results; None if they differ.
+        channels: The number of channels of the results.
+        is_uniform: Whether images have one size after each step of the body, too.
     """
 
     geometry: Geometry

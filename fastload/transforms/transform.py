@@ -29,9 +29,8 @@ Parameters = NDArray[np.float64]  # (images, width)
 class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
-    A subclass defines `apply`, `draw` if it is random, and `sizes_after` if it changes an image's size. Every
-    transform raises `OptionError` when it is made with a parameter outside the range that its docstring
-    states.
+    A subclass defines `apply`, `draw` if it is random, and `sizes_after` if it changes an image's size.
+    Making a transform with a parameter outside the documented range raises `OptionError`.
 
     Attributes:
         width: The number of parameters of one image.

@@ -10,6 +10,8 @@ from torch.utils.data import DataLoader, default_collate
 
 import fastload.transforms as T
 from fastload.errors import OptionError
+from fastload.transforms.draws import draws_for
+from fastload.transforms.pipeline import Pipeline
 from tests.transforms.tolerances import TOLERANCES
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -148,6 +150,8 @@ def test_a_choice_of_mixup_and_cutmix_is_copied_and_shown_and_holds_nothing_else
         T.RandomChoice([T.CutMix(), T.Pad(1)])
     with pytest.raises(OptionError, match="p must be a weight for each of 2 transforms"):
         T.RandomChoice([T.CutMix(), T.MixUp()], p=[1])
+    with pytest.raises(OptionError, match="RandomChoice of MixUp and CutMix must be called with a batch"):
+        Pipeline(choice).run(np.zeros((4, 4, 3), np.uint8), draws_for([0]))
 
 
 @BOTH
@@ -216,10 +220,14 @@ def test_batches_are_checked(name):
         (mix, (images.numpy(), labels), "takes tensors of images and labels, got ndarray and Tensor"),
         (mix, (images[0], labels), "takes uint8 or floating-point images"),
         (mix, (images.int(), labels), "takes uint8 or floating-point images .* got torch.int32"),
-        (mix, (images, labels[1:]), "labels must be .* got \\(6,\\) for 7 images"),
+        (mix, (images, labels[1:]), "labels must be .* for 7 images, got torch.int64 \\(6,\\)"),
         (mix, (images, labels.float()), "labels must be whole numbers below num_classes"),
         (classless, (images, labels), "labels must be .* num_classes=None"),
-        (mix, (images, torch.ones(7, 9)), "labels must be shares of 10 classes, got 9"),
+        (
+            mix,
+            (images, torch.ones(7, 9)),
+            "shares of 10 classes, got torch.float32 \\(7, 9\\)",
+        ),
         (mix, (images, labels + 8), "labels must be from 0 to 9, got"),
     ):
         with pytest.raises(OptionError, match=message):
