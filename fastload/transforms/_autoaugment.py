@@ -123,15 +123,11 @@ class AutoAugment(Policy):
 
     def _parse(self, text: str) -> NDArray[np.float64]:
         """Return the operation, probability and number of the strength of each policy, (policies, 2, 3)."""
-        policies = [[operation.split() for operation in pair.split(" + ")] for pair in text.split(",")]
-        numbered = [
-            [
-                (self._names.index(name), float(p), int(strength[0]) if strength else 0)
-                for name, p, *strength in pair
-            ]
-            for pair in policies
-        ]
-        return np.array(numbered, np.float64)
+        rows = []
+        for operation in text.replace("+", ",").split(","):
+            name, probability, *strength = operation.split()
+            rows.append([self._names.index(name), float(probability), int(strength[0]) if strength else 0])
+        return np.array(rows, np.float64).reshape(-1, 2, 3)
 
 
 class AugMix(Policy):

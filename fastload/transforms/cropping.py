@@ -26,7 +26,15 @@ from fastload.transforms.options import (
     to_size,
 )
 from fastload.transforms.transform import Parameters, Transform
-from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
+from fastload.transforms.windows import (
+    BORDERS,
+    Gathered,
+    crop_padded,
+    pad,
+    pad_batch,
+    windows_into,
+    windows_over_black_into,
+)
 
 
 class Pad(Transform):
@@ -159,8 +167,13 @@ class RandomCrop(BoxCrop):
         is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
         if is_black and windows_over_black_into(gathered, offsets, out):
             return
-        for image, row, window in zip(gathered.rows.tolist(), parameters.tolist(), out, strict=True):
-            window[:] = self.apply(gathered.images[image], row)
+        images = gathered.taken()
+        size = np.array(images.shape[1:3])
+        before = np.maximum(-offsets.min(axis=0), 0)
+        after = np.maximum(offsets.max(axis=0) + self.size - size, 0)
+        (top, left), (bottom, right) = before.tolist(), after.tolist()
+        padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
+        windows_into(Gathered.all_of(padded), offsets + before, out)
 
 
 class RandomZoomOut(BoxCrop):

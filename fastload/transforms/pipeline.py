@@ -4,7 +4,7 @@
     body    fastload's other transforms: on each image, or on all at once
     tail    ToTensor, ToDtype and Normalize at the end: once for a batch, in its memory or on its device
 
-Conversions between kinds of images are skipped. A pipeline with another library's callable, a foreign one, has
+Conversions between kinds of images are skipped. A pipeline with a foreign callable, of another library, has
 no such parts: it runs image by image, step by step.
 """
 
