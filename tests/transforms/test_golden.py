@@ -1,6 +1,6 @@
-"""What is drawn, and what comes of it, stays the same: in every release, on every machine.
+"""Golden values: draws and pixels stay the same in every release, on every machine.
 
-The numbers below were written by this library once. Whoever changes them changes every user's training.
+The values below were computed by this library once; changing them would change every user's training.
 """
 
 import numpy as np
@@ -43,17 +43,17 @@ def draws():
         return draws_for(INDICES)
 
 
-def test_the_numbers_of_an_image_are_what_they_ever_were(draws):
+def test_the_numbers_of_an_image_never_change(draws):
     assert draws.uniform(2).tolist() == UNIFORM
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_the_parameters_are_what_they_ever_were(draws, name):
+def test_the_parameters_never_change(draws, name):
     transform, expected = PARAMETERS[name]
     assert transform.draw(draws.at(0), SIZES).tolist() == expected
 
 
-def test_the_pixels_are_what_they_ever_were(draws):
+def test_the_pixels_never_change(draws):
     rows, columns = np.mgrid[:40, :50]
     picture = np.stack([rows * 6, columns * 5, rows * columns % 256], axis=-1).astype(np.uint8)
     pipeline = Pipeline(T.Compose([T.RandomResizedCrop(4), T.RandomHorizontalFlip()]))
