@@ -68,9 +68,7 @@ class Assembler:
     """Assigns a place to every record, and finishes shards.
 
     `folder` is for finished shards, `drafts` for unfinished ones. `dataset` is a part of the shards'
-    identities: it differs between datasets in which equal bytes mean different things. `token` makes the
-    names of drafts unique to this run: a worker of a killed packing may live a moment longer, and must not
-    write into its files.
+    identities: it differs between datasets in which equal bytes mean different things.
     """
 
     folder: Path
@@ -80,15 +78,14 @@ class Assembler:
     shard_bytes: int
     next_number: int
     dataset: bytes
-    token: str
     _open: list[_OpenShard] = field(default_factory=list, init=False)
     _failures: list[Failure] = field(default_factory=list, init=False)
 
-    def place(self, chunk: Chunk, begin: int = 0) -> tuple[PayloadRange, ...]:
-        """Add the next chunk in order, without records before `begin`; return the places of its payload."""
+    def place(self, chunk: Chunk) -> tuple[PayloadRange, ...]:
+        """Add the next chunk in order; return the places of its payload."""
         weights = chunk.sizes + sum(chunk.lengths.values(), np.zeros(len(chunk.sizes), np.int64))
         ranges = []
-        first = int(np.searchsorted(chunk.indices, begin))
+        first = 0
         while first < len(weights):
             shard = self._shard_for(int(weights[first]), int(chunk.indices[first]))
             last = first + self._count_fitting(shard, weights[first:])
@@ -100,7 +97,7 @@ class Assembler:
             shard.weight_bytes += int(weights[first:last].sum())
             shard.unwritten.add(chunk.start)
             first = last
-        self._failures += [failure for failure in chunk.failures if failure.index >= begin]
+        self._failures += chunk.failures
         return tuple(ranges)
 
     def written(self, start: int) -> list[FinishedShard]:
@@ -128,7 +125,7 @@ class Assembler:
             if shard.records == 0 or shard.weight_bytes + weight <= self.shard_bytes:
                 return shard
             shard.next_index = index
-        path = self.drafts / f"shard-{self.next_number:05d}.{self.token}.payload"
+        path = self.drafts / f"shard-{self.next_number:05d}.payload"
         with path.open("xb") as file:
             file.truncate(self.writer.payload_offset)
         self._open.append(_OpenShard(self.next_number, path))
@@ -149,12 +146,13 @@ class Assembler:
 
     def _finish(self, shard: _OpenShard) -> FinishedShard:
         assert shard.next_index is not None
-        draft = self.drafts / f"shard-{shard.number:05d}.{self.token}{self.writer.suffix}"
+        draft = self.drafts / f"shard-{shard.number:05d}{self.writer.suffix}"
         content = self._content(shard)
         self.writer.write(draft, (*record_columns(self.fields), CRC32C), content)
         crc32c, size = file_crc32c(draft), draft.stat().st_size
         path = self.folder / f"shard-{shard.number:05d}{self.writer.suffix}"
         os.replace(draft, path)
+        shard.path.unlink(missing_ok=True)
         bound = identity_crc(content.identity)
         names = [each.name for each in self.fields if each.kind in ("scalar", "vector")]
         column_crcs = {name: array_crc32c(content.fixed[name], bound) for name in names}

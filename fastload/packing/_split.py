@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import heapq
 import json
-import secrets
 from collections.abc import Callable, Sequence
 
 from fastload.errors import SourceError
 from fastload.packing._assemble import Assembler, FinishedShard
 from fastload.packing._chunk import Chunk, Failure, Recipe
-from fastload.packing._journal import Journal
 from fastload.packing._options import PackOptions
-from fastload.packing._payload import PayloadRange
 from fastload.packing._staging import Staging
 from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
@@ -26,43 +23,35 @@ _FIRST_RUN = 16
 
 
 class SplitPacker:
-    """Packer of one split; it holds the finished shards and, after `run`, the failures among all records."""
+    """Packer of one split, behind the shards that an interrupted packing finished.
+
+    Attributes:
+        finished: The finished shards.
+        resumed: The number of source records that were dealt with before this run.
+        failures: After `run`, the failures among all records.
+    """
 
     def __init__(self, split: str, recipe: Recipe, options: PackOptions, staging: Staging) -> None:
         self._split = split
         self._recipe = recipe
         self._staging = staging
-        self._token = secrets.token_hex(4)  # distinguishes the files of this run from those of an earlier one
-        folder = staging.folder(split)
-        folder.mkdir(exist_ok=True)
-        self.finished = staging.finished(split)
+        self.finished = staging.resume(split)
+        self.resumed = self.finished[-1].next_index if self.finished else 0
         self.failures: list[Failure] = []
-        self._position = self.finished[-1].next_index if self.finished else 0
         self._assembler = Assembler(
-            folder,
+            staging.folder(split),
             staging.drafts,
             recipe.fields,
             writer_for(options.format),
             options.shard_bytes,
             len(self.finished),
             _meaning(split, recipe),
-            self._token,
         )
-        self._journal = Journal(staging.drafts, split, folder)
-
-    def resume(self) -> int:
-        """Take over the work of an interrupted packing; return the number of source records it covers."""
-        for chunk, shards in self._journal.resume(self._assembler, self._position):
-            self._position = chunk.stop
-            self._finish(shards)
-        self._journal.clear(self._token)
-        self._staging.clear(self._split, self.finished)
-        return self._position
 
     def run(self, worker_count: int, on_written: Callable[[Chunk], None]) -> None:
         """Pack the rest of the records; raise SourceError if none of all can be packed."""
         source = self._recipe.source
-        count = min(worker_count, len(source) - self._position)
+        count = min(worker_count, len(source) - self.resumed)
         pool = WorkerPool(self._recipe, count, self._staging.drafts)
         try:
             self._exchange(pool, on_written)
@@ -74,30 +63,26 @@ class SplitPacker:
 
     def _exchange(self, pool: WorkerPool, on_written: Callable[[Chunk], None]) -> None:
         """Give tasks to the workers, and place their chunks in order, until all shards are finished."""
-        end = len(self._recipe.source)
-        schedule = Schedule(self._position, end, pool.count)
+        position, end = self.resumed, len(self._recipe.source)
+        schedule = Schedule(position, end, pool.count)
         run_ends: dict[int, int] = {}
         encoded: dict[int, Chunk] = {}
-        placed: dict[int, tuple[Chunk, tuple[PayloadRange, ...]]] = {}
-        while self._position < end or placed:
+        placed: dict[int, Chunk] = {}
+        while position < end or placed:
             while pool.has_room() and (run := schedule.take()) is not None:
                 run_ends[run[0]] = run[1]
                 pool.encode(EncodeTask(*run))
             for event in pool.events():
                 if isinstance(event, Chunk):
-                    chunk = event
-                    schedule.give_back(chunk.stop, run_ends.pop(chunk.start))
-                    schedule.learn(chunk.stop - chunk.start, int(chunk.sizes.sum()), chunk.seconds)
-                    encoded[chunk.start] = chunk
-                    while (following := encoded.pop(self._position, None)) is not None:
-                        ranges = self._assembler.place(following)
-                        placed[following.start] = following, ranges
-                        pool.write(WriteTask(following.start, ranges))
-                        self._position = following.stop
+                    schedule.give_back(event.stop, run_ends.pop(event.start))
+                    schedule.learn(event.stop - event.start, int(event.sizes.sum()), event.seconds)
+                    encoded[event.start] = event
+                    while (chunk := encoded.pop(position, None)) is not None:
+                        placed[chunk.start] = chunk
+                        pool.write(WriteTask(chunk.start, self._assembler.place(chunk)))
+                        position = chunk.stop
                 else:
-                    chunk, ranges = placed.pop(event.start)
-                    self._journal.note(chunk, ranges, event.crcs)
-                    on_written(chunk)
+                    on_written(placed.pop(event.start))
                     self._finish(self._assembler.written(event.start))
         self._finish(self._assembler.end(end))
 
@@ -105,7 +90,6 @@ class SplitPacker:
         for shard in shards:
             self._staging.note_finished(self._split, len(self.finished), shard)
             self.finished.append(shard)
-            self._journal.forget(shard)
 
 
 def require_records(source: Source, records: int, failures: Sequence[Failure] = ()) -> None:

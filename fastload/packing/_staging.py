@@ -4,7 +4,7 @@ The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`
 
     lock       held by the packing process
     dataset/   becomes the destination, by one rename, when everything is written
-    state/     the job, the finished shards, drafts of unfinished ones and their journal
+    state/     the job, an entry for each finished shard, and the drafts of the unfinished ones
 
 A shard is finished once its entry in state/ exists; the entry is written last.
 """
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 from fastload.errors import DestinationError, PackError
 from fastload.packing._assemble import FinishedShard
 from fastload.packing._chunk import Failure
-from fastload.packing._journal import CHUNK_SUFFIX, write_atomically
 from fastload.packing._lock import StagingLock
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
@@ -42,6 +41,9 @@ class Staging:
         self._root = self.destination.with_name(f".{self.destination.name}.partial")
         self._dataset = self._root / "dataset"
         self._state = self._root / "state"
+        # For payloads and temporary files. The folder is this run's own, because a worker of a killed packing
+        # may live a moment longer, and must not write into this run's files.
+        self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
         self._lock = StagingLock(self._root, self.destination)
 
     def __enter__(self) -> Staging:
@@ -68,16 +70,11 @@ class Staging:
         self._release()
 
     def _release(self) -> None:
-        """Release the lock, and remove everything unless a later run can use it."""
-        if not any(self._state.glob(f"*{_ENTRY_SUFFIX}")) and not any(self.drafts.glob(f"*{CHUNK_SUFFIX}")):
-            for folder in (self._dataset, self._state):
-                shutil.rmtree(folder, ignore_errors=True)
+        """Release the lock, and remove everything but finished shards."""
+        has_finished = any(self._state.glob(f"*{_ENTRY_SUFFIX}"))
+        for folder in [self.drafts] if has_finished else [self._dataset, self._state]:
+            shutil.rmtree(folder, ignore_errors=True)
         self._lock.release()
-
-    @property
-    def drafts(self) -> Path:
-        """The folder for everything but finished shards: payloads, the journal, temporary files."""
-        return self._state / "drafts"
 
     def folder(self, split: str) -> Path:
         """Return the folder of a split's shards."""
@@ -95,26 +92,27 @@ class Staging:
             for folder in (self._dataset, self._state):
                 shutil.rmtree(folder)
                 folder.mkdir()
-            write_atomically(path, wanted.encode())
-        self.drafts.mkdir(exist_ok=True)
+            _write_atomically(path, wanted)
+        for drafts in self._state.glob("drafts-*"):
+            shutil.rmtree(drafts, ignore_errors=True)
+        self.drafts.mkdir()
 
-    def finished(self, split: str) -> list[FinishedShard]:
-        """Return the shards of a split that an earlier run finished, checked."""
+    def resume(self, split: str) -> list[FinishedShard]:
+        """Return the intact shards of a split that an earlier run finished; remove everything else of it."""
+        folder = self.folder(split)
+        folder.mkdir(exist_ok=True)
         shards: list[FinishedShard] = []
         while (shard := self._read_finished(split, len(shards))) is not None:
             shards.append(shard)
+        wanted = {shard.entry.file for shard in shards}
+        for path in folder.iterdir():
+            if path.name not in wanted:
+                path.unlink()
         return shards
 
     def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
         """Note that a shard is finished: a resumed packing does not make it again."""
-        write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)).encode())
-
-    def clear(self, split: str, finished: Sequence[FinishedShard]) -> None:
-        """Remove everything but finished shards from a split's folder."""
-        wanted = {shard.entry.file for shard in finished}
-        for path in self.folder(split).iterdir():
-            if path.name not in wanted:
-                path.unlink()
+        _write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)))
 
     def publish(self) -> None:
         """Move the dataset to the destination in one step unless something is there, and remove the rest."""
@@ -147,6 +145,12 @@ class Staging:
             None if shape is None else (shape[0], shape[1], shape[2]),
             tuple(Failure(**failure) for failure in content["failures"]),
         )
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(text)
+    os.replace(draft, path)
 
 
 def check_apart(source: Any, destination: Path) -> None:

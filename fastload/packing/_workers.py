@@ -65,10 +65,9 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """From a worker: the payload of the chunk from `start` is written, with a checksum for each range."""
+    """From a worker: the payload of the chunk from `start` is written."""
 
     start: int
-    crcs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +247,9 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
             connection.send(chunk)
         else:
             payload = payloads.pop(task.start)
-            crcs = [write_payload(each, payload[each.first : each.last]) for each in task.ranges]
-            connection.send(Written(task.start, tuple(crcs)))
+            for each in task.ranges:
+                write_payload(each, payload[each.first : each.last])
+            connection.send(Written(task.start))
 
 
 def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask | WriteTask]) -> None:

@@ -57,8 +57,8 @@ def pack(
     """Pack a folder of images, a table or a dataset into shards.
 
     Nothing appears at `dest` until everything is written. A packing that was interrupted, even killed, is
-    resumed by the same call, which repeats only the chunks in flight: two per worker, each of about 8 MB or a
-    quarter of a second. The bytes written do not depend on the number of workers.
+    resumed by the same call, which keeps all finished shards and repeats the rest. The bytes written do not
+    depend on the number of workers.
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a map-style
@@ -189,9 +189,10 @@ class _PackJob:
         fields = (Field("image", "image", encoding=encoding.name), *source.fields)
         recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
         packer = SplitPacker(split, recipe, options, self.staging)
-        resumed = packer.resume()
         self.state = replace(
-            self.state, records=self.state.records + resumed, resumed=self.state.resumed + resumed
+            self.state,
+            records=self.state.records + packer.resumed,
+            resumed=self.state.resumed + packer.resumed,
         )
         packer.run(self.workers, lambda chunk: self._report(split, chunk))
         shapes = {shard.image_shape for shard in packer.finished}
