@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing._chunk import Chunk, Failure
-from fastload.packing._payload import PayloadRange
+from fastload.packing._chunk import Chunk, Failure, PayloadRange
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
 from fastload.shards.manifest import ShardEntry

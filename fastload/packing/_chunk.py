@@ -1,4 +1,4 @@
-"""Conversion of source records to stored rows, in a packing process.
+"""Conversion of source records to stored rows, and writing of the images, in a packing process.
 
 A *chunk* is the result for a few neighbouring records. Its small columns travel to the main process; its
 payload, the stored images, stays with the worker until the main process has assigned its place in a shard,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ from fastload.sources.protocol import Source, SourceRecord
 
 # A chunk ends early beyond this, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
+
+# The size of one write. The kernel's cache takes pages as large as the write, and large ones are slow to get:
+# 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4, medians).
+_WRITE_BYTES = 32 << 10
+_SMALL_BYTES = 16 << 10
 
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
@@ -102,9 +108,8 @@ class ChunkEncoder:
         size_bytes = read_bytes = 0
         index = start
         while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
-            # Only fastload's own errors are about the record, except that this process may not open files. A
-            # plain OSError, such as a full disk while a temporary file is written, ends the packing with any
-            # `on_error`.
+            # Only fastload's own errors concern the record. A plain OSError, such as a full disk while a
+            # temporary file is written, ends the packing with any `on_error`.
             try:
                 record = self._recipe.source.read(index)
                 image = record.image
@@ -183,3 +188,45 @@ def _image_rows(stored: StoredImage) -> tuple[Any, bytes, bytes, bytes]:
 
 def _lengths(parts: list[Any]) -> NDArray[np.int64]:
     return np.fromiter(map(len, parts), np.int64, len(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRange:
+    """The place, in a file, of the payload of a chunk's stored records first … last - 1."""
+
+    path: Path
+    offset: int
+    first: int
+    last: int
+
+
+def write_payload(target: PayloadRange, buffers: Sequence[Any]) -> None:
+    """Write buffers one after the other to their place. An OSError names the file."""
+    try:
+        with target.path.open("r+b", buffering=0) as file:
+            file.seek(target.offset)
+            for block in _blocks(buffers):
+                written = file.write(block)
+                while written < len(block):  # the last write before the disk is full takes only a part
+                    written += file.write(block[written:])
+    except OSError as error:
+        error.filename = str(target.path)
+        raise
+
+
+def _blocks(buffers: Sequence[Any]) -> Iterator[memoryview]:
+    """Yield the bytes of the buffers in blocks of a good size: large buffers are cut, small ones joined."""
+    small: list[Any] = []
+    small_bytes = 0
+    for buffer in buffers:
+        if len(buffer) < _SMALL_BYTES:
+            small.append(buffer)
+            small_bytes += len(buffer)
+            if small_bytes < _WRITE_BYTES:
+                continue
+        yield memoryview(b"".join(small))
+        small, small_bytes = [], 0
+        if len(buffer) >= _SMALL_BYTES:
+            view = memoryview(buffer)
+            yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
+    yield memoryview(b"".join(small))

@@ -17,8 +17,8 @@ ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
 FORMAT_NAMES = ("hdf5", "lmdb")
 _LOSSLESS_OF_SOURCE = ("keep", "tiled")
 
-# Large enough that opening shards costs nothing beside reading them, small enough that a killed packing, a
-# damaged file or a copy to a bucket affects little.
+# Large enough that opening shards costs nothing beside reading them, small enough that an interrupted packing
+# or a damaged file loses little.
 DEFAULT_SHARD_BYTES = 256_000_000
 _MIN_SHARD_BYTES = 4_096
 
@@ -27,7 +27,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """The options of `pack`, checked; `limit` is the size that images are limited to."""
+    """Checked options of `pack`; `limit` is for the size of images."""
 
     format: str = "hdf5"
     encode: str = "auto"
@@ -55,7 +55,7 @@ class PackOptions:
 def limit_of(
     max_side: int | None, shorter_side: int | None, size: tuple[int, int] | int | None
 ) -> SizeLimit | None:
-    """Return the size limit that a user gave, or None; raise OptionError for invalid or several ones."""
+    """Return the size limit of three options, or None without any; raise OptionError for an invalid one."""
     if max_side is None and shorter_side is None and size is None:
         return None
     square = (size, size) if isinstance(size, int) else size
@@ -63,7 +63,7 @@ def limit_of(
 
 
 def check_fields(fields: Sequence[Field]) -> None:
-    """Raise OptionError unless the fields that a user gave for a dataset are fields of different names."""
+    """Raise OptionError unless the `fields` given for a dataset are Field objects of different names."""
     if not all(isinstance(field, Field) for field in fields):
         raise OptionError(f"fields must be fastload.Field objects, got {fields!r}")
     names = [field.name for field in fields]
@@ -75,7 +75,7 @@ def check_fields(fields: Sequence[Field]) -> None:
 
 
 def parse_size(size: str | int) -> int:
-    """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError for others."""
+    """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError otherwise."""
     text = str(size) if isinstance(size, int) else size
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None:

@@ -104,7 +104,7 @@ def require_records(source: Source, records: int, failures: Sequence[Failure] = 
 
 
 def _meaning(split: str, recipe: Recipe) -> bytes:
-    """Return the meaning of the bytes in a split's shards, regardless of when and where they are packed."""
+    """Return a description of a split's records, the same whenever and wherever they are packed."""
     fields = [field.to_json() for field in recipe.fields]
     return json.dumps([split, fields, list(recipe.source.classes)]).encode()
 

@@ -1,4 +1,4 @@
-"""Staging folder in which a packed dataset grows until it is complete, and from which a packing resumes.
+"""Staging folder: a packed dataset until it is complete, and the state that an interrupted packing resumes.
 
 The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
 
@@ -11,23 +11,33 @@ A shard is finished once its entry in state/ exists; the entry is written last.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import shutil
+import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fastload.errors import DestinationError, PackError
 from fastload.packing._assemble import FinishedShard
 from fastload.packing._chunk import Failure
-from fastload.packing._lock import StagingLock
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
 from fastload.system.folders import fsync_folder, replace_folder
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _ENTRY_SUFFIX = ".finished.json"
+
+# fcntl's locks hold between processes; within one process, this set does.
+_locked_here: set[Path] = set()
+_locking = threading.Lock()
 
 
 class Staging:
@@ -44,7 +54,7 @@ class Staging:
         # For payloads and temporary files. The folder is this run's own, because a worker of a killed packing
         # may live a moment longer, and must not write into this run's files.
         self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
-        self._lock = StagingLock(self._root, self.destination)
+        self._lock = _StagingLock(self._root, self.destination)
 
     def __enter__(self) -> Staging:
         try:
@@ -81,7 +91,7 @@ class Staging:
         return self._dataset / f"{split}.fl" if split else self._dataset
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Prepare for a job, described by all that decides its bytes; remove the files of any other job."""
+        """Prepare for a job, described by everything that decides its bytes; remove other files."""
         path = self._state / "job.json"
         wanted = json.dumps(job, sort_keys=True)
         try:
@@ -147,6 +157,62 @@ class Staging:
         )
 
 
+class _StagingLock:
+    """Lock of a staging folder, which it makes.
+
+    Not filelock: its flock passes to forked workers, which may outlive a killed packing.
+    """
+
+    def __init__(self, folder: Path, destination: Path) -> None:
+        self._folder = folder
+        self._path = folder / "lock"
+        self._destination = destination
+        self._file: BinaryIO
+
+    def acquire(self) -> None:
+        """Take the lock; raise DestinationError if another packing holds it."""
+        with _locking:
+            if self._folder in _locked_here:
+                raise DestinationError(f"{self._destination}: this process is packing to it already")
+            _locked_here.add(self._folder)
+        try:
+            self._file = self._open_locked()
+        except BaseException:
+            _locked_here.discard(self._folder)
+            raise
+
+    def release(self) -> None:
+        """Release the lock; remove the folder if nothing else is in it."""
+        with contextlib.suppress(OSError):  # a leftover is no reason to fail after success
+            if os.listdir(self._folder) == [self._path.name]:
+                self._path.unlink()
+                self._folder.rmdir()
+        self._file.close()
+        _locked_here.discard(self._folder)
+
+    def _open_locked(self) -> BinaryIO:
+        while True:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
+            except FileNotFoundError:
+                continue  # the process that held the lock has just removed the folder
+            if fcntl is not None:
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    file.close()
+                    raise DestinationError(
+                        f"{self._destination}: another process is packing to it: wait for it to end, or "
+                        "choose another destination"
+                    ) from error
+            # The lock counts only if its file is still at the path: the previous holder may have removed it.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
+                    return file
+            file.close()
+
+
 def _write_atomically(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".draft")
     draft.write_text(text)
@@ -190,7 +256,7 @@ def _check_replaceable(destination: Path, overwrite: bool) -> None:
 
 
 def _first_other_file(folder: Path) -> Path | None:
-    """Return something in a packed dataset, or in a folder of several, that packing did not put there."""
+    """Return a file or folder in a packed dataset, or in a folder of several, that packing did not make."""
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
         if is_folder and is_packed(path):

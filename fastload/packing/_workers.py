@@ -24,8 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing._chunk import CHUNK_LIMIT_BYTES, Chunk, ChunkEncoder, Recipe
-from fastload.packing._payload import PayloadRange, write_payload
+from fastload.packing._chunk import (
+    CHUNK_LIMIT_BYTES,
+    Chunk,
+    ChunkEncoder,
+    PayloadRange,
+    Recipe,
+    write_payload,
+)
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 
@@ -33,8 +39,8 @@ from fastload.system import signals
 # chunks of 8 MB: a third changes nothing), and bound its memory at three chunks.
 _HELD_CHUNKS = 2
 
-# Interval for checking silent workers: the pipe of a dead one stays open if a process that it started holds
-# it.
+# Interval for checking silent workers: the pipe of a dead one, and its sentinel, stay open if a process that
+# it started holds them.
 _CHECK_INTERVAL_S = 1.0
 
 # Limit for waiting for killed workers. They end at once, except in a read of a disk or file server that does
@@ -86,7 +92,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """A fixed number of encoding processes, each with its own folder for temporary files in `temporary`."""
+    """Pool of encoding processes, each with its own folder for temporary files in `temporary`."""
 
     def __init__(self, recipe: Recipe, count: int, temporary: Path) -> None:
         self._workers: list[_Worker] = []
@@ -181,7 +187,7 @@ class WorkerPool:
 
 
 def describe_failure(error: Exception, folder: Path) -> FastloadError:
-    """Return an error that tells the next step and that any process can unpickle."""
+    """Return an error with the next step, which any process can unpickle."""
     if isinstance(error, FastloadError):
         return error
     if isinstance(error, OSError):
@@ -203,7 +209,7 @@ def describe_failure(error: Exception, folder: Path) -> FastloadError:
 
 
 def _death(worker: _Worker) -> FastloadError:
-    """Return why a worker died: its last message if there is one, else its exit code."""
+    """Return the last error of a dead worker, else one with its exit code."""
     with contextlib.suppress(EOFError, OSError):
         while worker.connection.poll():
             message = worker.connection.recv()
@@ -219,7 +225,6 @@ def _death(worker: _Worker) -> FastloadError:
 
 
 def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Sequence[Connection]) -> None:
-    """Run a worker until its pipe closes."""
     signals.set_worker_signals()
     for other in inherited:
         other.close()
@@ -236,7 +241,7 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
 
 
 def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
-    """Carry out tasks for ever; the thread that receives them ends the process."""
+    """Carry out tasks until the thread that receives them ends the process."""
     tasks: queue.SimpleQueue[EncodeTask | WriteTask] = queue.SimpleQueue()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     payloads: dict[int, list[Any]] = {}

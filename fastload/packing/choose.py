@@ -73,12 +73,9 @@ def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
 def combine(splits: Sequence[SourceStats]) -> SourceStats:
     """Return the statistics of several splits together, which share an encoding."""
     records = sum(stats.records for stats in splits)
-    shares = [stats.records / max(records, 1) for stats in splits]
-
-    def mean(name: str) -> float:
-        return float(sum(share * getattr(s, name) for share, s in zip(shares, splits, strict=True)))
-
-    return SourceStats(records, mean("mean_source_bytes"), mean("mean_pixels"), mean("jpeg_share"))
+    means = [(stats.mean_source_bytes, stats.mean_pixels, stats.jpeg_share) for stats in splits]
+    shares = [stats.records / records for stats in splits]
+    return SourceStats(records, *np.average(means, axis=0, weights=shares).tolist())
 
 
 def choose_encoding(
@@ -97,18 +94,14 @@ def choose_encoding(
     if raw_bytes <= space:
         return EncodingChoice("raw", f"{raw}, and need no decoding")
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
+    if (is_resized or source_bytes > space) and jpeg_bytes > space:
+        raise OptionError(
+            f"the source takes {format_size(source_bytes)}, JPEG would take about {format_size(jpeg_bytes)} "
+            f"of {allowed}: allow more, or limit the size with --max-side"
+        )
     if is_resized:
-        if jpeg_bytes > space:
-            raise OptionError(
-                f"even JPEG would take about {format_size(jpeg_bytes)} of {allowed}: allow more"
-            )
         return EncodingChoice("jpeg", f"{raw}; images are resized, so their pixels change anyway")
     if source_bytes > space:
-        if jpeg_bytes > space:
-            raise OptionError(
-                f"the source takes {format_size(source_bytes)}, JPEG would take about "
-                f"{format_size(jpeg_bytes)} of {allowed}: allow more, or limit the size with --max-side"
-            )
         return EncodingChoice(
             "jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy"
         )

@@ -1,4 +1,4 @@
-"""`pack`: from a source to a packed dataset."""
+"""Packing of a source into packed datasets: options, encoding, splits, result."""
 
 from __future__ import annotations
 
@@ -141,8 +141,7 @@ class _PackJob:
         choice = self._choose_encoding()
         quality = {"quality": self.options.quality} if choice.encode == "jpeg" else {}
         encoding = encoding_named(choice.encode, **quality)
-        # Everything that decides the output's bytes: an unfinished packing is resumed only if all is the
-        # same.
+        # Everything that decides the output's bytes: a packing is resumed only if all of it is the same.
         job = {
             "sources": {split: source.fingerprint() for split, source in self.sources.items()},
             "options": asdict(self.options),

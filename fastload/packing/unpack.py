@@ -1,4 +1,4 @@
-"""`unpack`: from a packed dataset back to folders of files.
+"""Unpacking of packed datasets into folders of files.
 
 Each record is written to its key below the given folder, and nowhere else, even if the key is malicious.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
+from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
@@ -32,8 +33,8 @@ _TABLE_KINDS = ("scalar", "text")
 _MAX_NAME_BYTES = 255  # of ext4, XFS, APFS and NTFS
 
 _SUFFIXES = {
-    b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp", b"RIFF": ".webp",
-    b"II*\0": ".tif", b"MM\0*": ".tif", b"\0\0\0\x0cjP": ".jp2", b"P5": ".pgm", b"P6": ".ppm",
+    "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
+    "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
 }  # fmt: skip
 
 # Errors of the disk or the process, not of one file's name: the files that follow would meet the same ones.
@@ -326,10 +327,7 @@ def safe_path(root: Path, key: str) -> Path:
 
 
 def _suffix_of(data: bytes) -> str:
-    """Return the suffix for an image file without a name of its own."""
-    if data[4:12] in (b"ftypavif", b"ftypavis"):
-        return ".avif"
-    return next((suffix for start, suffix in _SUFFIXES.items() if data.startswith(start)), "")
+    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

@@ -1,4 +1,4 @@
-"""`verify`: comparison of every stored byte with the checksums made when packing.
+"""Verification of packed datasets: comparison of every stored byte with its checksum.
 
 Shards are checked in parallel: size, checksum, structure, the checksum of each record, so that damaged
 records are named, and the recorded shape, encoding and tiles of each image.
@@ -21,7 +21,7 @@ import numpy as np
 from fastload.errors import AccessError, DamageError, DecodeError, FastloadError, FormatError, OptionError
 from fastload.images.consistency import find_contradiction
 from fastload.shards.checksum import file_crc32c
-from fastload.shards.files import require_shard, unreadable
+from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
 from fastload.system import signals
@@ -38,11 +38,11 @@ _WORKER_DESCRIPTORS = 4
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damage of a packed dataset.
+    """Damage in a packed dataset.
 
     Attributes:
         file: The damaged file.
-        record: The record's number in the dataset; None for a damage of the whole file.
+        record: The record's number in the dataset; None if it concerns the whole file.
         message: The damage in one sentence.
     """
 
@@ -136,29 +136,20 @@ def _require_descriptors(folder: Path, workers: int) -> None:
     needed = _POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers
     if limits is not None and limits.soft - limits.used < needed:
         raise AccessError(
-            f"{folder}: cannot be checked: {workers} workers need {needed} open files more than the "
-            f"{limits.used} of this process, which may have {limits.soft}: raise the limit "
-            "('ulimit -n 4096')"
+            f"{folder}: checking it with {workers} workers needs {needed} open files, this process may open "
+            f"{limits.soft - limits.used} more: raise the limit ('ulimit -n 4096')"
         )
 
 
 def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
-    """Return the damages of one shard."""
     manifest = read_manifest(folder)
     entry = manifest.shards[number]
     path = folder / entry.file
     try:
-        require_shard(path, entry.size_bytes)
-        crc32c = file_crc32c(path)
+        with opening(path, entry):
+            crc32c = file_crc32c(path)
     except DamageError as error:
         return [Damage(entry.file, None, str(error))]
-    except AccessError:
-        raise
-    except OSError as error:
-        reason = unreadable(path, error)
-        if isinstance(reason, AccessError):
-            raise reason from error
-        return [Damage(entry.file, None, str(reason))]
     if crc32c == entry.crc32c:
         return _check_records(folder, manifest, number, check)
     message = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
@@ -185,7 +176,6 @@ def _check_records_isolated(folder: Path, manifest: Manifest, number: int, check
 
 
 def _crash_quietly() -> None:
-    """Disable stack traces and core dumps, as a crash is expected."""
     signals.set_pool_worker_signals()
     faulthandler.disable()
     with contextlib.suppress(ImportError):  # Windows
@@ -195,7 +185,6 @@ def _crash_quietly() -> None:
 
 
 def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
-    """Return the damaged records of one shard."""
     entry = manifest.shards[number]
     first = sum(shard.records for shard in manifest.shards[:number])
     reader = RecordReader(folder, "always")
@@ -251,7 +240,7 @@ def _decoder(manifest: Manifest) -> Callable[[Record], str | None]:
 
 
 def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
-    """Return a contradiction between a record's images and the data about them, or None."""
+    """Return a contradiction between a record's images and what is stored about them, or None."""
     shape = record.image_shape()
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"

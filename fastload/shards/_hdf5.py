@@ -7,6 +7,7 @@ and the file's structure is put around it.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import shutil
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.shards._entries import ShardEntry
-from fastload.shards._sparse import SparseFile
 from fastload.shards.checksum import IDENTITY_BYTES
 from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent
 from fastload.shards.files import opening, require_identity
@@ -48,24 +48,62 @@ class Hdf5Writer:
             _move_payload(payload, begin)
         begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
         with payload.path.open("r+b") as file:
-            for offset, written in structure.written_ranges(begin, end):
-                file.seek(offset)
-                file.write(written)
+            written = structure.memory.getbuffer()
+            file.write(written[:begin])
+            file.seek(end)
+            file.write(written[begin:])
             file.truncate(structure.size_bytes)
         os.replace(payload.path, path)
 
 
-def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[SparseFile, int | None]:
+class _HollowFile(io.RawIOBase):
+    """File in memory that h5py writes; its hole, which h5py never touches, is left out of `memory`."""
+
+    def __init__(self) -> None:
+        self.memory = io.BytesIO()
+        self.size_bytes = 0
+        self._hole_begin = self._hole_bytes = 0
+        self._position = 0
+
+    def leave_out(self, begin: int, size_bytes: int) -> None:
+        """Leave out a range behind everything written so far."""
+        self._hole_begin, self._hole_bytes = begin, size_bytes
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence, self.size_bytes)
+        is_behind = self._position >= self._hole_begin + self._hole_bytes
+        self.memory.seek(self._position - (self._hole_bytes if is_behind else 0))
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size_bytes = self._position if size is None else size
+        return self.size_bytes
+
+    def readinto(self, buffer: Any) -> int:
+        self._position += len(buffer)
+        found = self.memory.readinto(buffer)
+        buffer[found:] = bytes(len(buffer) - found)  # h5py reads only where it has written or truncated
+        return len(buffer)
+
+    def write(self, buffer: Any) -> int:
+        self._position += len(buffer)
+        self.size_bytes = max(self.size_bytes, self._position)
+        return self.memory.write(buffer)
+
+
+def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[_HollowFile, int | None]:
     """Return the file with a hole in place of the payload, and the hole's offset, None for an empty payload.
 
     Made in memory, because the HDF5 library crashes when a disk is full (1.14 and 2.0, on close). Signals
     wait, because h5py frees its objects in callbacks in which Python loses an exception: one in ten
     interrupts of a packing with small shards had no effect.
     """
-    structure = SparseFile()
+    structure = _HollowFile()
     with signals.deferred_signals(), _create(structure) as file:
         payload = content.payload
         begin = _reserve(file, payload)
+        if begin is not None:
+            structure.leave_out(begin, payload.size_bytes)
         _add(file, IDENTITY_NAME, np.frombuffer(content.identity, np.uint8))
         _add(file, f"{payload.column}/offsets", payload.offsets)
         for column in columns:
@@ -77,7 +115,7 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[Sparse
     return structure, begin
 
 
-def _create(structure: SparseFile) -> h5py.File:
+def _create(structure: _HollowFile) -> h5py.File:
     """Create an empty file without creation times, so that equal content gives equal bytes.
 
     h5py's high-level functions are avoided here and below because their groups record times.
@@ -142,7 +180,7 @@ class Hdf5Reader:
         self._fixed: dict[str, NDArray[Any]] = {}
         self._fixed_bytes: dict[str, ByteArray] = {}
         self._ragged: dict[str, tuple[ByteArray, memoryview, int]] = {}
-        with opening(path, entry, "an HDF5") as self.stamp, h5py.File(path, "r", locking=False) as file:
+        with opening(path, entry) as self.stamp, h5py.File(path, "r", locking=False) as file:
             mapping = _map(path)
             identity = _view_of(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
             _require_shape(IDENTITY_NAME, identity, (IDENTITY_BYTES,))
@@ -198,10 +236,6 @@ class Hdf5Reader:
 
     def fixed(self, column: str) -> NDArray[Any]:
         return self._fixed[column]
-
-    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        rows: NDArray[Any] = self._fixed[column][indices]
-        return rows
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return a view of the mapped file; None as well if an earlier record has another size."""

@@ -12,7 +12,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,25 +75,25 @@ def _items(
     columns: Sequence[Column], content: ShardContent, payload: mmap.mmap | bytes
 ) -> Iterator[tuple[bytes, Any]]:
     """Yield every key and value in the order of the keys: LMDB appends sorted keys without searching."""
-    names = {_COUNT_KEY: None, _IDENTITY_KEY: None} | {column.name.encode(): column for column in columns}
-    # A ragged column's keys are its name and "/", which sorts before any letter or digit in a longer
-    # name but behind the name itself; "image/00000000" comes before "image/grid" as digits do.
-    entries: list[tuple[bytes, Column | None]] = []
-    for name, column in names.items():
-        entries.append((name + b"/0" if column is not None and column.ragged else name, column))
-    own = {_COUNT_KEY: b"%d" % content.count, _IDENTITY_KEY: content.identity}
-    for key, column in sorted(entries, key=lambda entry: entry[0]):
-        if column is None:
-            yield key, own[key]
-        elif not column.ragged:
-            yield column.name.encode(), content.fixed[column.name].tobytes()
-        elif column.name == content.payload.column:
-            yield from _ragged_items(column.name, memoryview(payload), content.payload.offsets.tolist())
+    parts: dict[bytes, Iterable[tuple[bytes, Any]]] = {
+        _COUNT_KEY: [(_COUNT_KEY, b"%d" % content.count)],
+        _IDENTITY_KEY: [(_IDENTITY_KEY, content.identity)],
+    }
+    for column in columns:
+        name = column.name.encode()
+        if not column.ragged:
+            parts[name] = [(name, content.fixed[column.name].tobytes())]
+            continue
+        if column.name == content.payload.column:
+            data, begins = memoryview(payload), content.payload.offsets
         else:
             ragged = content.ragged[column.name]
             data = np.ascontiguousarray(ragged.data).reshape(-1).view(np.uint8).data
-            begins = (ragged.offsets * np.uint64(column.row_bytes)).tolist()
-            yield from _ragged_items(column.name, data, begins)
+            begins = ragged.offsets * np.uint64(column.row_bytes)
+        # "image/00000000" sorts between "image" and "image/grid".
+        parts[name + b"/0"] = _ragged_items(column.name, data, begins.tolist())
+    for key in sorted(parts):
+        yield from parts[key]
 
 
 def _ragged_items(name: str, data: memoryview, begins: list[int]) -> Iterator[tuple[bytes, memoryview]]:
@@ -186,7 +186,7 @@ class LmdbReader:
         """Return the environment, which is opened on the first call in a process."""
         if self._environment is not None:
             return self._environment
-        with opening(self._path, self._entry, "an LMDB") as self.stamp:
+        with opening(self._path, self._entry) as self.stamp:
             environment = _shared_environment(self._path, self.stamp)
             # Checked before anything else: the tree of an overwritten file may point anywhere.
             require_identity(self._path, bytes(environment.identity), self._entry)
@@ -251,11 +251,6 @@ class LmdbReader:
     def fixed(self, column: str) -> NDArray[Any]:
         self._opened()
         rows: NDArray[Any] = self._fixed[column].copy()
-        return rows
-
-    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        self._opened()
-        rows: NDArray[Any] = self._fixed[column][indices]
         return rows
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:

@@ -88,10 +88,7 @@ class ShardReader(Protocol):
         """Return a short-lived view of one record's bytes of a ragged column in the mapped file."""
 
     def fixed(self, column: str) -> NDArray[Any]:
-        """Return a whole fixed column, (count, *row shape), read-only, mapped where the container can."""
-
-    def take(self, column: str, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """Return a copy of some rows of a fixed column, (indices, *row shape)."""
+        """Return a whole fixed column, (count, *row shape), mapped where the container can."""
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return some records' bytes of a ragged column as one array, or None if sizes differ.

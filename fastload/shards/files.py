@@ -32,44 +32,36 @@ def stamp_of(path: Path) -> Stamp:
     """Return the stamp of a file; raise OSError unless it is a regular file: opening a pipe would block."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def require_shard(path: Path, size_bytes: int) -> Stamp:
-    """Raise AccessError unless this process can open a shard, DamageError unless it has its full size.
+@contextlib.contextmanager
+def opening(path: Path, entry: ShardEntry) -> Iterator[Stamp]:
+    """Yield the stamp of a shard of its full size, for a block that opens it.
 
-    Reading a mapping of a truncated file would kill the process.
+    Raises:
+        AccessError: This process cannot open the file.
+        DamageError: The file is missing, of another size, or anything that the block raises.
     """
     try:
         stamp = stamp_of(path)
         # Opened here because the errors of h5py and lmdb do not state clearly why a file cannot be opened.
         os.close(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if stamp.size_bytes != size_bytes:
-        raise DamageError(
-            f"{path}: its size must be {size_bytes:,} bytes, it is {stamp.size_bytes:,}: "
-            "the file was truncated or replaced after packing: restore it from a copy, or pack again"
-        )
-    return stamp
-
-
-@contextlib.contextmanager
-def opening(path: Path, entry: ShardEntry, kind: str) -> Iterator[Stamp]:
-    """Yield the stamp of a shard that the block opens; convert any error to AccessError or DamageError."""
-    stamp = require_shard(path, entry.size_bytes)
-    try:
+        # Reading a mapping of a truncated file would kill the process.
+        if stamp.size_bytes != entry.size_bytes:
+            raise DamageError(
+                f"{path}: its size must be {entry.size_bytes:,} bytes, it is {stamp.size_bytes:,}: "
+                "the file was truncated or replaced after packing: restore it from a copy, or pack again"
+            )
         yield stamp
     except (AccessError, DamageError):
         raise
     except Exception as error:  # the libraries raise anything on a malformed file
         if isinstance(error, OSError) and error.errno:
-            refusal = unreadable(path, error)
-            if isinstance(refusal, AccessError):
-                raise refusal from error
+            raise unreadable(path, error) from error
         raise DamageError(
-            f"{path}: cannot be opened as {kind} shard ({error}): restore the file from a copy, or pack again"
+            f"{path}: cannot be opened as a shard ({error}): restore the file from a copy, or pack again"
         ) from error
 
 

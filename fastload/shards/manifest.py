@@ -50,7 +50,7 @@ class Manifest:
     image_shape: tuple[int, int, int] | None = None  # (height, width, channels) if all stored images share it
     skipped: tuple[Skipped, ...] = ()  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...] = ()  # files that were stored although they cannot be read as images
-    left_out: tuple[LeftOut, ...] = ()  # files of the source that are no records
+    left_out: tuple[LeftOut, ...] = ()  # files of the source that are not records
 
     @property
     def records(self) -> int:
@@ -157,7 +157,7 @@ def _parse(data: bytes, where: str) -> JsonValue:
     try:
         content = JsonValue.parsed(data)
     except ValueError as error:
-        raise FormatError(f"{where}: is no valid JSON ({error}); {_DAMAGED}") from error
+        raise FormatError(f"{where}: is not valid JSON ({error}); {_DAMAGED}") from error
     if not isinstance(content.value, dict) or content.value.get("format") != "fastload":
         raise FormatError(f'{where}: "format" must be "fastload"; {_DAMAGED}')
     return content
@@ -267,6 +267,6 @@ def _explain_missing(folder: Path) -> str:
         names = ", ".join(str(path) for path in splits)
         return f"{folder}: holds several packed datasets; name one of them: {names}"
     return (
-        f"{folder}: is no packed dataset, it has no readable {MANIFEST_NAME}; "
+        f"{folder}: is not a packed dataset, it has no readable {MANIFEST_NAME}; "
         f"'fastload pack {folder} DEST' makes one of a folder of images"
     )

@@ -13,7 +13,7 @@ from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
 from fastload.sources._dataset import DatasetSource, folder_behind
-from fastload.sources._foreign import explain_file
+from fastload.sources._layouts import explain_file
 from fastload.sources._names import NameTable
 from fastload.sources._table import TABLE_SUFFIXES, list_table
 from fastload.sources.files import FileSource
@@ -58,9 +58,7 @@ def open_source(
         raise OptionError(f"columns are for a .csv or .tsv table, got them for {source!r}: leave them out")
     if path is not None:
         if fields is not None:
-            raise OptionError(
-                f"fields must describe a dataset's samples, got them for {source!r}: leave them out"
-            )
+            raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
         return dict(_open_path(os.path.expanduser(path), columns, skips_unlistable))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")

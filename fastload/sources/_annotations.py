@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +46,8 @@ _MAIN_SHARE = 0.95
 _MOST_LABELS = 64
 _MOST_BYTES = 100_000_000
 
-
-class Annotations(NamedTuple):
-    """Annotations of images: the kind of dataset, the paths in a folder that show it, and the content."""
-
-    kind: str
-    signs: list[str]
-    content: str
+# The kind of dataset, the paths in a folder that show it, and the content that would be lost.
+Annotations = tuple[str, list[str], str]
 
 
 def find_annotations(folder: FolderEntries) -> Annotations | None:
@@ -63,54 +58,47 @@ def find_annotations(folder: FolderEntries) -> Annotations | None:
 
 
 def _boxes_beside(folder: FolderEntries) -> Annotations | None:
-    """Return the boxes in files that share their stems with at least half of the images in a folder."""
     stems = {_stem(name) for name in folder.files if _is_image(name)}
     paired = [name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and _stem(name) in stems]
     if 2 * len(paired) < len(stems):
         return None
-    boxes = next((name for name in paired[:_SAMPLED] if _holds_boxes(folder.join(name))), None)
-    return Annotations("a detection dataset", [boxes], "boxes") if boxes is not None else None
+    boxes = _first_with_boxes(folder.path, paired)
+    return ("a detection dataset", [boxes], "boxes") if boxes else None
 
 
 def _annotation_folders(folder: FolderEntries) -> Annotations | None:
     """Return the annotations or masks in a folder beside the images, or beside a folder of images."""
-    samples = {
-        name: list(itertools.islice(_names_below(folder.join(name)), 4 * _SAMPLED)) for name in folder.folders
-    }
-    annotations = {
-        name: []
-        if any(map(_is_image, names))
-        else [each for each in names if each.lower().endswith(_SUFFIXES)]
-        for name, names in samples.items()
-    }
-    annotations = {name: files for name, files in annotations.items() if files or _has_typical_name(name)}
-    if not annotations:
+    candidates: dict[str, tuple[list[str], list[str]]] = {}
+    for name in folder.folders:
+        sample = list(itertools.islice(_names_below(folder.join(name)), 4 * _SAMPLED))
+        has_images = any(map(_is_image, sample))
+        files = [] if has_images else [each for each in sample if each.lower().endswith(_SUFFIXES)]
+        if files or _ANNOTATION_FOLDER.fullmatch(name):
+            candidates[name] = files, [each for each in sample if each.lower().endswith(_MASK_SUFFIXES)]
+    if not candidates:
         return None
     images = {"": _images_by_stem(folder.path, folder.files)}
     images |= {
         name: _images_by_stem(folder.join(name), _names_below(folder.join(name))) for name in folder.folders
     }
-    for (name, files), (image_folder, by_stem) in itertools.product(annotations.items(), images.items()):
-        if not by_stem or image_folder == name:
+    for (name, (files, masks)), (place, by_stem) in itertools.product(candidates.items(), images.items()):
+        if not by_stem or place == name:
             continue
         if not files:
-            masks = [
-                folder.join(name, each) for each in samples[name] if each.lower().endswith(_MASK_SUFFIXES)
-            ]
-            masks = masks[:_SAMPLED]
-            pairs = _pair_masks(by_stem, masks)
-            if pairs and 2 * len(pairs) >= len(masks) and _are_masks(pairs):
-                return Annotations("a segmentation dataset", [image_folder, name], "masks")
+            sampled = [folder.join(name, each) for each in masks[:_SAMPLED]]
+            pairs = _pair_masks(by_stem, sampled)
+            if 2 * len(pairs) >= len(sampled) and _are_masks(pairs):
+                return "a segmentation dataset", [place, name], "masks"
             continue
-        boxes = next((each for each in files[:_SAMPLED] if _holds_boxes(folder.join(name, each))), None)
+        boxes = _first_with_boxes(folder.join(name), files)
+        is_typical = _ANNOTATION_FOLDER.fullmatch(name) is not None
         are_paired = 2 * sum(_stem(each) in by_stem for each in files) >= len(files)
-        if boxes is not None and (are_paired or _has_typical_name(name)):
+        if boxes and (are_paired or is_typical):
             kind = "a detection dataset of YOLO" if boxes.endswith(".txt") else "a detection dataset"
-            return Annotations(kind, [image_folder, name], "boxes")
+            return kind, [place, name], "boxes"
         # A folder beside loose images is left out, and its files are listed: only boxes are certain.
-        if boxes is None and are_paired and _has_typical_name(name) and image_folder:
-            kind = "a dataset with annotations for each image"
-            return Annotations(kind, [image_folder, name], "annotations")
+        if not boxes and are_paired and is_typical and place:
+            return "a dataset with annotations for each image", [place, name], "annotations"
     return None
 
 
@@ -123,11 +111,13 @@ def _masks_beside(folder: FolderEntries) -> Annotations | None:
             os.path.join(path, each) for each in files[:_MOST_NAMES] if each.lower().endswith(_MASK_SUFFIXES)
         ]
         # Of photo.jpg and photo.png, the latter is the mask.
-        images = {_stem(each): each for each in sorted(masks, key=_is_png, reverse=True)}
+        images = {
+            _stem(each): each for each in sorted(masks, key=lambda each: not each.lower().endswith(".png"))
+        }
         pairs = _pair_masks(images, masks)
         is_masked = 2 * len({image for image, _ in pairs}) >= len(masks) - len(pairs)
-        if pairs and is_masked and _are_masks(pairs):
-            return Annotations("a segmentation dataset", [os.path.relpath(pairs[0][1], folder.path)], "masks")
+        if is_masked and _are_masks(pairs):
+            return "a segmentation dataset", [os.path.relpath(pairs[0][1], folder.path)], "masks"
     return None
 
 
@@ -143,19 +133,17 @@ def read_part(path: str, share: float = 0.0) -> bytes:
         return b""
 
 
-def _has_typical_name(name: str) -> bool:
-    """Return whether folders of masks or annotations are commonly called by this name."""
-    return _ANNOTATION_FOLDER.fullmatch(name) is not None
-
-
 def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the paths of the images among files in a folder, by stem."""
     some = itertools.islice(names, _MOST_NAMES)
     return {_stem(name): os.path.join(folder, name) for name in some if _is_image(name)}
 
 
+def _first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
+    """Return the first of some files with boxes in the form of YOLO, Pascal VOC or LabelMe."""
+    return next((name for name in names[:_SAMPLED] if _holds_boxes(os.path.join(folder, name))), None)
+
+
 def _holds_boxes(path: str) -> bool:
-    """Return whether a file holds boxes in the form of YOLO (.txt), Pascal VOC (.xml) or LabelMe (.json)."""
     suffix = os.path.splitext(path)[1].lower()
     start = read_part(path) if suffix in _BOX_SUFFIXES else b""
     if suffix == ".txt":
@@ -182,7 +170,7 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
 def _are_masks(pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether the second file of each of a few sampled pairs is a mask of the first."""
     sampled = pairs[:: max(1, len(pairs) // _COMPARED_PAIRS)][:_COMPARED_PAIRS]
-    return all(_is_mask_of(image, mask) for image, mask in sampled)
+    return bool(pairs) and all(_is_mask_of(image, mask) for image, mask in sampled)
 
 
 def _is_mask_of(image: str, mask: str) -> bool:
@@ -221,25 +209,17 @@ def _names_below(folder: str) -> Iterator[str]:
     """Yield the files below a folder, relative to it; of a great many folders, only the first."""
     pending, seen = [""], 0
     while pending and seen < _MOST_FOLDERS:
-        below = pending.pop()
-        seen += 1
-        try:
-            with os.scandir(os.path.join(folder, below)) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(os.path.join(below, entry.name))
-                    elif not entry.name.startswith("."):
-                        yield os.path.join(below, entry.name)
-        except OSError:
-            continue
+        below, seen = pending.pop(), seen + 1
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, below)) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(os.path.join(below, entry.name))
+                elif not entry.name.startswith("."):
+                    yield os.path.join(below, entry.name)
 
 
 def _is_image(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _is_png(name: str) -> bool:
-    return name.lower().endswith(".png")
 
 
 def _stem(name: str) -> str:

@@ -1,32 +1,41 @@
-"""Decisions about the columns of a table: labels, or fields of numbers, text or images."""
+"""Kinds of a table's columns: labels, or fields of numbers, text or images.
+
+A column holds numbers only if every cell can be written back unchanged:
+
+    integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
+    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell is one
+                without ".0" (0.5, 3), as R, JavaScript and spreadsheets write it; empty cells are NaN
+    text        everything else
+
+Nothing is lost: identifiers keep their zeros, `1e5` and `100000` stay two names, and so do `1` and `1.0`.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.images.header import read_header
 from fastload.shards.schema import Field
-from fastload.sources._cells import (
-    Numbers,
-    all_filled,
-    are_integers_but_for_empty,
-    as_float,
-    as_integer,
-    look_like_decimals,
-    numbers_in,
-    reason_for_text,
-)
 from fastload.sources._names import NameTable
 from fastload.sources._walking import IMAGE_SUFFIXES
 from fastload.sources.files import FileList, Values
 from fastload.sources.protocol import evenly_spaced
+
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
+_INT64 = range(-(2**63), 2**63)
+_INT64_CHARACTERS = 20
 
 ColumnKind = Literal["text", "int", "float", "path"]
 """The kinds that a user can give for a column."""
@@ -37,29 +46,96 @@ LABEL = "label"
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 MOST_NUMBERED_CLASSES = 1_000_000
 
-# At most so many cells are checked for files that are not named like images: each check takes a stat of 2 us.
+# At most so many cells are checked for files that are not named like images: each check takes a stat of 2 µs.
 _SAMPLED_CELLS = 64
 
-# Conversions to the numeric kinds: the dtype, the function, the requirement, and the kinds to try instead.
-_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str, dict[str, str]]] = {
-    "int": (
-        np.int64,
-        as_integer,
-        "be an integer that int64 holds",
-        {"float": "empty is NaN", "text": "as it is"},
-    ),
-    "float": (
-        np.float64,
-        as_float,
-        "be a number that float64 holds, or empty for NaN",
-        {"text": "as it is"},
-    ),
+
+def numbers_in(cells: Sequence[str]) -> Numbers | None:
+    """Return the cells as int64 or float64 by the module's rule, None for text.
+
+    Empty cells are NaN among floats; integers with empty cells are text.
+    """
+    if all(map(_is_integer, cells)):
+        return np.fromiter(map(int, cells), np.int64, len(cells))
+    if not any(cells):
+        return None
+    are_floats = _all_filled(cells, _is_python_float) or (
+        _all_filled(cells, _is_short_float) and not _all_filled(cells, _INTEGER.fullmatch)
+    )
+    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
+
+
+def _are_integers_but_for_empty(cells: Sequence[str]) -> bool:
+    return any(cells) and _all_filled(cells, _is_integer)
+
+
+def _look_like_decimals(cells: Iterable[str]) -> bool:
+    """Return whether most cells look like numbers, and some of these have a fraction."""
+    filled = numeric = fractions = 0
+    for cell in cells:
+        filled += bool(cell)
+        if _NUMBER.fullmatch(cell):
+            numeric += 1
+            fractions += "." in cell or "," in cell
+    return fractions > 0 and 2 * numeric >= filled
+
+
+def _as_integer(cell: str) -> int:
+    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
+    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
+        return int(cell)
+    raise ValueError(cell)
+
+
+def _as_float(cell: str) -> float:
+    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
+    number = float(cell) if cell else math.nan
+    is_too_large = math.isinf(number) and "inf" not in cell.lower()
+    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
+        raise ValueError(cell)
+    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
+        raise ValueError(cell)
+    return number
+
+
+def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
+    return all(not cell or holds(cell) for cell in cells)
+
+
+def _is_integer(cell: str) -> bool:
+    try:
+        return str(_as_integer(cell)) == cell
+    except ValueError:
+        return False
+
+
+def _is_python_float(cell: str) -> bool:
+    """Return whether a cell is a float64 as Python writes it."""
+    return _python_float(cell) == cell
+
+
+def _is_short_float(cell: str) -> bool:
+    return _python_float(cell).removesuffix(".0") == cell
+
+
+def _python_float(cell: str) -> str:
+    try:
+        return repr(float(cell))
+    except ValueError:
+        return ""
+
+
+# Conversions to the numeric kinds: the dtype, the function and the requirement.
+_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
+    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
 }
+_EFFECTS = {"float": "empty is NaN", "text": "as it is"}
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table, as messages name it: by its header, or `col3` without one."""
+    """A column of a table, named by its header, or `col3` without one."""
 
     table: str
     name: str
@@ -85,7 +161,7 @@ class TableColumn:
 
 
 class TableFields:
-    """The result of a table's columns: fields, their values, class names, and the decisions (`meanings`)."""
+    """Fields made of a table's columns: their values, the class names, and the decisions (`meanings`)."""
 
     def __init__(self) -> None:
         self.fields: list[Field] = []
@@ -126,8 +202,7 @@ class TableFields:
         position = {name: label for label, name in enumerate(self.classes)}
         labels = np.fromiter((position[cell] for cell in cells), np.int64, len(cells))
         count = "1 class" if len(self.classes) == 1 else f"{len(self.classes):,} classes"
-        meaning = f"names of {count}, {column.origin}"
-        self.add(Field.label(), labels, _with_reason(meaning, kind, cells))
+        self.add(Field.label(), labels, f"names of {count}, {column.origin}")
 
     def add_column(
         self, column: TableColumn, name: str, cells: NameTable | FileList, kind: ColumnKind | None
@@ -142,9 +217,8 @@ class TableFields:
             numbers = _convert(column, cells, kind)
         elif kind is None:
             numbers = numbers_in(cells)
-            if numbers is None and are_integers_but_for_empty(cells):
-                options = column.options(float="empty is NaN", text="as it is")
-                step = f"fill it in, or pack with {options}"
+            if numbers is None and _are_integers_but_for_empty(cells):
+                step = f"fill it in, or pack with {column.options(**_EFFECTS)}"
                 must = "be an integer, as in other rows"
                 raise column.error(cells.index("") + 1, must, "an empty cell", step)
         if numbers is not None:
@@ -159,13 +233,13 @@ class TableFields:
             except UnicodeEncodeError as error:
                 got = repr(os.fsencode(cell))
                 raise column.error(row, "be UTF-8", got, "save the table as UTF-8") from error
-        self.add(Field(name, "text"), cells, _with_reason(f"text, {column.origin}", kind, cells))
+        self.add(Field(name, "text"), cells, f"text, {column.origin}")
 
 
 def are_class_names(names: Sequence[str]) -> bool:
     """Return whether `add_labels` takes these labels for class names, whatever files exist."""
-    are_files = all_filled(names, _has_image_suffix)
-    return numbers_in(names) is None and not look_like_decimals(names) and not are_files
+    are_files = _all_filled(names, _has_image_suffix)
+    return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
 
 def _missing_label(column: TableColumn, cells: NameTable, next_step: str) -> SourceError:
@@ -181,21 +255,16 @@ def _empty_note(cells: NameTable) -> str:
     return f", {count} NaN (the first in row {cells.index('') + 1})"
 
 
-def _with_reason(meaning: str, kind: ColumnKind | None, cells: NameTable) -> str:
-    """Return a decision for text with its reason, if no kind was given and the cells resemble numbers."""
-    reason = "" if kind is not None else reason_for_text(cells)
-    return f"{meaning}, because {reason}" if reason else meaning
-
-
 def _convert(column: TableColumn, cells: Sequence[str], kind: str) -> Numbers:
     """Return the cells as numbers of a kind that the user gave; raise SourceError for the first misfit."""
-    dtype, convert, must, other_kinds = _CONVERSIONS[kind]
+    dtype, convert, must = _CONVERSIONS[kind]
     numbers: Numbers = np.empty(len(cells), dtype)
     for row, cell in enumerate(cells, 1):
         try:
             numbers[row - 1] = convert(cell)
         except ValueError:
-            step = f"correct it, or pack with {column.options(**other_kinds)}"
+            others = {other: effect for other, effect in _EFFECTS.items() if other != kind}
+            step = f"correct it, or pack with {column.options(**others)}"
             raise column.error(row, must, repr(cell), step) from None
     return numbers
 
@@ -203,7 +272,7 @@ def _convert(column: TableColumn, cells: Sequence[str], kind: str) -> Numbers:
 def _refuse_images(column: TableColumn, cells: Sequence[str]) -> None:
     """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
     row = _first_image(cells, column.folder)
-    if row is None and all_filled(cells, _has_image_suffix):
+    if row is None and _all_filled(cells, _has_image_suffix):
         row = next((number for number, cell in enumerate(cells, 1) if cell), None)
     if row is not None:
         options = column.options(path="stores the images as a field", text="stores their paths")
@@ -214,12 +283,13 @@ def _refuse_images(column: TableColumn, cells: Sequence[str]) -> None:
 
 
 def _refuse_decimals(column: TableColumn, cells: Sequence[str]) -> None:
-    """Raise SourceError if most cells look like numbers with a fraction, which are no class names."""
-    if look_like_decimals(cells):
+    """Raise SourceError if most cells look like decimals, which are not class names."""
+    if _look_like_decimals(cells):
+        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
         options = column.options(float="numbers", text="names of classes")
         raise SourceError(
             f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
-            f"of classes, got neither: {reason_for_text(cells)}: pack with {options}"
+            f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
         )
 
 
@@ -229,20 +299,10 @@ def _first_image(cells: Sequence[str], folder: str) -> int | None:
         if _has_image_suffix(cell) and os.path.isfile(os.path.join(folder, cell)):
             return row
     for index in evenly_spaced(len(cells), _SAMPLED_CELLS):
-        path = os.path.join(folder, cells[index])
-        if cells[index] and os.path.isfile(path) and (os.path.splitext(path)[1] or _is_image(path)):
+        if cells[index] and os.path.isfile(os.path.join(folder, cells[index])):
             return index + 1
     return None
 
 
 def _has_image_suffix(cell: str) -> bool:
     return cell.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _is_image(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            read_header(file.read())
-    except (OSError, ValueError):  # ValueError: not an image
-        return False
-    return True

@@ -44,7 +44,6 @@ class DatasetSource(Source):
             name=self.name,
             classes=_class_names(dataset),
             fields=found,
-            warnings=tuple(_warnings(dataset)),
         )
 
     def __len__(self) -> int:
@@ -82,7 +81,6 @@ class DatasetSource(Source):
         return digest.hexdigest()
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
-        """Return the fields of the first sample, and whether it names them."""
         if not self._length:
             return (Field.label(),), False
         with self._naming(0), _preserved_random_states():
@@ -142,7 +140,6 @@ def _image_folder(dataset: Any) -> FileSource:
 
 
 def _is_plain(dataset: Any) -> bool:
-    """Return whether the samples are the files as torchvision or fastload reads them, unchanged."""
     if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
         return False
     # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
@@ -166,27 +163,12 @@ def _is_subset(dataset: Any) -> bool:
     return is_instance(dataset, "torch.utils.data", "Subset")
 
 
-def _warnings(dataset: Any) -> Iterator[str]:
-    whole = dataset
-    while _is_subset(whole):
-        whole = whole.dataset
-    if is_instance(whole, "fastload.datasets.packed", "PackedDataset"):
-        yield (
-            f"{whole} is packed already: its images are decoded and stored again, larger or with a loss; "
-            "pack its source, or the folder that 'fastload unpack' writes"
-        )
-
-
 def _update(digest: hashlib.blake2b, value: object) -> None:
-    """Add a value of a record to a digest, after a header that makes it unambiguous."""
+    """Add a value of a record to a digest, arrays and bytes behind their sizes."""
     if isinstance(value, np.ndarray):
         digest.update(repr((value.dtype.str, value.shape)).encode())
-        digest.update(np.ascontiguousarray(value).data)
-    elif isinstance(value, bytes):
-        digest.update(repr(("bytes", len(value))).encode())
-        digest.update(value)
-    else:
-        digest.update(repr(value).encode())
+        value = value.tobytes()
+    digest.update(repr(len(value)).encode() + value if isinstance(value, bytes) else repr(value).encode())
 
 
 @contextlib.contextmanager
@@ -205,7 +187,6 @@ def _preserved_random_states() -> Iterator[None]:
 
 
 def _reseed() -> None:
-    """Seed the global random states from the system."""
     random.seed()
     np.random.seed()
     if torch := sys.modules.get("torch"):

@@ -1,19 +1,54 @@
-"""Layouts of folders that hold more than class labels: packing would lose their boxes, masks or captions.
+"""Sources that are refused: folders with boxes, masks or captions, which packing would lose, and other files.
 
-Each is recognised by names that only it uses or by the content of files, never by the names of class folders
-alone: classes may well be called `images`, `labels` and `masks`.
+A layout is recognised by names that only it uses or by the content of files, never by the names of class
+folders alone: classes may well be called `images`, `labels` and `masks`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from fastload.errors import SourceError
+from fastload.shards.manifest import LeftOut
 from fastload.sources._annotations import find_annotations, read_part
-from fastload.sources._foreign import FROM_PYTHON
-from fastload.sources._walking import FolderEntries, list_entries
+from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
+from fastload.sources.left_out import NO_IMAGE, count_suffixes
+
+_FROM_PYTHON = (
+    "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
+)
+
+# Suffixes, the description of such files, and the workaround.
+_FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        (".arrow",),
+        "a Hugging Face dataset as save_to_disk writes it (.arrow)",
+        "in Python, fastload.pack(datasets.load_from_disk(FOLDER), 'DEST.fl') takes it, a split at a time",
+    ),
+    (
+        (".parquet",),
+        "Parquet files, as Hugging Face datasets have them",
+        "in Python, fastload.pack(datasets.load_dataset(FOLDER, split='train'), 'DEST.fl') takes them",
+    ),
+    ((".tfrecord", ".tfrecords"), "TFRecord files of TensorFlow", _FROM_PYTHON),
+    ((".mdb", ".lmdb"), "an LMDB database of another program", _FROM_PYTHON),
+    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", _FROM_PYTHON),
+    ((".beton",), "a dataset of FFCV (.beton)", "pack its source instead"),
+    ((".rec",), "a RecordIO file of MXNet (.rec)", "unpack it into class folders first"),
+    ((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)", _FROM_PYTHON),
+    ((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads", _FROM_PYTHON),
+    ((".mp4", ".avi", ".mkv", ".mov", ".webm"), "videos", "write their frames as image files first"),
+    ((".tar",), "tar files, such as the shards of a WebDataset", "unpack them into class folders first"),
+    ((".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
+    (
+        (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml"),
+        "descriptions without their images",
+        "name the folder of the images; if the description holds labels, write a table (path, label); "
+        f"or {_FROM_PYTHON}",
+    ),
+)
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 """Names of folders that hold images of all classes, if other signs confirm it."""
@@ -38,7 +73,7 @@ def refuse_other_layouts(path: str) -> None:
 
 
 def _folders_to_check(path: str, deepest: int) -> Iterator[FolderEntries]:
-    """Yield the folder, and those in it that contain all of it or a split."""
+    """Yield a folder, and the folders in it that hold all of its images or a split of them."""
     folder = list_entries(path)
     yield folder
     if deepest:
@@ -103,7 +138,7 @@ def _hugging_face_metadata(folder: FolderEntries) -> str | None:
 
 def _annotated(folder: FolderEntries) -> str | None:
     found = find_annotations(folder)
-    return None if found is None else _refusal(found.kind, folder, found.signs, found.content)
+    return None if found is None else _refusal(found[0], folder, *found[1:])
 
 
 _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
@@ -121,7 +156,7 @@ def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> s
     return (
         f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout yet. "
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
-        f"{FROM_PYTHON}"
+        f"{_FROM_PYTHON}"
     )
 
 
@@ -130,3 +165,39 @@ def _is_coco(path: str) -> bool:
     # COCO's own files are too large to be read whole.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)
+
+
+def explain_file(path: str) -> str:
+    """Return the description of a file that cannot be a source, and the workaround.
+
+    >>> explain_file("digits.beton")
+    'a dataset of FFCV (.beton): pack its source instead'
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in IMAGE_SUFFIXES:
+        return "a single image: name its folder"
+    for suffixes, description, workaround in _FILE_KINDS:
+        if suffix in suffixes:
+            return f"{description}: {workaround}"
+    return f"another kind of file: name the folder of the images, or {_FROM_PYTHON}"
+
+
+def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
+    """Return the error message for a folder without images: its other files, and a workaround."""
+    wanted = f"{path}: must hold images, or class folders of images, "
+    files = [entry for entry in left_out if not entry.is_clutter]
+    counts = count_suffixes(files)
+    for suffixes, description, workaround in _FILE_KINDS:
+        count = sum(counts[suffix] for suffix in suffixes)
+        if count:
+            return f"{wanted}got none, but {description} ({_counted(count)}): {workaround}"
+    unread = [entry for entry in files if entry.reason != NO_IMAGE]
+    if unread:
+        found = f"{unread[0].reason} ({_counted(sum(entry.files for entry in unread))})"
+        return f"{wanted}got none that can be read, but {found}: convert them first"
+    found = f"got none among {_counted(sum(entry.files for entry in left_out))}"
+    return f"{wanted}{found}: check the path; or {_FROM_PYTHON}"
+
+
+def _counted(files: int) -> str:
+    return f"{files:,} {'file' if files == 1 else 'files'}"

@@ -1,4 +1,4 @@
-"""Millions of strings in two arrays, instead of millions of Python objects.
+"""Table of strings in two arrays, for millions of names.
 
 A list of ten million names takes a gigabyte, and as much again in each forked worker, because reading a
 Python object writes its reference count. Two arrays stay shared, and are pickled in one copy.

@@ -201,7 +201,6 @@ def _fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
 
 
 def _to_array(name: str, value: object) -> npt.NDArray[Any]:
-    """Return a number, tensor, array or list as an array."""
     if is_instance(value, "torch", "Tensor"):
         return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
     if not isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):

@@ -77,7 +77,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
 
 @dataclass(frozen=True, slots=True)
 class _ColumnRoles:
-    """The names of a table's columns, the columns of paths and of labels (if any), and the given kinds."""
+    """Columns of a table: their names, which hold the paths and the labels (if any), and the given kinds."""
 
     table: str
     names: Sequence[str]
@@ -86,7 +86,6 @@ class _ColumnRoles:
     kinds: Mapping[int, ColumnKind]
 
     def column(self, number: int) -> TableColumn:
-        """Return a column as messages name it."""
         return TableColumn(self.table, self.names[number])
 
 
@@ -112,17 +111,16 @@ def _source(
     names = _field_names(header, list(contents), taken={"image", *table.values})
     for number, column in contents.items():
         table.add_column(roles.column(number), names[number], column, roles.kinds.get(number))
-    warnings = tuple(
-        f"{path}: column {header[number]!r} is stored as the field {name!r}"
-        for number, name in names.items()
-        if header and header[number] != name
-    )
     return FileSource(
         kind="table",
         name=path,
         classes=table.classes,
         fields=tuple(table.fields),
-        warnings=warnings,
+        warnings=tuple(
+            f"{path}: column {header[number]!r} is stored as the field {name!r}"
+            for number, name in names.items()
+            if header and header[number] != name
+        ),
         files=files,
         values=table.values,
         table=path,
@@ -170,7 +168,6 @@ def _open(path: str) -> TextIO:
 
 
 def _is_header(row: list[str], folder: str) -> bool:
-    """Return whether a first row names columns, by the rule in the module's docstring."""
     if os.path.isfile(os.path.join(folder, row[0])):
         return False
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)

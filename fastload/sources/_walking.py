@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
@@ -56,7 +57,7 @@ class Walk:
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if is_folder(entry):
+                    if _is_folder(entry):
                         folders.append(entry.name)
                     elif self._is_taken(path, folder, entry.name):
                         images.append(entry.name)
@@ -91,7 +92,6 @@ class Walk:
                 yield f"{folder}/{name}"
 
     def _is_taken(self, path: str, folder: str, name: str) -> bool:
-        """Return whether a file is an image; record it as left out if not."""
         has_image_suffix = name.lower().endswith(IMAGE_SUFFIXES)
         if not self.by_content:
             return has_image_suffix
@@ -101,8 +101,7 @@ class Walk:
             if is_metadata:
                 self.leave_out(key, SYSTEM, is_clutter=True)
             return not is_metadata
-        # Below hidden folders nothing is opened: a clone's .git holds its images again, among thousands of
-        # files.
+        # Below hidden folders nothing is opened: a clone's .git holds its images again.
         is_hidden = folder.startswith(".") or "/." in folder
         reason = HIDDEN if is_hidden else _reason_to_leave_out(os.path.join(path, name), name)
         if reason is None:
@@ -112,13 +111,12 @@ class Walk:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntries:
+class FolderEntries(NamedTuple):
     """The visible folders and all files directly in a folder, each sorted."""
 
     path: str
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
+    folders: list[str]
+    files: list[str]
 
     def join(self, *names: str) -> str:
         """Return the path of something in the folder."""
@@ -128,20 +126,16 @@ class FolderEntries:
 def list_entries(path: str) -> FolderEntries:
     """Return the entries of a folder; nothing of one that cannot be listed."""
     folders, files = [], []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if not is_folder(entry):
-                    files.append(entry.name)
-                elif not entry.name.startswith("."):
-                    folders.append(entry.name)
-    except OSError:
-        pass  # the listing raises the proper error
-    return FolderEntries(path, tuple(sorted(folders)), tuple(sorted(files)))
+    with contextlib.suppress(OSError), os.scandir(path) as entries:  # the listing raises the proper error
+        for entry in entries:
+            if not _is_folder(entry):
+                files.append(entry.name)
+            elif not entry.name.startswith("."):
+                folders.append(entry.name)
+    return FolderEntries(path, sorted(folders), sorted(files))
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder or a link to one."""
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link to itself; reading it as a file raises the proper error
@@ -149,7 +143,6 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _reason_to_leave_out(path: str, name: str) -> str | None:
-    """Return why a file cannot be packed as an image, by its first bytes; None if it can."""
     try:
         head = _head(path)
     except OSError as error:
@@ -178,7 +171,6 @@ def _head(path: str) -> bytes:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Return the device and inode, which two paths share exactly when they lead to the same folder."""
     try:
         status = os.stat(path)
     except OSError as error:

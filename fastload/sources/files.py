@@ -34,16 +34,14 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 _NEXT_STEPS = {
     errno.EACCES: "allow this user to read it, or run as one who may",
-    errno.EPERM: "allow this user to read it, or run as one who may",
     errno.EMFILE: "allow this process more open files (ulimit -n)",
     errno.ENFILE: "allow this process more open files (ulimit -n)",
-    errno.EIO: "the disk or the network fails: check it, and restore the file from a copy",
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileList:
-    """Files as they were listed; arrays only, so that millions stay cheap.
+    """Files as they were listed, in arrays, so that millions stay cheap.
 
     `names` are relative to `folder`, an absolute path, or absolute; `sizes_bytes` and `times_ns` (of
     modification) are int64, with the size NOT_FOUND for files that did not exist.
@@ -98,14 +96,12 @@ class FileList:
         return data
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read files ahead, without waiting; stop at the first in the page cache."""
+        """Ask the system to read files ahead, without waiting."""
         if not hasattr(os, "posix_fadvise"):
             return
         for index in indices:
             handle = os.open(self.path(index), READ_FLAGS)
             try:
-                if _is_cached(handle):
-                    return  # the others are taken to be cached too
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
             finally:
                 os.close(handle)
@@ -206,7 +202,6 @@ def _value(column: Values, index: int) -> object:
 
 
 def _arrays(column: Values) -> Iterator[npt.NDArray[Any]]:
-    """Yield the arrays that distinguish a column from any other."""
     if isinstance(column, FileList):
         yield from (*_arrays(column.names), column.sizes_bytes, column.times_ns)
     elif isinstance(column, NameTable):
@@ -214,20 +209,6 @@ def _arrays(column: Values) -> Iterator[npt.NDArray[Any]]:
         yield from (column.offsets, column.data)
     else:
         yield column
-
-
-def _is_cached(handle: int) -> bool:
-    """Return whether a file can be read without waiting for the disk; True if that is unknown."""
-    nowait = getattr(os, "RWF_NOWAIT", None)
-    if nowait is None:
-        return True
-    try:
-        os.preadv(handle, [bytearray(1)], 0, nowait)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # the file system does not support it
-    return True
 
 
 def _read_file(path: str, size_bytes: int) -> bytes:

@@ -20,22 +20,17 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.shards.schema import Field
-from fastload.sources._foreign import explain_no_images
-from fastload.sources._layouts import IMAGE_FOLDERS, refuse_other_layouts
-from fastload.sources._walking import IMAGE_SUFFIXES, Walk, is_folder
+from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
+from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
 
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-    "testing": "test",
-}
-"""The split that a folder's name, in any case, stands for; in the order in which splits are packed."""
+# The split that a folder's name, in any case, stands for; in the order in which splits are packed.
+_SPLITS = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
 
 _Entry = TypeVar("_Entry", LeftOut, Skipped)
 
@@ -150,7 +145,7 @@ def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
     """Return the folder of each split; nothing if the folders are classes."""
     visible = [folder for folder in folders if not folder.startswith(".")]
-    named = [(SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in SPLITS]
+    named = [(_SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in _SPLITS]
     found = {split for split, _ in named}
     is_only_train = found == {"train"} and len(visible) == 1
     if len(found) < 2 and not is_only_train:
@@ -161,18 +156,13 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
             "rename or move the wrong ones"
         )
     folder_of = dict(named)
-    return {split: folder_of[split] for split in dict.fromkeys(SPLITS.values()) if split in folder_of}
+    return {split: folder_of[split] for split in dict.fromkeys(_SPLITS.values()) if split in folder_of}
 
 
 def _refuse_wrapped_splits(path: str, folder: str) -> None:
     """Raise SourceError if the only folder in a folder is split: its name would become the only class."""
     inner = os.path.join(path, folder)
-    try:
-        with os.scandir(inner) as entries:
-            folders = [entry.name for entry in entries if is_folder(entry)]
-    except OSError:
-        return  # the listing raises the proper error
-    splits = sorted(_split_folders(inner, folders).values())
+    splits = sorted(_split_folders(inner, list_entries(inner).folders).values())
     if len(splits) > 1:
         raise SourceError(
             f"{path}: must hold class folders, splits or images, got one folder, {folder!r}, which is split "
@@ -209,21 +199,18 @@ def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str
 def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
     """List a folder without splits: its class folders, or else its loose images."""
     class_of_each = array("q")
-    inner: dict[str, set[str]] = {}
 
     def classified() -> Iterator[str]:
         for label, folder in enumerate(classes):
             for name in walk.images_below(folder):
                 class_of_each.append(label)
-                below = name[len(folder) + 1 :].rpartition("/")[0].partition("/")[0]
-                inner.setdefault(folder, set()).add(below)
                 yield name
 
     files = list_files(walk.root, classified())
     labels = np.array(class_of_each, np.int64)
     warnings: tuple[str, ...]
-    are_all_hidden = walk.by_content and all(folder.startswith(".") for folder in inner)
-    if loose and (not inner or are_all_hidden):
+    are_all_hidden = walk.by_content and all(classes[label].startswith(".") for label in {*class_of_each})
+    if loose and (not class_of_each or are_all_hidden):
         for name in files.names:
             walk.leave_out(name, HIDDEN, is_clutter=True)
         kind, classes, warnings = "flat", (), ()
@@ -237,7 +224,7 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
             )
         for name in loose:
             walk.leave_out(name, BESIDE_CLASSES)
-        kind, warnings = "folder", (*_odd_classes(path, classes, labels), *_repeated_folders(path, inner))
+        kind, warnings = "folder", tuple(_odd_classes(path, classes, labels))
     return FileSource(
         kind=kind,
         name=path,
@@ -259,21 +246,6 @@ def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64
     hidden = [name for name in classes if name.startswith(".")]
     if hidden:
         yield f"{path} has hidden folders, which are classes as in ImageFolder: {_quoted(hidden)}"
-
-
-def _repeated_folders(path: str, inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Warn of class folders that share the folders in them, which may be the real classes.
-
-    `inner` holds, for each class, the folders in it that hold its images; "" if it holds some directly.
-    """
-    shared = sorted(set.intersection(*inner.values())) if inner else []
-    if not shared or "" in shared or (len(inner) == 1 and len(shared) == 1):
-        return
-    yield (
-        f"{path}: its folders {_quoted([*inner])} are taken for the classes, but each holds the folders "
-        f"{_quoted(shared)}: if these are the classes, pack each of the outer folders by itself, or rename "
-        "them to train, val and test"
-    )
 
 
 def _quoted(names: Sequence[str], limit: int = 5) -> str:

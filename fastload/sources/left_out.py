@@ -37,10 +37,7 @@ def clutter_reason(name: str) -> str | None:
 
 
 class LeftOutFiles:
-    """A list of left-out files that stays short: too many of one reason are listed by suffix instead.
-
-    The entry of a suffix has a pattern for a key, such as `**/*.txt`.
-    """
+    """List of left-out files; those of a reason with too many are counted by suffix, as `**/*.txt`."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, bool], list[str]] = {}
@@ -90,6 +87,5 @@ def describe_left_out(left_out: Iterable[LeftOut]) -> Iterator[str]:
 
 
 def _suffix_of(name: str) -> str:
-    """Return the suffix of a name in lower case, such as `.txt`; empty if there is none."""
     suffix = os.path.splitext(name)[1]
     return suffix.lower() if _SUFFIX.fullmatch(suffix) else ""

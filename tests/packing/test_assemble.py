@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fastload.images.encodings import encoding_named
 from fastload.packing._assemble import Assembler
-from fastload.packing._chunk import ChunkEncoder, Recipe
-from fastload.packing._payload import write_payload
+from fastload.packing._chunk import ChunkEncoder, Recipe, write_payload
 from fastload.shards.schema import Field
 from fastload.shards.shard import writer_for
 from fastload.sources import DatasetSource

@@ -214,13 +214,13 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_second_packing_to_one_destination_names_the_first(tmp_path, source, holder):
+def test_second_packing_to_one_destination_is_refused(tmp_path, source, holder):
     before = tree(tmp_path / ".x.fl.partial")
-    with pytest.raises(DestinationError, match=rf"process {holder.pid} on .*, since .* is packing to it"):
+    with pytest.raises(DestinationError, match="another process is packing to it"):
         pack(source, tmp_path / "x.fl")
     done = run("pack", source, tmp_path / "x.fl")
     assert done.returncode == 2
-    assert f"process {holder.pid} " in done.stderr
+    assert "another process is packing to it" in done.stderr
     assert tree(tmp_path / ".x.fl.partial") == before
 
 

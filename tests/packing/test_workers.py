@@ -10,8 +10,7 @@ import pytest
 
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
-from fastload.packing._chunk import Chunk, Recipe
-from fastload.packing._payload import PayloadRange
+from fastload.packing._chunk import Chunk, PayloadRange, Recipe
 from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask, Written
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource

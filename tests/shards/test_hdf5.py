@@ -95,6 +95,15 @@ def test_payload_is_never_copied(tmp_path, columns):
     assert (tmp_path / "shard.h5").stat().st_ino == written
 
 
+def test_payload_takes_no_memory_while_the_structure_is_made(tmp_path):
+    content = content_of(FEW_COLUMNS, random_rows(FEW_COLUMNS, 3), tmp_path / "payload", 0)
+    content.payload.offsets[-1] = 1 << 40
+    structure, begin = _hdf5._structure(FEW_COLUMNS, content)
+    assert begin == 4096
+    assert structure.size_bytes > 1 << 40
+    assert len(structure.memory.getvalue()) < 100_000
+
+
 def test_payload_is_moved_if_hdf5_places_it_elsewhere(tmp_path):
     rows = random_rows(FEW_COLUMNS, 3, longest=9000)
     content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)

@@ -160,7 +160,7 @@ def test_missing_folder_says_how_to_make_it(tmp_path):
 
 
 def test_folder_of_images_says_how_to_pack_it(tmp_path):
-    with pytest.raises(FormatError, match="is no packed dataset"):
+    with pytest.raises(FormatError, match="is not a packed dataset"):
         read_manifest(tmp_path)
 
 

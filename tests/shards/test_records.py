@@ -231,7 +231,7 @@ def test_shard_of_another_size_is_named_when_it_is_read(dataset, size):
 
 def test_folder_without_a_manifest_is_no_dataset(dataset):
     (dataset / "manifest.json").unlink()
-    with pytest.raises(FormatError, match="is no packed dataset"):
+    with pytest.raises(FormatError, match="is not a packed dataset"):
         RecordReader(dataset)
 
 

@@ -6,9 +6,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Subset
 
-from fastload import FolderDataset, PackedDataset
+from fastload import FolderDataset
 from fastload.errors import OptionError, SourceError
-from fastload.packing.job import pack
 from fastload.shards.schema import Field
 from fastload.sources import open_source
 from tests.sources.test_dataset import one
@@ -50,15 +49,6 @@ def inverted(image):
 def test_subset_of_a_dataset_that_does_more_has_its_classes(photos, image_folder):
     source = one(Subset(image_folder(photos, transform=inverted), [2]))
     assert (source.kind, source.classes) == ("dataset", ("cat", "dog"))
-
-
-def test_packed_dataset_as_a_source_gives_a_warning(photos, tmp_path):
-    pack(photos, tmp_path / "photos.fl", encode="keep")
-    packed = PackedDataset(tmp_path / "photos.fl")
-    for source in (one(packed), one(Subset(packed, [1]))):
-        [warning] = source.warnings
-        assert "photos.fl" in warning
-        assert "decoded and stored again" in warning
 
 
 def test_relative_image_folder_is_read_from_its_files(photos, image_folder, monkeypatch):
@@ -110,5 +100,5 @@ def test_image_folder_with_fields_is_decoded(photos, image_folder):
 
 
 def test_fields_for_a_path_are_refused(photos):
-    with pytest.raises(OptionError, match="fields must describe a dataset's samples"):
+    with pytest.raises(OptionError, match="fields are for a dataset"):
         open_source(photos, [Field.label()])

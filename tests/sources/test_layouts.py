@@ -191,26 +191,6 @@ def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder)
     assert FolderDataset(root).samples == reference.samples
 
 
-@pytest.mark.parametrize(
-    ("folders", "warning"),
-    [
-        (("train_set/cat", "train_set/dog", "test_set/cat", "test_set/dog"), "the folders 'cat', 'dog'"),
-        (("train2017/cat", "val2017/cat"), "the folders 'cat'"),
-        (("pets/cat", "pets/dog"), "the folders 'cat', 'dog'"),
-        (("pets/cat", "pets"), None),
-        (("cat/left", "dog/front"), None),
-        (("cat", "dog/cat"), None),
-        (("cat/indoors",), None),
-    ],
-)
-def test_classes_that_look_like_splits_or_a_wrapping_give_a_warning(tmp_path, folders, warning):
-    root = written(
-        tmp_path / "data", {f"{folder}/{at}.jpg": photo(at) for folder in folders for at in (0, 1)}
-    )
-    warnings = " ".join(open_source(root)[""].warnings)
-    assert warning in warnings if warning else not warnings
-
-
 def test_captions_beside_images_are_left_out_and_listed(tmp_path):
     root = written(tmp_path / "data", many("a/{}.jpg", photo) | many("a/{}.txt", "a dog with 5 legs\n"))
     [source] = open_source(root).values()
