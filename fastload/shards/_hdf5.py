@@ -234,8 +234,9 @@ class Hdf5Reader:
     def location(self, column: str, index: int) -> ByteArray:
         return self.row(column, index)
 
-    def fixed(self, column: str) -> NDArray[Any]:
-        return self._fixed[column]
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        values = self._fixed[column]
+        return values if rows is None else values[rows]
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return a view of the mapped file; None as well if an earlier record has another size."""

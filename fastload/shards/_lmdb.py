@@ -248,10 +248,10 @@ class LmdbReader:
         environment = self._environment or self._opened()
         return np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8)
 
-    def fixed(self, column: str) -> NDArray[Any]:
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
         self._opened()
-        rows: NDArray[Any] = self._fixed[column].copy()
-        return rows
+        values: NDArray[Any] = self._fixed[column]
+        return values.copy() if rows is None else values[rows]
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         values = [self.row(column, index) for index in indices.tolist()]

@@ -87,8 +87,8 @@ class ShardReader(Protocol):
     def location(self, column: str, index: int) -> ByteArray:
         """Return a short-lived view of one record's bytes of a ragged column in the mapped file."""
 
-    def fixed(self, column: str) -> NDArray[Any]:
-        """Return a whole fixed column, (count, *row shape), mapped where the container can."""
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """Return some rows of a fixed column, (count, *row shape); all of them, mapped if possible, for None."""
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return some records' bytes of a ragged column as one array, or None if sizes differ.

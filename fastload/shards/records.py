@@ -183,11 +183,10 @@ class RecordReader:
         """Return a copy of some rows of a fixed column, (indices, *row shape), without verification."""
         parts = self._by_shard(indices)
         if len(parts) == 1:
-            rows: NDArray[Any] = parts[0].shard.fixed(name)[parts[0].rows]
-            return rows
+            return parts[0].shard.fixed(name, parts[0].rows)
         values = np.empty((len(indices), *self._column(name).shape), self._column(name).numpy_dtype)
         for part in parts:
-            values[part.positions] = part.shard.fixed(name)[part.rows]
+            values[part.positions] = part.shard.fixed(name, part.rows)
         return values
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
