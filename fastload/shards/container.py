@@ -88,7 +88,7 @@ class ShardReader(Protocol):
         """Return a short-lived view of one record's bytes of a ragged column in the mapped file."""
 
     def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
-        """Return some rows of a fixed column, (count, *row shape); all of them, mapped if possible, for None."""
+        """Return rows of a fixed column, (count, *row shape); None: all of them, mapped if possible."""
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return some records' bytes of a ragged column as one array, or None if sizes differ.
