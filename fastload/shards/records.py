@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
-from fastload.shards._readahead import fetch_ahead, is_resident
 from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
 from fastload.shards.schema import CRC32C, Column, Field
 from fastload.shards.shard import max_open_shards, open_within_limit
+from fastload.system.page_cache import fetch_ahead, is_resident
 
 Verify = Literal["always", "once", "never"]
 

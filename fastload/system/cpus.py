@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastload.system._cgroups import PROC_SELF, cgroups_of, read_text
+from fastload.system._proc import PROC_SELF, cgroups_of, read_text
 
 _CPUINFO = Path("/proc/cpuinfo")
 

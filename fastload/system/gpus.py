@@ -14,14 +14,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, numbered as by NVML, which need not be torch's order."""
+    """A GPU: its uuid ("GPU-…"), and the share of the last second in which it computed, 0 to 1."""
 
-    index: int
-    name: str
-    memory_bytes: int  # 0 if unknown
-    used_bytes: int  # by all processes
-    utilization: float | None  # the share of the last second in which it computed, 0 to 1
-    uuid: str = ""  # "GPU-…", the same in every process
+    uuid: str
+    utilization: float | None  # None if unknown
 
 
 @contextlib.contextmanager
@@ -50,28 +46,17 @@ def gpu_reader(nvml: Any = None) -> Iterator[Callable[[], tuple[Gpu, ...]]]:
 
 
 def _read_all(nvml: Any) -> tuple[Gpu, ...]:
-    def ask(function: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
-        """Call a function of NVML; return the default where the driver refuses or lacks the function."""
-        try:
-            return function(*arguments)
-        except nvml.NVMLError:
-            return default
-
     found = []
-    for index in range(ask(nvml.nvmlDeviceGetCount, default=0)):
-        device = ask(nvml.nvmlDeviceGetHandleByIndex, index)
-        if device is None:  # it has fallen off the bus
-            continue
-        memory = ask(nvml.nvmlDeviceGetMemoryInfo, device)
-        rates = ask(nvml.nvmlDeviceGetUtilizationRates, device)
-        found.append(
-            Gpu(
-                index,
-                name=ask(nvml.nvmlDeviceGetName, device, default="GPU"),
-                memory_bytes=0 if memory is None else int(memory.total),
-                used_bytes=0 if memory is None else int(memory.used),
-                utilization=None if rates is None else rates.gpu / 100,
-                uuid=ask(nvml.nvmlDeviceGetUUID, device, default=""),
-            )
-        )
+    with contextlib.suppress(nvml.NVMLError):
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError):  # the GPU has fallen off the bus
+                device = nvml.nvmlDeviceGetHandleByIndex(index)
+                found.append(Gpu(nvml.nvmlDeviceGetUUID(device), _utilization(nvml, device)))
     return tuple(found)
+
+
+def _utilization(nvml: Any, device: Any) -> float | None:
+    try:
+        return float(nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
+    except nvml.NVMLError:  # not known of every GPU
+        return None

@@ -1,14 +1,15 @@
-"""The memory that this process may use, and the shared memory in /dev/shm."""
+"""Memory that this process may use, and named shared memory (/dev/shm)."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from fastload.system._cgroups import PROC_SELF, Cgroup, cgroups_of, read_text
+from fastload.system._proc import PROC_SELF, Cgroup, cgroups_of, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ def memory_limit_bytes(proc_self: Path = PROC_SELF, machine_bytes: int | None = 
 def shared_memory(folder: str | os.PathLike[str] = "/dev/shm") -> SharedMemory | None:
     """Return size and free space of named shared memory; None if there is no such folder."""
     try:
-        status = os.statvfs(folder)
-    except (OSError, AttributeError):  # Windows has no statvfs
+        usage = shutil.disk_usage(folder)
+    except OSError:
         return None
-    return SharedMemory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+    return SharedMemory(usage.total, usage.free)
 
 
 def _limit_bytes(cgroup: Cgroup) -> int | None:

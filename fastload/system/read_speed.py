@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastload.errors import OptionError
-from fastload.system._page_cache import can_drop, drop, resident_share
-from fastload.system._read_ranges import ReadRange, choose_ranges
-from fastload.system.disks import Disk, disk_of
+from fastload.system.disks import disk_of
+from fastload.system.page_cache import can_drop, drop, resident_share
+
+# Without a known record size, files up to this size count as one record, larger ones as shards of records of
+# 128 KiB: the largest photos of cameras are smaller, packed shards are larger.
+_LARGEST_RECORD = 16 << 20
+_RECORD_BYTES = 128 << 10
+
+_MOST_RANGES = 4096
+_MOST_SHARDS = 32  # each stays open while it is measured
+
+# Each random record has a window of its own, because the kernel caches pages in runs of up to this size.
+_WINDOW_BYTES = 2 << 20
+
+# Files whose size is read even if time is short.
+_FEWEST_FILES = 16
 
 # Threads that read at once in `cold_parallel`: about as many as a loader has workers.
 _READERS = 8
+
+# Ranges that are dropped from the page cache together, just before each reader reads about as many.
+_BATCH = 8
 
 # A disk is asked for at least a page; the median of so many single pages is its latency.
 _PAGE_BYTES = 4096
@@ -33,9 +50,6 @@ _FEWEST_BYTES = 64 << 10
 # Pages being written to the disk are dropped again after a pause.
 _TRIES = 5
 _PAUSE_S = 0.02
-
-# Ranges are dropped in batches just before they are read, which grow from 2 a reader to this many.
-_LARGEST_BATCH = 64
 
 # A small sample is read from the page cache again and again, but not for ever.
 _WARM_PASSES = 32
@@ -53,14 +67,21 @@ class ReadSpeed:
 class DiskReading:
     """The result of measuring a sample of files, read in random order."""
 
-    record_bytes: int  # the mean
     cold_random: ReadSpeed  # one reader, from the disk: a first epoch without workers
     cold_parallel: ReadSpeed  # up to 8 threads, from the disk: more workers
     warm_random: ReadSpeed  # one reader, from the page cache: a later epoch, if memory holds all files
     latency_s: float  # the median of reading one page from the disk
     is_cold: bool  # False if pages could not be dropped: then the cold figures come from some cache
-    note: str  # remarks, in sentences; "" for none
     bytes_read: int
+
+
+class ReadRange(NamedTuple):
+    """A part of a file; `is_whole` for a small file, which is opened and closed for each reading."""
+
+    path: str
+    offset: int
+    size: int
+    is_whole: bool = False
 
 
 def measure_reading(
@@ -69,7 +90,6 @@ def measure_reading(
     *,
     most_s: float = 2.0,
     most_bytes: int = 256 << 20,
-    seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> DiskReading:
     """Measure how fast a random sample of files is read: small files whole, shards record by record.
@@ -86,53 +106,74 @@ def measure_reading(
     if not most_s > 0:
         raise OptionError(f"most_s must be greater than 0, got {most_s}")
     begin_s = clock()
-    ranges, unread = choose_ranges(paths, record_bytes, seed, lambda: clock() >= begin_s + 0.15 * most_s)
+    ranges = choose_ranges(paths, record_bytes, lambda: clock() >= begin_s + 0.15 * most_s)
     if not ranges:
-        reason = unread[0] if unread else "no path was given"
-        raise OptionError(f"measuring needs at least one file that can be read: {reason}")
-    note = _why_never_cold(disk_of(ranges[0].path))
+        first = f", and {os.fspath(paths[0])} is none" if paths else ", got no path"
+        raise OptionError(f"measuring needs at least one file that is not empty and can be read{first}")
+    disk = disk_of(ranges[0].path)
+    # Files in memory have no disk, and ZFS has a cache of its own.
+    is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
     # The two cold phases read different files if there are enough: the disk may have a cache of its own.
-    first, second = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
+    ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
     pages = [each._replace(size=min(_PAGE_BYTES, each.size)) for each in ranges[: -_LATENCIES - 1 : -1]]
-    with _Reader(begin_s + most_s, most_bytes, clock, is_cold=not note) as reader:
-        reader.wait_until_clean(ranges[:_LATENCIES])
-        latencies = reader.read([[page] for page in pages], share=0.1).seconds
-        single = reader.read_cold(first, share=0.45)
+    with _Reader(begin_s + most_s, most_bytes, clock, is_cold) as reader:
+        latencies = reader.read_cold(pages, share=0.1, length=1).seconds
+        single = reader.read_cold(ones, share=0.45)
         warm = reader.read([single.parts] * _WARM_PASSES, share=0.2, is_warm=True)
         # Fewer readers if 8 reads, one after the other, would take too long.
         record_s = sum(single.seconds) / max(1, len(single.parts))
-        readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(second) // 8))
-        parallel = reader.read_cold(second, share=1.0, readers=readers)
-    if not note and not reader.is_cold:
-        note = (
-            "These files could not be dropped from the page cache, because they are in use or not yet "
-            "written to the disk: some of the cold figures come from there."
-        )
-    unread += dict.fromkeys(reader.failures)
-    if unread:
-        note = f"{note} {len(unread):,} of the files could not be read; the first is {unread[0]}.".strip()
+        readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
+        parallel = reader.read_cold(others, share=1.0, readers=readers, length=_BATCH * readers)
     mean_bytes = statistics.fmean(each.size for each in ranges)
     return DiskReading(
-        record_bytes=round(mean_bytes),
         cold_random=single.speed(mean_bytes),
         cold_parallel=parallel.speed(mean_bytes),
         warm_random=warm.speed(mean_bytes),
         latency_s=statistics.median(latencies) if latencies else 0.0,
         is_cold=reader.is_cold,
-        note=note,
         bytes_read=reader.bytes_read,
     )
 
 
-def _why_never_cold(disk: Disk) -> str:
-    """Return why nothing on a disk can be dropped from memory, as a sentence; "" if it can."""
-    if not can_drop():
-        return "This system cannot drop files from its page cache: the cold figures may come from there."
-    if disk.kind == "memory":
-        return f"The files are in memory ({disk.file_system}): there is no disk to read them from."
-    if disk.file_system == "zfs":
-        return "ZFS has a cache of its own, which cannot be dropped: the cold figures may come from there."
-    return ""
+def choose_ranges(
+    paths: Sequence[str | os.PathLike[str]],
+    record_bytes: int | None,
+    is_late: Callable[[], bool] = lambda: False,
+) -> list[ReadRange]:
+    """Draw up to 4,096 ranges in random order, the same for the same files.
+
+    Files of more than twice `record_bytes` are shards of such records; files that are empty or cannot be read
+    are left out. `is_late` ends the reading of sizes.
+    """
+    rng = random.Random(0)
+    largest = _LARGEST_RECORD if record_bytes is None else 2 * record_bytes
+    ranges: list[ReadRange] = []
+    shards: list[tuple[str, int]] = []
+    for number, index in enumerate(rng.sample(range(len(paths)), min(len(paths), _MOST_RANGES))):
+        if number >= _FEWEST_FILES and is_late():
+            break
+        path = os.fspath(paths[index])
+        size = os.path.getsize(path) if os.path.isfile(path) and os.access(path, os.R_OK) else 0
+        if size > largest:
+            shards.append((path, size))
+        elif size:
+            ranges.append(ReadRange(path, 0, size, is_whole=True))
+    shards = rng.sample(shards, min(len(shards), _MOST_SHARDS))
+    for path, size in shards:
+        ranges += _records(path, size, record_bytes or _RECORD_BYTES, _MOST_RANGES // len(shards), rng)
+    rng.shuffle(ranges)
+    return ranges
+
+
+def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Random) -> list[ReadRange]:
+    """Draw records at random places of a shard, at most one in each window."""
+    window = max(record_bytes, _WINDOW_BYTES)
+    if size // window < 64:  # too few windows: use smaller ones
+        window = record_bytes
+    windows = range(size // window)
+    places = rng.sample(windows, min(len(windows), most))
+    offsets = [place * window + rng.randrange(window - record_bytes + 1) for place in places]
+    return [ReadRange(path, offset, record_bytes) for offset in offsets]
 
 
 class _Timed(NamedTuple):
@@ -148,37 +189,33 @@ class _Timed(NamedTuple):
 
 
 class _Reader(contextlib.ExitStack):
-    """Reads ranges of files until the time or the bytes are spent."""
+    """Reads ranges of files until the time or the bytes are spent; leaves out files that cannot be read."""
 
     def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float], is_cold: bool) -> None:
         super().__init__()
         self.is_cold = is_cold
         self.bytes_read = 0
-        self.failures: list[str] = []
         self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
         self._descriptors: dict[str, int] = {}
         # The threads end before the files are closed; none is started before it is needed.
         self._files = self.enter_context(contextlib.ExitStack())
         self._threads = self.enter_context(ThreadPoolExecutor(_READERS))
 
-    def wait_until_clean(self, ranges: list[ReadRange]) -> None:
-        """Wait a moment for files that are being written; if none leaves the page cache, nothing is cold."""
+    def read_cold(
+        self, ranges: Sequence[ReadRange], share: float, readers: int = 1, length: int = _BATCH
+    ) -> _Timed:
+        """Read ranges from the disk in batches; from the page cache if none of them leaves it."""
+        batches = [ranges[first : first + length] for first in range(0, len(ranges), length)]
         for _ in range(_TRIES if self.is_cold else 0):
-            if any(self._is_dropped(each) for each in ranges):
-                return
+            timed = self.read(batches, share, readers)
+            if timed.parts:
+                return timed
             time.sleep(_PAUSE_S)
         self.is_cold = False
-
-    def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
-        """Read ranges from the disk; from the page cache if none of them leaves it."""
-        timed = self.read(_growing(ranges, readers), share, readers)
-        if not timed.parts and self.is_cold:
-            self.is_cold = False
-            return self.read(_growing(ranges, readers), share, readers)
-        return timed
+        return self.read(batches, share, readers)
 
     def read(
-        self, batches: Iterable[Sequence[ReadRange]], share: float, readers: int = 1, is_warm: bool = False
+        self, batches: Sequence[Sequence[ReadRange]], share: float, readers: int = 1, is_warm: bool = False
     ) -> _Timed:
         """Read batches with a share of the time and bytes left; from the page cache only if `is_warm`."""
         now_s = self._clock()
@@ -217,54 +254,37 @@ class _Reader(contextlib.ExitStack):
     def _read(self, each: ReadRange, until_s: float) -> int:
         """Read a range as a loader does; return how many bytes were read before the time was over."""
         done = 0
-        try:
-            descriptor = self._opened(each)
-            try:
-                while done < each.size:
-                    got = len(os.pread(descriptor, min(_CHUNK_BYTES, each.size - done), each.offset + done))
-                    done += got
-                    if not got or self._clock() >= until_s:
-                        break
-            finally:
-                if each.is_whole:
-                    os.close(descriptor)
-        except OSError as error:
-            self.failures.append(f"{each.path}: {error.strerror}")
+        with contextlib.suppress(OSError), self._opened(each) as descriptor:
+            while done < each.size:
+                got = len(os.pread(descriptor, min(_CHUNK_BYTES, each.size - done), each.offset + done))
+                done += got
+                if not got or self._clock() >= until_s:
+                    break
         return done
 
     def _is_dropped(self, each: ReadRange) -> bool:
         """Drop a range from the page cache; return True if it is gone, or need not be."""
-        try:
-            descriptor = self._opened(each)
-        except OSError as error:
-            self.failures.append(f"{each.path}: {error.strerror}")
-            return False
-        try:
-            if not self.is_cold:
-                return True
+        if not self.is_cold:
+            return True
+        with contextlib.suppress(OSError), self._opened(each) as descriptor:
             drop(descriptor, each.offset, each.offset + each.size)
             return not resident_share(descriptor, each.offset, each.offset + each.size)  # None: not known
+        return False
+
+    @contextlib.contextmanager
+    def _opened(self, each: ReadRange) -> Iterator[int]:
+        """Yield a descriptor of a file, which is closed at once if the file is read whole."""
+        descriptor = self._descriptors.get(each.path, -1)
+        if descriptor < 0:
+            descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
+            # The kernel's read-ahead would fetch bytes that nobody asked for.
+            if sys.platform != "win32" and can_drop():
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            if not each.is_whole:
+                self._descriptors[each.path] = descriptor
+                self._files.callback(os.close, descriptor)
+        try:
+            yield descriptor
         finally:
             if each.is_whole:
                 os.close(descriptor)
-
-    def _opened(self, each: ReadRange) -> int:
-        """Return a descriptor of a file: a new one if it is read whole, else one that stays open."""
-        if each.path in self._descriptors:
-            return self._descriptors[each.path]
-        descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
-        # The kernel's read-ahead would fetch bytes that nobody asked for.
-        if sys.platform != "win32" and can_drop():
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        if not each.is_whole:
-            self._descriptors[each.path] = descriptor
-            self._files.callback(os.close, descriptor)
-        return descriptor
-
-
-def _growing(ranges: Sequence[ReadRange], readers: int) -> Iterator[Sequence[ReadRange]]:
-    """Divide ranges into batches, which grow because each is dropped before it is read."""
-    done, length = 0, 2 * readers
-    while done < len(ranges):
-        yield ranges[done : done + length]
-        done, length = done + length, min(2 * length, _LARGEST_BATCH * readers)

@@ -8,7 +8,7 @@ from fastload.system.gpus import Gpu
 
 
 def gpu(index, utilization):
-    return Gpu(index, "NVIDIA T4", 0, 0, utilization, f"GPU-{index}")
+    return Gpu(f"GPU-{index}", utilization)
 
 
 class TestBusy:

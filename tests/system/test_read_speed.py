@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from fastload.errors import OptionError
-from fastload.system._page_cache import drop, resident_share
-from fastload.system._read_ranges import choose_ranges
 from fastload.system.disks import disk_of
-from fastload.system.read_speed import measure_reading
+from fastload.system.page_cache import drop, resident_share
+from fastload.system.read_speed import choose_ranges, measure_reading
 from tests.slow_disk import slow_disk
 
 MIB = 1 << 20
@@ -77,14 +76,15 @@ class TestPages:
 
 
 class TestRanges:
-    def test_same_seed_chooses_the_same_and_another_seed_does_not(self, tmp_path):
-        paths = [write(tmp_path / f"{n}", 10 + n) for n in range(50)]
-        assert choose_ranges(paths, None, 3) == choose_ranges(paths, None, 3)
-        assert choose_ranges(paths, None, 3) != choose_ranges(paths, None, 4)
+    def test_same_files_give_the_same_random_order(self, tmp_path):
+        paths = [write(tmp_path / f"{n:02}", 10 + n) for n in range(50)]
+        ranges = choose_ranges(paths, None)
+        assert ranges == choose_ranges(paths, None)
+        assert [each.path for each in ranges] != list(map(str, paths))
 
     def test_small_files_are_read_whole_each_once(self, tmp_path):
         paths = [write(tmp_path / f"{n:02}", 10 + n) for n in range(50)]
-        ranges, _ = choose_ranges(paths, None, 0)
+        ranges = choose_ranges(paths, None)
         assert sorted((s.path, s.offset, s.size) for s in ranges) == [
             (str(path), 0, 10 + n) for n, path in enumerate(paths)
         ]
@@ -93,7 +93,7 @@ class TestRanges:
         path = tmp_path / "shard"
         with path.open("wb") as file:
             file.truncate(200 * MIB)
-        ranges = sorted(choose_ranges([path], 100_000, 0)[0], key=lambda s: s.offset)
+        ranges = sorted(choose_ranges([path], 100_000), key=lambda s: s.offset)
         assert len(ranges) == 100
         assert all(s.size == 100_000 and not s.is_whole for s in ranges)
         assert len({s.offset // (2 * MIB) for s in ranges}) == 100
@@ -103,32 +103,24 @@ class TestRanges:
         for name, size in (("photo", 15 * MIB), ("shard", 17 * MIB)):
             with (tmp_path / name).open("wb") as file:
                 file.truncate(size)
-        ranges = choose_ranges([tmp_path / "photo", tmp_path / "shard"], None, 0)[0]
+        ranges = choose_ranges([tmp_path / "photo", tmp_path / "shard"], None)
         assert {each.size for each in ranges if each.is_whole} == {15 * MIB}
         assert {each.size for each in ranges if not each.is_whole} == {128 << 10}
 
     def test_small_shard_still_gives_records(self, tmp_path):
-        ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000, 0)[0]
+        ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000)
         assert sorted(s.offset for s in ranges) == [0, 100_000, 200_000]
 
-    def test_what_cannot_be_read_is_left_out_with_a_reason(self, tmp_path):
+    def test_what_cannot_be_read_is_left_out(self, tmp_path):
         write(tmp_path / "empty", 0)
         os.mkfifo(tmp_path / "fifo")  # Opening it would wait for ever.
         names = ["missing", "empty", "fifo", "."]
-        ranges, unread = choose_ranges([tmp_path / name for name in names], None, 0)
-        assert ranges == []
-        assert sorted(unread) == [
-            f"{tmp_path}/empty: is empty",
-            f"{tmp_path}/fifo: is not a file",
-            f"{tmp_path}/missing: No such file or directory",
-            f"{tmp_path}: is not a file",
-        ]
+        assert choose_ranges([tmp_path / name for name in names], None) == []
 
 
 class TestMeasureReading:
     def test_single_small_file_is_measured(self, disk):
         reading = measure_reading([write(disk / "a.jpg", 8000)])
-        assert reading.record_bytes == 8000
         for speed in speeds(reading):
             assert speed.bytes_per_s > 0
             assert speed.records_per_s == pytest.approx(speed.bytes_per_s / 8000)
@@ -136,16 +128,15 @@ class TestMeasureReading:
 
     def test_shard_is_measured_by_records(self, disk):
         reading = measure_reading([write(disk / "shard", 40 * MIB)], 50_000)
-        assert reading.record_bytes == 50_000
         assert reading.cold_random.records_per_s > 0
         assert reading.bytes_read > 0
 
     def test_no_path_is_an_error(self):
-        with pytest.raises(OptionError, match="at least one file that can be read: no path was given"):
+        with pytest.raises(OptionError, match=r"at least one file .* got no path"):
             measure_reading([])
 
-    def test_only_unreadable_files_are_an_error_with_a_reason(self, tmp_path):
-        with pytest.raises(OptionError, match="missing: No such file"):
+    def test_only_unreadable_files_are_an_error_that_names_one(self, tmp_path):
+        with pytest.raises(OptionError, match="missing is none"):
             measure_reading([tmp_path / "missing"])
 
     @pytest.mark.parametrize("options", [{"most_s": 0}, {"most_bytes": 1}, {"record_bytes": 0}])
@@ -153,25 +144,22 @@ class TestMeasureReading:
         with pytest.raises(OptionError, match=f"{next(iter(options))} must be"):
             measure_reading([write(tmp_path / "a", 10)], **options)
 
-    def test_unreadable_file_among_others_is_noted(self, disk):
+    def test_unreadable_file_among_others_is_left_out(self, disk):
         reading = measure_reading([write(disk / "a", 5000), disk / "missing"])
         assert reading.cold_random.bytes_per_s > 0
-        assert f"1 of the files could not be read; the first is {disk / 'missing'}: No such" in reading.note
 
     @needs_linux
     def test_files_on_a_disk_are_read_cold(self, disk):
         reading = measure_reading([write(disk / f"{n}", 100_000) for n in range(20)])
         assert reading.is_cold
-        assert reading.note == ""
 
     @needs_linux
-    def test_files_in_memory_are_noted_as_not_cold(self):
+    def test_files_in_memory_are_not_cold(self):
         with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
             file.write(b"x" * MIB)
             file.flush()
             reading = measure_reading([file.name])
         assert not reading.is_cold
-        assert reading.note == "The files are in memory (tmpfs): there is no disk to read them from."
         assert reading.cold_random.bytes_per_s > 0
 
     @needs_linux
@@ -182,7 +170,6 @@ class TestMeasureReading:
         assert measure_reading(paths).is_cold
         reading = measure_reading(paths[:1])
         assert not reading.is_cold
-        assert "could not be dropped from the page cache" in reading.note
         assert reading.cold_random.bytes_per_s > 0
 
     @pytest.mark.parametrize("most_bytes", [64 << 10, MIB, 3 * MIB + 1])

@@ -1,20 +1,26 @@
-"""The cgroups of this process, whose files hold the limits that a container sets.
+"""Mounted file systems and cgroups of this process, from /proc/self (proc(5), cgroups(7)).
 
-Read by hand, because psutil does not read them. A limit may be set on any cgroup between the process's own
-and the root of the mount, so all of them are returned. Versions 1 and 2 are told apart for each controller,
-because machines mix them. References: cgroups(7), proc(5), the kernel's cgroup-v2 document.
+psutil reads no cgroups, and omits the mounted folder by which they are found.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fastload.system._mounts import mounts
-
 PROC_SELF = Path("/proc/self")
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    root: str  # the folder of the file system that is mounted
+    point: str  # the folder where it is mounted
+    file_system: str  # its type: "ext4", "cgroup2", "fuse.sshfs"
+    options: str  # the file system's own, separated by commas
 
 
 class Cgroup(NamedTuple):
@@ -24,8 +30,22 @@ class Cgroup(NamedTuple):
     version: int
 
 
+def mounts(proc_self: Path = PROC_SELF) -> list[Mount]:
+    """Return what is mounted, in the order of mounting; [] on systems without mountinfo."""
+    found = []
+    for line in read_text(proc_self / "mountinfo").splitlines():
+        place, _, rest = line.partition(" - ")
+        root, point = place.split(" ")[3:5]
+        file_system, _, options = rest.split(" ", 2)
+        found.append(Mount(*map(_unescaped, (root, point, file_system, options))))
+    return found
+
+
 def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
-    """Yield the cgroup in which a controller ("cpu", "memory") has this process, then each one above it."""
+    """Yield the cgroup in which a controller ("cpu", "memory") has this process, then each one above it.
+
+    Each of them may set a limit. Machines mix the two versions, so each controller has its own.
+    """
     path, version = _path_in_hierarchy(controller, proc_self)
     wanted = "cgroup" if version == 1 else "cgroup2"
     for mount in mounts(proc_self) if path else ():
@@ -58,3 +78,8 @@ def _path_in_hierarchy(controller: str, proc_self: Path) -> tuple[str, int]:
         if number == "0" and not controllers:
             unified = path
     return unified, 2
+
+
+def _unescaped(text: str) -> str:
+    """Decode the octal escapes of spaces, tabs, newlines and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
