@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._records import CachedRecord, CachedRecords, stated_orientation
+from fastload.datasets.cache._records import CachedRecord, CachedRecords
+from fastload.datasets.cache._samples import stated_orientation
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
@@ -50,6 +51,7 @@ class RecordImages:
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
+        self._are_cached_pixels = isinstance(records, CachedRecords) and records.holds_pixels
         # Before anything else: not even memory may be allocated from the numbers of a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
@@ -60,7 +62,8 @@ class RecordImages:
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""
         record = self._records.read_verified(int(self._positions[position]))
-        encoding = _PIXELS if _is_decoded(record) else self._encoding
+        is_decoded = self._are_cached_pixels and isinstance(record, CachedRecord)
+        encoding = _PIXELS if is_decoded else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
         try:
             return encoding.decode_box(
@@ -75,15 +78,17 @@ class RecordImages:
         """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
-        records = map(self._records.read_verified, self._positions.tolist())
-        return [_orientation_of(record) for record in records]
+        return [
+            record.orientation
+            if self._are_cached_pixels and isinstance(record, CachedRecord)
+            else stated_orientation(bytes(record.stored("image")))
+            for record in map(self._records.read_verified, self._positions.tolist())
+        ]
 
     def gathered(self) -> Gathered | None:
         """See `BatchSource`."""
-        is_pixels = isinstance(self._encoding, Raw) or (
-            isinstance(self._records, CachedRecords) and self._records.holds_pixels
-        )
-        if not is_pixels or (self._shapes != self._shapes[0]).any():
+        is_raw = isinstance(self._encoding, Raw) or self._are_cached_pixels
+        if not is_raw or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stack("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
@@ -91,16 +96,6 @@ class RecordImages:
             return None
         stored, rows = stacked
         return Gathered(stored.reshape(len(stored), *shape), rows)
-
-
-def _is_decoded(record: Record | CachedRecord) -> bool:
-    return isinstance(record, CachedRecord) and record.is_decoded
-
-
-def _orientation_of(record: Record | CachedRecord) -> int:
-    if isinstance(record, CachedRecord) and record.is_decoded:
-        return record.orientation
-    return stated_orientation(bytes(record.stored("image")))
 
 
 def _tiles_of(record: Record | CachedRecord, encoding: Encoding) -> TileIndex | None:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, in_use
-from fastload.datasets.cache._choose import Form, choose_cache
+from fastload.datasets.cache._choose import Form, choose_cache, no_cache
 from fastload.datasets.cache._limits import CacheLimits
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.cache.opening import Opening, can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
-from fastload.datasets.cache.resident import HostMemory
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.system.cpus import usable_cpus
 from fastload.transforms.draws import epoch_seed
 
-_NO_CACHE = CacheReport(None, None, 0.0, "no cache: none was asked for")
+_NO_CACHE = OpenCache(no_cache("none was asked for"))
 
 # Samples prepared to measure how fast that is: about 50 ms of photos.
 _PROBED = 32
@@ -36,12 +35,12 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     """The part of a dataset that opens and uses a cache."""
 
     reducing_gap: float | None
-    _open_cache: OpenCache | None = None
+    _open_cache: OpenCache = _NO_CACHE
 
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return _NO_CACHE if self._open_cache is None else self._open_cache.report()
+        return self._open_cache.report()
 
     def use_cache(
         self,
@@ -84,14 +83,12 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def fill_cache(self) -> None:
         """Have the missing samples read in the background, as making a batch does."""
-        if self._open_cache is not None:
-            self._open_cache.fill()
+        if (samples := self._open_cache.samples) is not None:
+            samples.filler.ensure_running(samples)
 
     def close_cache(self) -> None:
         """Leave the cache, which is removed if nobody else uses it."""
-        if self._open_cache is not None:
-            self._open_cache.stop()
-            self._open_cache = None
+        self._open_cache = _NO_CACHE
 
     @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:
@@ -106,26 +103,25 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Make a batch; see `ImageDataset`."""
 
     @property
-    def _cached_samples(self) -> CachedFiles | CachedRecords | None:
+    def _cached_samples(self) -> Any:
         """The samples through the store; None without one."""
-        samples = None if self._open_cache is None else self._open_cache.samples
+        samples = self._open_cache.samples
         # With a reducing_gap that was set after the cache was opened, pixels are of no use.
-        if samples is not None and samples.form == "decoded" and self.reducing_gap is not None:
-            return None
-        return samples
+        is_useless = samples is not None and samples.holds_pixels and self.reducing_gap is not None
+        return None if is_useless else samples
 
     def _prepared_per_s(self, form: Form, extent: Extent, limits: CacheLimits) -> float | None:
         """Measure how many samples all usable CPUs prepare in a second, from bytes or pixels in memory."""
+        if form == "decoded" and (self.reducing_gap is not None or not can_cache()):
+            return None
         indices = np.unique(np.linspace(0, extent.samples - 1, _PROBED).astype(np.int64)).tolist()
-        attached = self._open_cache
+        python, numpy = random.getstate(), np.random.get_state()
         try:
             if form == "decoded":
-                if self.reducing_gap is not None or not can_cache():
-                    return None
                 self._open_cache = attach(Cache("ram", form=form), extent, self._through_store, limits=limits)
-                if self._cached_samples is None:
+                if self._open_cache.samples is None:
                     return None
-            with _random_states_restored():
+            with torch.random.fork_rng(devices=()), epoch_seed(0):
                 self._prepare(indices)
                 began = time.perf_counter()
                 self._prepare(indices)
@@ -133,22 +129,11 @@ class CachedDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         except (SourceError, DamageError, DecodeError):
             return None  # the training will raise it, and name the sample
         finally:
-            self._open_cache = attached
+            self.close_cache()
+            random.setstate(python)
+            np.random.set_state(numpy)
 
     def _prepare(self, indices: list[int]) -> None:
-        with epoch_seed(0):
-            if self.fetch_into(indices, HostMemory()) is NotImplemented:
-                for index in indices:
-                    self[index]
-
-
-@contextlib.contextmanager
-def _random_states_restored() -> Iterator[None]:
-    """Leave every global random generator as it was."""
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=()):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+        if self.fetch_into(indices, HostMemory()) is NotImplemented:
+            for index in indices:
+                self[index]

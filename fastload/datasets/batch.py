@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import resize, resize_into
-from fastload.system.buffers import reusable_array
+from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.cropping import RandomCrop
 from fastload.transforms.draws import Draws
 from fastload.transforms.flipping import flip_batch
@@ -59,6 +59,16 @@ class BatchMemory(Protocol):
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialised, contiguous tensor on the CPU."""
+
+
+class HostMemory:
+    """Reused memory of the host for batches that are made outside a loader; see `BatchMemory`."""
+
+    finishes_on_device = False
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return an uninitialised tensor."""
+        return reusable_tensor(shape, dtype)
 
 
 def fill(

@@ -112,21 +112,14 @@ class FolderDataset(ImageDataset):
             indices: The files; all in range.
         """
         self.fill_cache()
-        cached = self._cached_files
-        if cached is not None:
-            indices = cached.missing(np.asarray(indices, np.int64)).tolist()
+        if self._cached_samples is not None:
+            indices = self._cached_samples.missing(np.asarray(indices, np.int64)).tolist()
         self.source.files.prefetch(indices)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         return FileImages(
-            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_files
+            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_samples
         )
-
-    @property
-    def _cached_files(self) -> CachedFiles | None:
-        cached = self._cached_samples
-        assert cached is None or isinstance(cached, CachedFiles)
-        return cached
 
     def _through_store(self, form: Form, opening: Opening) -> CachedFiles:
         return CachedFiles(self.source.files, form, opening)

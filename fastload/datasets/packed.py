@@ -184,9 +184,7 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> RecordReader | CachedRecords:
         """The records, from the shards or through the cache."""
-        cached = self._cached_samples
-        assert cached is None or isinstance(cached, CachedRecords)
-        return self._records if cached is None else cached
+        return self._cached_samples or self._records
 
     def _through_store(self, form: Form, opening: Opening) -> CachedRecords:
         return CachedRecords(self._records, self._encoding, form, opening)

@@ -6,15 +6,15 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastload.datasets.cache._choose import CacheChoice, Form, Kind, no_cache
-from fastload.datasets.cache._filling import Filler
 from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, StoreFolder, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.system.units import format_size
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastload.datasets.cache.files import CachedFiles
 
 # The version of stores: increased when their layout changes, or what a key stands for.
-_STORE_VERSION = 2
+_STORE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,41 +70,27 @@ class CacheReport:
     misses: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class OpenCache:
     """A dataset's open cache: the choice, and the samples through a store, if any."""
 
-    def __init__(self, choice: CacheChoice, samples: CachedRecords | CachedFiles | None) -> None:
-        self.choice = choice
-        self.samples = samples
-        self._filler = None if samples is None else Filler(samples)
-
-    def __reduce__(self) -> Any:
-        return OpenCache, (self.choice, self.samples)
-
-    def fill(self) -> None:
-        """Have the missing samples read in the background; to be called for every batch."""
-        if self._filler is not None:
-            self._filler.ensure_running()
-
-    def stop(self) -> None:
-        """End the reading in the background."""
-        if self._filler is not None:
-            self._filler.stop()
+    choice: CacheChoice
+    samples: CachedRecords | CachedFiles | None = None
 
     def report(self) -> CacheReport:
         """Return the state of the cache."""
         choice, samples = self.choice, self.samples
         report = CacheReport(choice.kind, choice.form, choice.share, choice.reason)
-        if samples is None or self._filler is None:
+        if samples is None:
             return report
-        store = samples.store
+        store, (hits, misses) = samples.store, samples.hits_and_misses
         return replace(
             report,
             ready=store.ready / max(1, store.count),
             used_bytes=store.used_bytes,
-            stopped=store.why_closed or self._filler.trouble,
-            hits=samples.counter.hits,
-            misses=samples.counter.misses,
+            stopped=store.why_closed or samples.filler.trouble,
+            hits=hits,
+            misses=misses,
         )
 
 
@@ -120,12 +106,10 @@ def attach(
     `through_store` returns the samples through a store; `choice` is that for `auto`.
     """
     choice = choice or _explicit_choice(cache)
-    if choice.form is not None and cache.form is not None:
-        choice = replace(choice, form=cache.form)
     if choice.kind is None or choice.kind == "device":
-        return OpenCache(choice, None)
-    form: Form = choice.form or "encoded"
-    if form == "decoded" and not extent.can_be_decoded:
+        return OpenCache(choice)
+    form: Form = cache.form or choice.form or "encoded"
+    if not extent.can_be_decoded:
         form = "encoded"  # which are pixels already
     kind, limits = choice.kind, limits or CacheLimits()
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
@@ -136,15 +120,14 @@ def attach(
     needed = extent.size_bytes(form)
     capacity = min(needed, room - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
     if capacity <= 0:
-        return OpenCache(no_cache(f"{bound}, and no more is"), None)
+        return OpenCache(no_cache(f"{bound}, and no more is"))
     layout = Layout(extent.samples, extent.fixed_bytes, capacity)
+    opening = Opening(kind, folder, _key(kind, form, extent.identity), layout, limits)
     try:
-        samples = through_store(
-            form, Opening(kind, folder, _key(kind, form, extent.identity), layout, limits)
-        )
+        samples = through_store(form, opening)
     except OSError as error:
-        return OpenCache(no_cache(f"it could not be opened ({error.strerror})"), None)
-    share = min(1.0, samples.store.capacity_bytes / max(1, needed))
+        return OpenCache(no_cache(f"it could not be opened ({error.strerror})"))
+    share = min(1.0, samples.store.layout.capacity_bytes / max(1, needed))
     return OpenCache(replace(choice, form=form, share=share), samples)
 
 
@@ -176,10 +159,7 @@ def _explicit_choice(cache: Cache) -> CacheChoice:
 
 
 def _key(kind: str, form: Form, identity: str) -> str:
-    decoder = ""
-    if form == "decoded":
-        from fastload.images.opencv import cv2
-
-        decoder = cv2.__version__
+    """Return 32 hexadecimal digits that distinguish a store from any other."""
+    decoder = cv2.__version__ if form == "decoded" else ""
     parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, identity))
     return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()

@@ -45,6 +45,11 @@ class CacheReadings:
     device_room_bytes: int | None = None  # None if the device cannot hold the dataset
 
     @property
+    def step(self) -> float:
+        """G; infinite if unknown."""
+        return math.inf if self.step_samples_per_s is None else self.step_samples_per_s
+
+    @property
     def needed_samples_per_s(self) -> float:
         """R = min(P, G), what comes after the fetch."""
         return min(self.prepare_samples_per_s, self.step)
@@ -56,18 +61,13 @@ class CacheReadings:
         memory = max(need, self.memory_bytes_per_s / max(1.0, self.sample_bytes))
         return 0.0 if disk >= need else min(1.0, (1 / disk - 1 / need) / (1 / disk - 1 / memory))
 
-    @property
-    def step(self) -> float:
-        """G; infinite if unknown."""
-        return math.inf if self.step_samples_per_s is None else self.step_samples_per_s
-
-    def bytes_of(self, form: Form) -> float:
-        """Return the mean bytes of a sample in a form."""
-        return self.sample_bytes if form == "encoded" else self.decoded_bytes
+    def size_bytes(self, form: Form) -> float:
+        """Return the bytes of all samples in a form."""
+        return max(1.0, self.samples * (self.sample_bytes if form == "encoded" else self.decoded_bytes))
 
     def rate(self, form: Form = "encoded", share: float = 0.0) -> float:
         """Return the samples/s of the whole with a share of the samples in memory."""
-        memory = self.memory_bytes_per_s / max(1.0, self.bytes_of(form))
+        memory = self.memory_bytes_per_s * self.samples / self.size_bytes(form)
         prepare = self.prepare_samples_per_s
         if form == "decoded":
             prepare = 1 / ((1 - share) / prepare + share / (self.prepare_decoded_samples_per_s or prepare))
@@ -105,48 +105,40 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
         return on_device
     kind: Kind = "ram" if readings.room_bytes else "tmpfs"
     room = readings.room_bytes or readings.tmpfs_room_bytes
-    form: Form = "encoded"
-    share = _share(readings, form, room)
-    rate = readings.rate(form, share)
+    shares: dict[Form, float] = {"encoded": min(1.0, room / readings.size_bytes("encoded"))}
     # Without a known model, what decoding costs it is not known either.
     if readings.prepare_decoded_samples_per_s is not None and readings.step_samples_per_s is not None:
-        decoded_share = _share(readings, "decoded", room)
-        decoded_rate = readings.rate("decoded", decoded_share)
-        if decoded_rate > rate * _LEAST_GAIN:
-            form, share, rate = "decoded", decoded_share, decoded_rate
-    gain, needed = rate / readings.rate(), readings.hit_ratio_needed
+        shares["decoded"] = min(1.0, room / readings.size_bytes("decoded"))
+    rates = {form: readings.rate(form, share) for form, share in shares.items()}
+    form: Form = "decoded" if rates.get("decoded", 0) > rates["encoded"] * _LEAST_GAIN else "encoded"
+    gain, bottleneck = rates[form] / readings.rate(), _bottleneck(readings, form)
     if gain >= _LEAST_GAIN:
+        share, needed = shares[form], readings.hit_ratio_needed
         samples = "all samples" if share >= 1 else f"{share:.0%} of the samples (as many as fit)"
         if form == "encoded" and share < needed:
             samples += f" of the {needed:.0%} with which the disk would keep up"
         where = "shared memory" if kind == "ram" else "a tmpfs"
-        reason = f"{where}, {samples}, {form}: {_bottleneck(readings, form)}; predicted gain {gain:.1f} times"
+        reason = f"{where}, {samples}, {form}: {bottleneck}; predicted gain {gain:.1f} times"
         return CacheChoice(kind, form, share, reason, gain)
-    if not needed:
-        return no_cache(_bottleneck(readings, "encoded"))
-    size = format_size(readings.samples * readings.sample_bytes)
+    if not readings.hit_ratio_needed:
+        return no_cache(bottleneck)
+    size = format_size(readings.size_bytes("encoded"))
     return no_cache(
-        f"{_bottleneck(readings, 'encoded')}, but {_share(readings, 'encoded', room):.0%} of {size} fit into "
-        f"the memory left, which would gain less than {_LEAST_GAIN - 1:.0%}"
+        f"{bottleneck}, but {shares['encoded']:.0%} of {size} fit into the memory left, which would gain "
+        f"less than {_LEAST_GAIN - 1:.0%}"
     )
-
-
-def _share(readings: CacheReadings, form: Form, room: int) -> float:
-    return min(1.0, room / max(1.0, readings.samples * readings.bytes_of(form)))
 
 
 def _on_device(readings: CacheReadings) -> CacheChoice | None:
-    size, plain = readings.samples * readings.decoded_bytes, readings.rate()
-    step = readings.step_samples_per_s
-    if readings.device_room_bytes is None or size > readings.device_room_bytes:
-        return None
-    if step is None or step < plain * _LEAST_GAIN:
+    size, gain = readings.size_bytes("decoded"), readings.step / readings.rate()
+    is_known = readings.step_samples_per_s is not None and readings.device_room_bytes is not None
+    if not is_known or size > (readings.device_room_bytes or 0) or gain < _LEAST_GAIN:
         return None
     reason = (
         f"on the device: all {format_size(size)} of pixels fit there, and the model takes "
-        f"{format_ratio(step / plain)} what is loaded"
+        f"{format_ratio(gain)} what is loaded"
     )
-    return CacheChoice("device", "decoded", 1.0, reason, step / plain)
+    return CacheChoice("device", "decoded", 1.0, reason, gain)
 
 
 def _bottleneck(readings: CacheReadings, form: Form) -> str:

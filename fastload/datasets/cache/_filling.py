@@ -20,11 +20,12 @@ import sys
 import tempfile
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fastload.datasets.cache._cached_samples import CachedSamples
-from fastload.datasets.cache._store import lock_exclusively
-from fastload.datasets.cache.opening import Opening, StoreFolder, open_inherited
+from fastload.datasets.cache.opening import Opening, StoreFolder, lock_exclusively, open_inherited
+
+if TYPE_CHECKING:
+    from fastload.datasets.cache._samples import CachedSamples
 
 _NICENESS = 10
 
@@ -43,15 +44,13 @@ _PROGRAM = (
 class Filler:
     """The process that fills a store; `trouble` is the reason why it has ended early, or ""."""
 
-    def __init__(self, samples: CachedSamples) -> None:
-        self._samples = samples
+    def __init__(self) -> None:
         self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
-        self._end: Any = None
         self.trouble = ""
 
-    def ensure_running(self) -> None:
+    def ensure_running(self, samples: CachedSamples) -> None:
         """Start the process unless there is one, or nothing to do; called for every batch."""
         now = time.monotonic()
         if self._next_check_s is None:
@@ -61,7 +60,7 @@ class Filler:
         self._next_check_s = now + _PATIENCE_S
         if self._owner != os.getpid():
             # After a fork, the process is the parent's, for which Popen would wait.
-            self._owner, self._end = os.getpid(), None
+            self._owner = os.getpid()
             if self._process is not None:
                 self._process.returncode = 0
                 self._process = None
@@ -69,28 +68,16 @@ class Filler:
             if self._process.returncode > 0:
                 self.trouble = f"the process that fills it ended with code {self._process.returncode}"
             self._process = None
-            # If the process has ended without trouble, what it has left out cannot be read.
-            self._next_check_s = float("inf") if self.trouble or not self._is_wanted() else now
-        if self._process is None and self._is_wanted():
-            self._start()
-
-    def stop(self) -> None:
-        """End the process, if this one has started it."""
-        if self._end is not None:
-            self._end()
-
-    def _is_wanted(self) -> bool:
-        store = self._samples.store
-        return not self.trouble and store.is_open and not store.is_filled
-
-    def _start(self) -> None:
-        opening, store = self._samples.opening, self._samples.store
-        if store.count and store.ready == store.count:
+        store = samples.store
+        if self._process is not None or self.trouble or store.is_filled:
+            return
+        if store.missing().size:
+            self._start(samples)
+        else:
             store.note_filled()
-            return
-        if not sys.executable:
-            self.trouble = "this Python has no executable with which it could be filled"
-            return
+
+    def _start(self, samples: CachedSamples) -> None:
+        opening = samples.opening
         try:
             lock_file = StoreFolder(opening.folder).open(opening.key, "filler")
         except OSError:
@@ -100,10 +87,9 @@ class Filler:
                 return
             with tempfile.TemporaryFile() as job:
                 # As a state, because unpickling the samples would open the store as another user.
-                pickle.dump((type(self._samples), self._samples.__getstate__()), job)
-                job.flush()
+                pickle.dump((type(samples), samples.__getstate__()), job)
                 job.seek(0)
-                numbers = (job.fileno(), store.descriptor, lock_file)
+                numbers = (job.fileno(), samples.store.descriptor, lock_file)
                 arguments = [json.dumps(sys.path), *map(str, (*numbers, os.getpid()))]
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _PROGRAM, *arguments],
@@ -116,7 +102,7 @@ class Filler:
             return
         finally:
             os.close(lock_file)
-        self._end = weakref.finalize(self, _end, self._process, os.getpid())
+        weakref.finalize(self, _end, self._process, os.getpid())
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -130,25 +116,21 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 def run(job: int, descriptor: int, lock_file: int, parent: int) -> None:
     """Fill a store as the process does, given descriptors of the pickled samples, the store and its lock."""
+    from fastload.images.opencv import cv2
+
     os.set_inheritable(lock_file, False)
     os.nice(_NICENESS)
-    _use_one_thread()
+    cv2.setNumThreads(1)
     with os.fdopen(job, "rb") as file:
         kind, state = pickle.load(file)
     opening: Opening = state["opening"]
     store = open_inherited(opening, descriptor)
     samples: CachedSamples = kind.__new__(kind)
     samples.__setstate__(state)
-    steps = samples.steps()
-    while os.getppid() == parent:
-        began = time.monotonic()
-        if next(steps, None) is None:
-            store.note_filled()
+    began = time.monotonic()
+    for _ in samples.fill():
+        if os.getppid() != parent:
             return
         time.sleep(time.monotonic() - began)
-
-
-def _use_one_thread() -> None:
-    from fastload.images.opencv import cv2
-
-    cv2.setNumThreads(1)
+        began = time.monotonic()
+    store.note_filled()

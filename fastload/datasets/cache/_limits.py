@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,8 +13,7 @@ from fastload.system.memory import available_memory_bytes, memory_limit_bytes
 _LEAST_MARGIN_BYTES = 1 << 30
 _MARGIN_SHARE = 0.1
 
-# The share of a tmpfs that stays free for others: writing to a full one through a mapping kills the process
-# (SIGBUS).
+# The share of a tmpfs that stays free for others.
 _TMPFS_SHARE = 0.1
 
 
@@ -30,9 +29,7 @@ class CacheLimits:
 
     def margin(self) -> int:
         """Return the memory that must stay free, in bytes."""
-        if self.margin_bytes is not None:
-            return self.margin_bytes
-        return margin_of(memory_limit_bytes())
+        return margin_of(memory_limit_bytes()) if self.margin_bytes is None else self.margin_bytes
 
     def room(self) -> int:
         """Return the memory that a cache may take now, in bytes."""
@@ -47,8 +44,7 @@ def margin_of(total_bytes: int) -> int:
 def tmpfs_room(folder: str) -> int:
     """Return the bytes that a cache may take of a folder's file system; 0 if there is no such folder."""
     try:
-        status = os.statvfs(folder)
+        usage = shutil.disk_usage(folder)
     except OSError:
         return 0
-    margin = int(status.f_blocks * status.f_frsize * _TMPFS_SHARE)
-    return max(0, status.f_bavail * status.f_frsize - margin)
+    return max(0, usage.free - int(usage.total * _TMPFS_SHARE))

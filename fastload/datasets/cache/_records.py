@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._cached_samples import CachedSamples
 from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._samples import CachedSamples, stated_orientation
 from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import has_parsed_header, read_header
 from fastload.shards.records import Record, RecordReader, value_reader
 from fastload.shards.schema import Column
 
@@ -33,22 +32,18 @@ _SHAPE = struct.Struct("<3I")
 class RecordLayout:
     """The places of a record's columns in a store.
 
-    The fixed part has the columns of fixed size and the lengths of the others; the tail has the others,
-    except the image.
+    The fixed part has the EXIF orientation of the pixels (a byte), the columns of fixed size, and the lengths
+    of the others; the tail has the others, except the image.
     """
 
     def __init__(self, columns: tuple[Column, ...], image: str) -> None:
-        self.fixed = [column for column in columns if not column.ragged]
+        fixed = [column for column in columns if not column.ragged]
+        ends = list(accumulate((column.row_bytes for column in fixed), initial=1))
+        self.columns = {column.name: column for column in fixed}
+        self.places = dict(zip(self.columns, map(slice, ends, ends[1:]), strict=True))
         self.ragged = [column.name for column in columns if column.ragged and column.name != image]
-        sizes = [column.row_bytes for column in self.fixed] + [_LENGTH.itemsize] * len(self.ragged)
-        ends = list(accumulate(sizes))
-        names = [column.name for column in self.fixed] + self.ragged
-        self.places = {
-            name: slice(end - size, end) for name, size, end in zip(names, sizes, ends, strict=True)
-        }
-        self.columns = {column.name: column for column in self.fixed}
-        self.fixed_bytes = sum(sizes)
-        self.lengths = slice(self.fixed_bytes - _LENGTH.itemsize * len(self.ragged), self.fixed_bytes)
+        self.fixed_bytes = ends[-1] + _LENGTH.itemsize * len(self.ragged)
+        self.lengths = slice(ends[-1], self.fixed_bytes)
 
 
 class CachedRecord:
@@ -68,12 +63,7 @@ class CachedRecord:
     @property
     def orientation(self) -> int:
         """The EXIF orientation of its pixels."""
-        return self._records.store.orientation(self.index)
-
-    @property
-    def is_decoded(self) -> bool:
-        """True if its image is stored as RGB pixels."""
-        return self._records.form == "decoded"
+        return int(self._records.store.fixed(self.index)[0])
 
     def stored(self, column: str) -> Bytes:
         """Return the bytes of one column, read-only."""
@@ -122,19 +112,13 @@ class CachedRecords(CachedSamples):
         """The packed dataset."""
         return self._reader.folder
 
-    @property
-    def holds_pixels(self) -> bool:
-        """True if images are stored as pixels."""
-        return self.form == "decoded"
-
     def verify_records(self, indices: NDArray[np.int64]) -> None:
         """Check records as the reader does, and store those that are not stored yet.
 
         Raises DamageError if one differs from its checksum, or if its shard is missing or damaged.
         """
-        is_found = self.store.found(indices, self._reader.verify == "always")
-        missing = indices[~is_found]
-        self.counter.add(len(indices) - len(missing), len(missing))
+        missing = indices[~self.store.found(indices, self._reader.verify == "always")]
+        self.count(len(indices) - len(missing), len(missing))
         if not len(missing):
             return
         self._reader.verify_records(missing)
@@ -151,43 +135,24 @@ class CachedRecords(CachedSamples):
     def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return some records' rows of a fixed column; see `RecordReader`."""
         is_found = self.store.found(indices)
-        if not is_found.any():
-            return self._reader.take(name, indices)
         column = self.layout.columns[name]
-        fixed = self.store.fixed(indices[is_found])[:, self.layout.places[name]]
-        stored = np.ascontiguousarray(fixed).view(column.numpy_dtype).reshape(-1, *column.shape)
-        if is_found.all():
-            return stored
         values = np.empty((len(indices), *column.shape), column.numpy_dtype)
-        values[is_found] = stored
-        values[~is_found] = self._reader.take(name, indices[~is_found])
+        fixed = np.ascontiguousarray(self.store.fixed(indices[is_found])[:, self.layout.places[name]])
+        values[is_found] = fixed.view(column.numpy_dtype).reshape(-1, *column.shape)
+        if not is_found.all():
+            values[~is_found] = self._reader.take(name, indices[~is_found])
         return values
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """Return the images of records of one size as rows of an array; see `RecordReader`."""
-        is_found = self.store.found(indices)
-        if is_found.all():
-            return self.store.stack(indices)
-        if self.holds_pixels:
-            return None  # the shards have none
-        from_shards = self._reader.stack(name, indices[~is_found])
-        if not is_found.any() or from_shards is None:
-            return from_shards
-        stored = self.store.stack(indices[is_found])
-        if stored is None or stored[0].shape[1] != from_shards[0].shape[1]:
-            return None
-        images = np.empty((len(indices), stored[0].shape[1]), np.uint8)
-        images[is_found] = stored[0][stored[1]]
-        images[~is_found] = from_shards[0][from_shards[1]]
-        return images, np.arange(len(indices))
+        """Return the images of records as rows of an array; None unless all are stored and have one size."""
+        return self.store.stack(indices) if self.store.found(indices).all() else None
 
     def _store_sample(self, index: int) -> None:
         record = self._reader.read(index)
         image = record.stored(self.image)
         shape = record.image_shape(self.image)
-        orientation = 1
-        left_out = ""
-        if self.form == "decoded":
+        orientation, left_out = 1, ""
+        if self.holds_pixels:
             pixels = self._encoding.decode(image, shape)
             if pixels.shape[:2] != shape[:2]:
                 return  # damaged: reading it from the shards raises the error
@@ -195,15 +160,9 @@ class CachedRecords(CachedSamples):
                 orientation = stated_orientation(bytes(image))
             image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
             left_out = f"{self.image}/tiles"
-        changed = {f"{self.image}/shape": _SHAPE.pack(*shape)}
-        fixed = [
-            changed.get(column.name) or bytes(record.stored(column.name)) for column in self.layout.fixed
-        ]
+        fixed = {name: bytes(record.stored(name)) for name in self.layout.columns}
+        fixed[f"{self.image}/shape"] = _SHAPE.pack(*shape)
         tail = [b"" if name == left_out else bytes(record.stored(name)) for name in self.layout.ragged]
         lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
-        self.store.put(index, image, b"".join([*fixed, lengths]), b"".join(tail), orientation)
-
-
-def stated_orientation(data: bytes) -> int:
-    """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
-    return read_header(data).orientation if has_parsed_header(data) else 1
+        columns = b"".join([bytes([orientation]), *fixed.values(), lengths])
+        self.store.put(index, image, columns, b"".join(tail))

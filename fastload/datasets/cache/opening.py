@@ -24,6 +24,7 @@ import multiprocessing
 import os
 import re
 import stat
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -31,9 +32,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fastload.datasets.cache._limits import CacheLimits
-from fastload.datasets.cache._store import Store, lock, lock_exclusively
+from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
+
+if sys.platform != "win32":
+    import fcntl
 
 DEFAULT_PARENT = "/dev/shm"
 
@@ -72,6 +76,15 @@ def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool 
     return os.path.join(place, f"fastload-{os.getuid()}")
 
 
+def lock_exclusively(descriptor: int) -> bool:
+    """Lock a file exclusively unless somebody else has locked it; return True if it is locked now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class StoreFolder:
     """A user's folder of stores, made with the first store."""
 
@@ -105,16 +118,11 @@ class StoreFolder:
 
     def is_used(self, key: str) -> bool:
         """Return True if any process uses a store."""
-        try:
-            users = os.open(self.file(key, "users"), _FLAGS)
-        except OSError:
+        if not os.path.exists(self.file(key, "users")):
             return False
-        try:
-            # Behind the gate, because that is where others lock it exclusively.
-            with self.gate():
-                return not lock_exclusively(users)
-        finally:
-            os.close(users)
+        with self.gate():
+            self.remove_if_unused(key)
+            return os.path.exists(self.file(key, "users"))
 
     def remove_if_unused(self, key: str) -> None:
         """Remove a store if nobody uses it; behind the gate."""
@@ -142,7 +150,7 @@ class StoreFolder:
                 gate = os.open(os.path.join(self.path, _GATE), _FLAGS | os.O_CREAT, 0o600)
             except FileNotFoundError:
                 continue  # the last process to leave has just removed the folder
-            lock(gate, "LOCK_EX")
+            fcntl.flock(gate, fcntl.LOCK_EX)
             if os.fstat(gate).st_nlink:
                 return gate
             os.close(gate)
@@ -176,7 +184,7 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
             place.remove_if_unused(other)
         users = place.open(key, "users")
         # Never waits: it is locked exclusively only behind the gate.
-        lock(users, "LOCK_SH")
+        fcntl.flock(users, fcntl.LOCK_SH)
         try:
             descriptor = _existing(place, opening, users)
             is_user = descriptor is None or not is_guest or multiprocessing.parent_process() is None
@@ -200,14 +208,13 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
 
 def open_inherited(opening: Opening, descriptor: int) -> Store:
     """Return the store of an open descriptor, which it closes at its end; it does not count as used."""
-    is_file, expected = opening.kind == "tmpfs", opening.layout
-    path = StoreFolder(opening.folder).file(opening.key, "data") if is_file else f"/proc/self/fd/{descriptor}"
+    folder = opening.folder if opening.kind == "tmpfs" else None
     try:
-        folder = opening.folder if is_file else None
-        store = Store(descriptor, path, folder, opening.limits, bytes.fromhex(opening.key))
+        store = Store(descriptor, folder, opening.limits, bytes.fromhex(opening.key))
     except OSError:
         os.close(descriptor)
         raise
+    expected = opening.layout
     if (store.count, store.layout.fixed_bytes) != (expected.count, expected.fixed_bytes):
         raise OSError(errno.EBADMSG, "it is another dataset's")
     _opened[opening.folder, opening.key] = store
@@ -225,11 +232,8 @@ def _existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
         process, number, inode = map(int, line.split())
         path = f"/proc/{process}/fd/{number}"
         with contextlib.suppress(OSError):
-            if os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}"):
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                if os.fstat(descriptor).st_ino == inode:
-                    return descriptor
-                os.close(descriptor)
+            if os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}") and os.stat(path).st_ino == inode:
+                return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     return None
 
 
@@ -240,7 +244,7 @@ def _made(place: StoreFolder, opening: Opening) -> int:
     else:
         descriptor = os.open(place.file(opening.key, "data"), _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        prepare(descriptor, opening.layout, opening.limits.margin(), bytes.fromhex(opening.key))
+        prepare(descriptor, opening.layout, bytes.fromhex(opening.key))
     except BaseException:
         os.close(descriptor)
         raise

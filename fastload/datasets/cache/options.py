@@ -36,11 +36,6 @@ class Cache:
     form: Form | None = None
 
     def __post_init__(self) -> None:
-        if self.kind == "page":
-            raise OptionError(
-                'cache="page" does not exist: use cache="ram", or cache=None, which leaves the files to the '
-                "kernel's page cache"
-            )
         if self.kind not in _KINDS:
             raise OptionError(
                 f"cache must be None, {', '.join(_KINDS)}, or a fastload.Cache, got {self.kind!r}"

@@ -49,9 +49,7 @@ def gather(
     samples = max(1, extent.samples)
     # First of all, because preparing samples leaves them in the page cache.
     disk_bytes_per_s = _disk_bytes_per_s(extent)
-    pixels = None
-    if measured.step_samples_per_s is not None and extent.can_be_decoded:
-        pixels = prepare("decoded")
+    may_cache_pixels = measured.step_samples_per_s is not None and extent.can_be_decoded
     room = limits.room() if can_cache() else 0
     folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
     return CacheReadings(
@@ -60,8 +58,8 @@ def gather(
         decoded_bytes=extent.size_bytes("decoded") / samples,
         disk_samples_per_s=disk_bytes_per_s / max(1.0, extent.stored_bytes / samples),
         memory_bytes_per_s=_memory_bytes_per_s(),
+        prepare_decoded_samples_per_s=prepare("decoded") if may_cache_pixels else None,
         prepare_samples_per_s=measured.prepare_samples_per_s or prepare("encoded") or float("inf"),
-        prepare_decoded_samples_per_s=pixels,
         step_samples_per_s=measured.step_samples_per_s,
         room_bytes=room if cache.folder is None else 0,
         tmpfs_room_bytes=min(room, tmpfs_room(folder)),
@@ -84,8 +82,7 @@ def _disk_bytes_per_s(extent: Extent) -> float:
 
 def _memory_bytes_per_s() -> float:
     """Measure how fast one process copies memory."""
-    source = np.ones(_COPIED_BYTES, np.uint8)
-    target = np.zeros(_COPIED_BYTES, np.uint8)
+    source, target = np.ones(_COPIED_BYTES, np.uint8), np.zeros(_COPIED_BYTES, np.uint8)
     began = time.perf_counter()
     target[:] = source
     return _COPIED_BYTES / (time.perf_counter() - began)

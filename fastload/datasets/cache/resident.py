@@ -4,22 +4,22 @@
     images, labels = resident.batch(indices, seed)
 
 The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are
-the same. Crops, padding and flips of a whole batch are one gather (`GatheredView`).
+the same. Each step of the transform is done for the whole batch at once.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache._limits import CacheLimits
 from fastload.errors import OptionError
-from fastload.system.buffers import reusable_tensor
 from fastload.system.units import format_size
 from fastload.transforms.compose import flattened
 from fastload.transforms.converting import (
@@ -39,6 +39,9 @@ from fastload.transforms.options import to_colour
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
 
+if TYPE_CHECKING:
+    from fastload.datasets.images import ImageDataset
+
 Ints = NDArray[np.int64]
 
 # Memory of the device that stays free for the model: a tenth of all, at least 2 GiB.
@@ -46,30 +49,6 @@ _LEAST_MARGIN_BYTES = 2 << 30
 _MARGIN_SHARE = 0.1
 
 _LOADED_AT_ONCE = 512
-_AXES = {RandomVerticalFlip: 0, RandomHorizontalFlip: 1}
-
-
-class LoadableDataset(Protocol):
-    """A dataset that can be loaded onto a device."""
-
-    transform: Any
-    memory_format: torch.memory_format
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-
-    def fetch_into(self, indices: Sequence[int], out: Any) -> Any:
-        """Make a batch; see `fastload.datasets`."""
-
-
-class HostMemory:
-    """Reused memory of the host for batches that are made outside a loader."""
-
-    finishes_on_device = False
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised tensor."""
-        return reusable_tensor(shape, dtype)
 
 
 def device_room(device: str | torch.device) -> int:
@@ -107,14 +86,14 @@ class Resident:
     The dataset's transform is applied as it is when a batch is made.
     """
 
-    def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: LoadableDataset) -> None:
+    def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: ImageDataset) -> None:
         self.pixels = pixels
         self.targets = targets
         self._dataset = dataset
 
     @classmethod
     def load(
-        cls, dataset: LoadableDataset, device: str | torch.device, room_bytes: int | None = None
+        cls, dataset: ImageDataset, device: str | torch.device, room_bytes: int | None = None
     ) -> Resident:
         """Decode a whole dataset onto a device.
 
@@ -163,23 +142,23 @@ class Resident:
         positions = np.where(positions < 0, positions + len(self.pixels), positions)
         with epoch_seed(seed):
             draws = draws_for(positions)
-        view = GatheredView(self.pixels, positions)
+        chosen = torch.from_numpy(positions).to(self.pixels.device)
+        images = self.pixels[chosen]
         # ToTensor, ToDtype and Normalize at the end are done as one step.
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion)):
             last -= 1
         for place, step in enumerate(steps[:last]):
-            parameters = step.draw(draws.at(place), view.sizes)
-            _STEPS[type(step)](view, step, parameters)
-        images = view.images().permute(0, 3, 1, 2)
+            sizes = np.tile(np.array(images.shape[1:3]), (len(images), 1))
+            images = _STEPS[type(step)](images, step, step.draw(draws.at(place), sizes))
+        images = images.permute(0, 3, 1, 2)
         rescaling = [step for step in steps[last:] if not isinstance(step, Conversion)]
         if rescaling:
             images = Rescale.of(rescaling, images.dtype).on(images)
-        chosen = torch.from_numpy(positions).to(self.targets.device)
         return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
 
 
-def _batches(dataset: LoadableDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield images (batch, height, width, 3) and labels of a dataset without its transform."""
     plain = copy.copy(dataset)
     plain.transform = None
@@ -193,63 +172,21 @@ def _batches(dataset: LoadableDataset) -> Iterator[tuple[torch.Tensor, torch.Ten
         yield batch[0].permute(0, 2, 3, 1), batch[1]
 
 
-class GatheredView:
-    """Images whose every row and column is one of a stored image, or padding (-1).
-
-    `source` is (any number, height, width, channels); `chosen` are the numbers of the images.
-    """
-
-    def __init__(self, source: torch.Tensor, chosen: Ints) -> None:
-        self._reset(source, chosen)
-
-    def _reset(self, source: torch.Tensor, chosen: Ints) -> None:
-        self._source = source
-        self._chosen = chosen
-        self._axes = [np.tile(np.arange(side), (len(chosen), 1)) for side in source.shape[1:3]]
-        self._fill: NDArray[Any] | None = None
-
-    @property
-    def sizes(self) -> Ints:
-        """Heights and widths: (images, 2)."""
-        return np.tile(np.array([axis.shape[1] for axis in self._axes]), (len(self._chosen), 1))
-
-    def flip(self, axis: int, which: NDArray[np.bool_]) -> None:
-        """Flip some images."""
-        rows = self._axes[axis].copy()
-        rows[which] = rows[which, ::-1]
-        self._axes[axis] = rows
-
-    def window(self, boxes: Ints, fill: Any, mode: str) -> None:
-        """Crop a window (top, left, height, width) of each image; it may reach beyond the image."""
-        colour = np.array(to_colour(fill, self._source.shape[3])[: self._source.shape[3]])
-        if self._fill is not None and mode == "constant" and not np.array_equal(self._fill, colour):
-            self.replace(self.images())
-        for axis in (0, 1):
-            side = self._axes[axis].shape[1]
-            wanted = boxes[:, axis, None] + np.arange(int(boxes[0, axis + 2]))
-            within = _source_places(wanted, side, mode)
-            taken = np.take_along_axis(self._axes[axis], np.maximum(within, 0), axis=1)
-            self._axes[axis] = np.where(within < 0, -1, taken)
-        if mode == "constant":
-            self._fill = colour
-
-    def images(self) -> torch.Tensor:
-        """Return the images: (images, height, width, channels)."""
-        device = self._source.device
-        rows, columns = (torch.from_numpy(np.ascontiguousarray(axis)).to(device) for axis in self._axes)
-        chosen = torch.from_numpy(self._chosen).to(device)
-        images = self._source[
-            chosen[:, None, None], rows.clamp(min=0)[:, :, None], columns.clamp(min=0)[:, None]
-        ]
-        if any((axis < 0).any() for axis in self._axes):
-            is_padding = (rows < 0)[:, :, None] | (columns < 0)[:, None]
-            fill = torch.from_numpy(np.asarray(self._fill)).to(device).to(images.dtype)
-            images = torch.where(is_padding[..., None], fill, images)
-        return images
-
-    def replace(self, images: torch.Tensor) -> None:
-        """Replace the images by others."""
-        self._reset(images, np.arange(len(images)))
+def _windows(images: torch.Tensor, boxes: Ints, fill: Any, mode: str) -> torch.Tensor:
+    """Crop a window (top, left, height, width) of each image; all have one size, and may reach beyond it."""
+    height, width = boxes[0, 2:].tolist()
+    rows = _source_places(boxes[:, :1] + np.arange(height), images.shape[1], mode)
+    columns = _source_places(boxes[:, 1:2] + np.arange(width), images.shape[2], mode)
+    is_outside = (rows < 0)[:, :, None] | (columns < 0)[:, None]
+    numbers = torch.arange(len(images), device=images.device)[:, None, None]
+    row = torch.from_numpy(rows.clip(min=0)).to(images.device)[:, :, None]
+    column = torch.from_numpy(columns.clip(min=0)).to(images.device)[:, None]
+    cropped = images[numbers, row, column]
+    if is_outside.any():
+        channels = images.shape[3]
+        colour = torch.tensor(to_colour(fill, channels)[:channels], device=images.device).to(images.dtype)
+        cropped = torch.where(torch.from_numpy(is_outside).to(images.device)[..., None], colour, cropped)
+    return cropped
 
 
 def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
@@ -266,24 +203,24 @@ def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
     return np.minimum(folded, period - folded)
 
 
-def _crop(view: GatheredView, step: Any, parameters: Parameters) -> None:
+def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
-    view.window(parameters.astype(np.int64), fill, mode)
+    return _windows(images, parameters.astype(np.int64), fill, mode)
 
 
-def _pad(view: GatheredView, step: Any, parameters: Parameters) -> None:
+def _pad(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     left, top, right, bottom = step.sides
-    height, width = view.sizes[0].tolist()
-    box = np.array([[-top, -left, height + top + bottom, width + left + right]])
-    view.window(np.repeat(box, len(parameters), axis=0), step.fill, step.padding_mode)
+    box = np.array([-top, -left, images.shape[1] + top + bottom, images.shape[2] + left + right])
+    return _windows(images, np.tile(box, (len(images), 1)), step.fill, step.padding_mode)
 
 
-def _flip(view: GatheredView, step: Any, parameters: Parameters) -> None:
-    view.flip(_AXES[type(step)], parameters[:, 0] > 0)
+def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+    is_flipped = torch.from_numpy(parameters[:, 0] > 0).to(images.device)[:, None, None, None]
+    axis = 1 if isinstance(step, RandomVerticalFlip) else 2
+    return torch.where(is_flipped, images.flip(axis), images)
 
 
-def _erase(view: GatheredView, step: Any, parameters: Parameters) -> None:
-    images = view.images()
+def _erase(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     values = step.value if isinstance(step.value, (tuple, list)) else [step.value]
     if len(values) not in (1, images.shape[3]):
         raise OptionError(
@@ -299,31 +236,25 @@ def _erase(view: GatheredView, step: Any, parameters: Parameters) -> None:
     is_in_rows = (rows >= top) & (rows < top + height)
     is_in_columns = (columns >= left) & (columns < left + width)
     is_erased = (is_in_rows[:, :, None] & is_in_columns[:, None])[..., None]
-    view.replace(torch.where(is_erased, colour.to(images.dtype), images))
+    return torch.where(is_erased, colour.to(images.dtype), images)
 
 
-def _rescale(view: GatheredView, step: Any, parameters: Parameters) -> None:
-    images = view.images().permute(0, 3, 1, 2)
-    view.replace(Rescale.of([step], images.dtype).on(images).permute(0, 2, 3, 1))
+def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+    return Rescale.of([step], images.dtype).on(images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
-def _keep(view: GatheredView, step: Any, parameters: Parameters) -> None:
-    """Do nothing: a change of the image's type leaves its pixels."""
+def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+    """Return the images: a change of their type leaves the pixels."""
+    return images
 
 
-_STEPS: dict[type, Callable[[GatheredView, Any, Parameters], None]] = {
+_STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
     Pad: _pad,
     RandomHorizontalFlip: _flip,
     RandomVerticalFlip: _flip,
     RandomErasing: _erase,
-    ToDtype: _rescale,
-    ToTensor: _rescale,
-    ConvertImageDtype: _rescale,
-    Normalize: _rescale,
-    Identity: _keep,
-    PILToTensor: _keep,
-    ToImage: _keep,
-    ToPureTensor: _keep,
+    **dict.fromkeys((ToDtype, ToTensor, ConvertImageDtype, Normalize), _rescale),
+    **dict.fromkeys((Identity, PILToTensor, ToImage, ToPureTensor), _keep),
 }

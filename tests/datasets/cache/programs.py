@@ -38,7 +38,7 @@ cache = attach(Cache(kind, place, form), extent, through_store, None, limits)
 samples = cache.samples
 
 def filler():
-    process = cache._filler._process
+    process = samples.filler._process
     return process and process.pid
 
 def is_filled():
@@ -65,7 +65,7 @@ for line in sys.stdin:
         while time.monotonic() < deadline and not is_filled():
             if command == "start" and filler():
                 break
-            cache.fill()
+            samples.filler.ensure_running(samples)
             time.sleep(0.02)
     answer()
 """

@@ -218,15 +218,11 @@ class TestSharing:
 
 
 class TestOptions:
-    def test_page_cache_is_refused_with_advice(self, photos):
-        with pytest.raises(OptionError, match='use cache="ram", or cache=None'):
-            FolderDataset(photos, cache="page")
-
     def test_pixels_and_reducing_gap_exclude_each_other(self, photos, cache):
         with pytest.raises(OptionError, match="cannot go with reducing_gap"):
             FolderDataset(photos, reducing_gap=2.0, cache=cache("ram", "decoded"))
 
-    @pytest.mark.parametrize("wrong", ["disk", 3, fastload])
+    @pytest.mark.parametrize("wrong", ["page", "disk", 3, fastload])
     def test_unknown_cache_is_refused(self, photos, wrong):
         with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, device"):
             FolderDataset(photos, cache=wrong)

@@ -10,13 +10,13 @@ from fastload.datasets.cache import layout
 
 @pytest.mark.parametrize(
     "damage",
-    [("COUNT", 10**6), ("COUNT", 3000), ("CAPACITY", 1 << 62), ("CLOSED", 77), ("FRONT", -1)],
+    [("count", 10**6), ("count", 3000), ("capacity_bytes", 1 << 62), ("closed", 77), ("front", -1)],
 )
 def test_store_with_a_damaged_header_is_not_used(damage, tmp_path):
     name, value = damage
     with open(tmp_path / "store", "w+b") as file:
-        layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), 0, bytes(16))
+        layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), bytes(16))
         assert layout.layout_of(file.fileno()) == layout.Layout(20, 8, 4096)
-        os.pwrite(file.fileno(), struct.pack("<q", value), 8 * getattr(layout.Head, name))
+        os.pwrite(file.fileno(), struct.pack("<q", value), layout.HEADER.fields[name][1])
         with pytest.raises(OSError, match="header is damaged"):
             layout.layout_of(file.fileno())

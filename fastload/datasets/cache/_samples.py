@@ -13,38 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets.cache._choose import Form
-from fastload.datasets.cache._store import Store
+from fastload.datasets.cache._filling import Filler
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
+from fastload.images.header import has_parsed_header, read_header
 
-# Processes forked one after the other have consecutive numbers: each has counters of its own.
-_COUNTERS = mmap.PAGESIZE // 16
-
-
-class HitCounter:
-    """Hits and misses of a process and of those forked from it, whose counts outlive them.
-
-    A spawned process has its own counter.
-    """
-
-    def __init__(self) -> None:
-        self._numbers = memoryview(mmap.mmap(-1, 2 * 8 * _COUNTERS)).cast("q")
-
-    def add(self, hits: int, misses: int) -> None:
-        """Count some samples."""
-        place = 2 * (os.getpid() % _COUNTERS)
-        self._numbers[place] += hits
-        self._numbers[place + 1] += misses
-
-    @property
-    def hits(self) -> int:
-        """Samples found in the store, by all processes."""
-        return sum(self._numbers[::2])
-
-    @property
-    def misses(self) -> int:
-        """Samples not found in the store, by all processes."""
-        return sum(self._numbers[1::2])
+# Attributes that every process makes for itself.
+_OF_PROCESS = ("store", "filler", "_counts")
 
 
 class CachedSamples(ABC):
@@ -56,30 +31,53 @@ class CachedSamples(ABC):
         self._open(is_guest=False)
 
     def _open(self, is_guest: bool) -> None:
-        self.store: Store = open_store(self.opening, is_guest)
-        self.counter = HitCounter()
+        self.store = open_store(self.opening, is_guest)
+        self.filler = Filler()
+        # Hits and misses, shared with forked processes and kept after their end. Processes forked one after
+        # the other have consecutive numbers: each has a row of its own.
+        self._counts = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64).reshape(-1, 2)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("store", "counter")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open(is_guest=True)
 
+    @property
+    def holds_pixels(self) -> bool:
+        """True if images are stored as pixels."""
+        return self.form == "decoded"
+
+    @property
+    def hits_and_misses(self) -> tuple[int, int]:
+        """Samples found in the store and not found there, by this process and those forked from it."""
+        hits, misses = self._counts.sum(axis=0).tolist()
+        return hits, misses
+
+    def count(self, hits: int, misses: int) -> None:
+        """Count some samples."""
+        self._counts[os.getpid() % len(self._counts)] += (hits, misses)
+
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of some samples that are not stored."""
         return indices[~self.store.found(indices)]
 
-    def steps(self) -> Iterator[int]:
-        """Store the missing samples one by one; yield the number of each."""
+    def fill(self) -> Iterator[None]:
+        """Store the missing samples, one at each step."""
         for index in self.store.missing().tolist():
             if not self.store.is_open:
                 return
             # A process that asks for an unreadable sample gets the error.
             with contextlib.suppress(SourceError, DamageError, DecodeError):
                 self._store_sample(index)
-            yield index
+            yield
 
     @abstractmethod
     def _store_sample(self, index: int) -> None:
         """Read a sample from the disk, and store it."""
+
+
+def stated_orientation(data: bytes) -> int:
+    """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
+    return read_header(data).orientation if has_parsed_header(data) else 1
