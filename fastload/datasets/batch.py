@@ -55,7 +55,7 @@ class BatchSource(Protocol):
 class BatchMemory(Protocol):
     """Allocator of a batch's tensors."""
 
-    finishes_on_device: bool  # whether the pipeline's tail runs on the device to which the batch is moved
+    finishes_on_device: bool  # True if the pipeline's tail runs on the device to which the batch moves
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialised, contiguous tensor on the CPU."""

@@ -134,7 +134,7 @@ class ImageDataset(CachedDataset):
     def __len__(self) -> int:
         """Return the number of samples."""
 
-    #: Whether a sample that cannot be made is replaced by another.
+    #: True if a sample that cannot be made is replaced by another.
     _substitutes_samples = False
 
     @abstractmethod

@@ -60,8 +60,8 @@ class PackedDataset(ImageDataset):
         verify: When a record is checked against its CRC-32C: `once`, when this process or one forked from it
             first reads it; `always`; or `never`. A check costs 2 µs, and 5 µs more for 100 KB (measured),
             against 1 ms for decoding such a photo.
-        on_error: What to do with a record that is damaged or cannot be decoded: `"raise"`, or a
-            function of (index, error) that returns a sample to use instead.
+        on_error: `"raise"`, or a function of (index, error) that returns a sample to use instead of one
+            that is damaged or cannot be decoded.
         memory_format: The format of batches that fastload's DataLoader makes: `torch.channels_last`, in which
             images are decoded and convolutions are fastest; or `torch.contiguous_format`.
         reducing_gap: With None, JPEGs are decoded at full size. With a number of at least 1, they are decoded
@@ -69,8 +69,8 @@ class PackedDataset(ImageDataset):
             large as the size to which the transform resizes; like PIL's parameter of this name. This is
             faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
             average, and at edges by up to 16.
-        apply_orientation: Whether images are turned by the EXIF orientation of their JPEG or PNG. The default
-            is that of torchvision's ImageFolder. (`yuv420` and `raw` store none.)
+        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is that of
+            torchvision's ImageFolder. (`yuv420` and `raw` store none.)
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"` or a
             `fastload.Cache`; None for no cache. See docs/cache.md.
 
@@ -236,5 +236,5 @@ class PackedDataset(ImageDataset):
 
 
 def _is_counted(field: Field) -> bool:
-    """Return whether all values of a field are integers within the range of int64, torch's type for them."""
+    """Return True if all values of a field are integers within the range of int64, torch's type for them."""
     return field.kind == "scalar" and field.dtype != "bool" and np.can_cast(field.dtype, np.int64)

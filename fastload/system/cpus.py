@@ -1,4 +1,4 @@
-"""The CPUs that this process may use, and the number of training processes that share them."""
+"""CPUs that this process may use, and the number of training processes that share them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file system of a path, and whether it lies in memory, on the network or in user space."""
+"""File system of a path: in memory, on the network, in user space, or on a local disk."""
 
 from __future__ import annotations
 

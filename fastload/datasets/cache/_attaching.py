@@ -51,10 +51,10 @@ class CacheReport:
         kind: `ram`, `tmpfs`, `device`; None: no cache.
         form: `encoded` or `decoded`.
         share: The share of the samples for which there is room: the hit ratio of later epochs.
-        reason: Why this cache was chosen.
+        reason: The reason of the choice.
         ready: The share of the samples that is stored by now.
         used_bytes: The memory that these take.
-        stopped: Why no more is stored; "" while there is room.
+        stopped: The reason why no more is stored; "" while there is room.
         hits: Samples that this process and the workers forked from it have read from the cache.
         misses: Samples that they have read from the disk.
     """

@@ -23,6 +23,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from fastload.datasets.cache.opening import Opening, StoreFolder, lock_exclusively, open_inherited
+from fastload.system.signals import set_worker_signals
 
 if TYPE_CHECKING:
     from fastload.datasets.cache._samples import CachedSamples
@@ -47,7 +48,6 @@ class Filler:
     def __init__(self) -> None:
         self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = os.getpid()
         self.trouble = ""
 
     def ensure_running(self, samples: CachedSamples) -> None:
@@ -58,12 +58,7 @@ class Filler:
         if now < self._next_check_s:
             return
         self._next_check_s = now + _PATIENCE_S
-        if self._owner != os.getpid():
-            # After a fork, the process is the parent's, for which Popen would wait.
-            self._owner = os.getpid()
-            if self._process is not None:
-                self._process.returncode = 0
-                self._process = None
+        # In a forked child, the parent's process counts as ended; its lock keeps a second one away.
         if self._process is not None and self._process.poll() is not None:
             if self._process.returncode > 0:
                 self.trouble = f"the process that fills it ended with code {self._process.returncode}"
@@ -89,11 +84,11 @@ class Filler:
                 # As a state, because unpickling the samples would open the store as another user.
                 pickle.dump((type(samples), samples.__getstate__()), job)
                 job.seek(0)
-                numbers = (job.fileno(), samples.store.descriptor, lock_file)
+                numbers = (samples.store.descriptor, lock_file)
                 arguments = [json.dumps(sys.path), *map(str, (*numbers, os.getpid()))]
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _PROGRAM, *arguments],
-                    stdin=subprocess.DEVNULL,
+                    stdin=job,
                     stdout=subprocess.DEVNULL,
                     pass_fds=numbers,
                 )
@@ -114,15 +109,15 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     process.wait()
 
 
-def run(job: int, descriptor: int, lock_file: int, parent: int) -> None:
-    """Fill a store as the process does, given descriptors of the pickled samples, the store and its lock."""
+def run(descriptor: int, lock_file: int, parent: int) -> None:
+    """Fill a store as the process does, given its descriptor and that of its lock; stdin has the samples."""
     from fastload.images.opencv import cv2
 
+    set_worker_signals()  # on Ctrl-C it ends with the process that started it
     os.set_inheritable(lock_file, False)
     os.nice(_NICENESS)
     cv2.setNumThreads(1)
-    with os.fdopen(job, "rb") as file:
-        kind, state = pickle.load(file)
+    kind, state = pickle.load(sys.stdin.buffer)
     opening: Opening = state["opening"]
     store = open_inherited(opening, descriptor)
     samples: CachedSamples = kind.__new__(kind)

@@ -36,9 +36,9 @@ class CacheLimits:
         return max(0, self.available() - self.margin())
 
 
-def margin_of(total_bytes: int) -> int:
-    """Return how much of all memory must stay free, in bytes."""
-    return max(_LEAST_MARGIN_BYTES, int(total_bytes * _MARGIN_SHARE))
+def margin_of(total_bytes: int, least_bytes: int = _LEAST_MARGIN_BYTES) -> int:
+    """Return how much of all memory must stay free, in bytes: a tenth, or `least_bytes` if that is more."""
+    return max(least_bytes, int(total_bytes * _MARGIN_SHARE))
 
 
 def tmpfs_room(folder: str) -> int:

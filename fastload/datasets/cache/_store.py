@@ -165,7 +165,7 @@ class Store:
 
     @property
     def why_closed(self) -> str:
-        """Why no more records are stored; "" while they are."""
+        """The reason why no more records are stored; "" while they are."""
         return REASONS.get(self._header["closed"], "it is damaged")
 
     @property

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.batch import HostMemory
-from fastload.datasets.cache._limits import CacheLimits
+from fastload.datasets.cache._limits import CacheLimits, margin_of
 from fastload.errors import OptionError
 from fastload.system.units import format_size
 from fastload.transforms.compose import flattened
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-# Memory of the device that stays free for the model: a tenth of all, at least 2 GiB.
+# Memory of the device that stays free for the model, at least.
 _LEAST_MARGIN_BYTES = 2 << 30
-_MARGIN_SHARE = 0.1
 
 _LOADED_AT_ONCE = 512
 
@@ -61,7 +60,7 @@ def device_room(device: str | torch.device) -> int:
 
 def room_of(free_bytes: int, total_bytes: int) -> int:
     """Return how much of a device's memory a dataset may take, in bytes."""
-    return max(0, free_bytes - max(_LEAST_MARGIN_BYTES, int(total_bytes * _MARGIN_SHARE)))
+    return max(0, free_bytes - margin_of(total_bytes, _LEAST_MARGIN_BYTES))
 
 
 def require_resident(transform: Any) -> list[Transform]:

@@ -168,6 +168,15 @@ class TestFilling:
             filler = one.tell("start 30")["filler"]
         assert not is_alive(filler)
 
+    def test_filling_process_survives_the_ctrl_c_of_its_terminal(self, tmp_path, place):
+        with running(many_files(tmp_path / "many"), place, "ram", "decoded") as one:
+            filler = one.tell("start 30")["filler"]
+            wait_for(lambda: one.tell("read 0 0")["ready"] > 0)
+            os.kill(filler, signal.SIGINT)
+            before = one.tell("read 0 0")["ready"]
+            wait_for(lambda: one.tell("read 0 0")["ready"] > before + 20)
+            assert is_alive(filler)
+
     def test_unreadable_file_does_not_stop_the_filling(self, folder, place, cache):
         photos = sorted(folder.rglob("*.jpg"))
         photos[3].write_bytes(photos[3].read_bytes()[:100])
