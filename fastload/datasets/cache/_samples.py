@@ -34,8 +34,8 @@ class CachedSamples(ABC):
         self.store = open_store(self.opening, is_guest)
         self.filler = Filler()
         # Hits and misses, shared with forked processes and kept after their end. Processes forked one after
-        # the other have consecutive numbers: each has a row of its own.
-        self._counts = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64).reshape(-1, 2)
+        # the other have consecutive numbers: each has a pair of its own.
+        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
@@ -52,12 +52,13 @@ class CachedSamples(ABC):
     @property
     def hits_and_misses(self) -> tuple[int, int]:
         """Samples found in the store and not found there, by this process and those forked from it."""
-        hits, misses = self._counts.sum(axis=0).tolist()
-        return hits, misses
+        return sum(self._counts[::2]), sum(self._counts[1::2])
 
     def count(self, hits: int, misses: int) -> None:
         """Count some samples."""
-        self._counts[os.getpid() % len(self._counts)] += (hits, misses)
+        place = 2 * os.getpid() % len(self._counts)
+        self._counts[place] += hits
+        self._counts[place + 1] += misses
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of some samples that are not stored."""
