@@ -9,9 +9,10 @@ from fastload.datasets.cache.resident import Resident
 from fastload.loader import _torch
 from fastload.loader._caching import LoaderCache
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader._measurements import PlannedValue
 from fastload.loader._strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
 from fastload.loader._transport.filling import SeededIndices, innermost
-from fastload.loader._tuning.plan import Plan, PlannedValue, explicit_plan
+from fastload.loader._tuning.plan import Plan, explicit_plan
 from fastload.loader._tuning.prefetching import PrefetchRule
 from fastload.loader._tuning.strategy import TunedStrategy
 

@@ -11,7 +11,7 @@ import math
 import statistics
 from typing import NamedTuple
 
-from fastload.loader._tuning.measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
+from fastload.loader._measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
 from fastload.system.units import format_duration
 
 SINGLE_PROCESS = Candidate(0, 0)

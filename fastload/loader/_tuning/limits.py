@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from fastload.loader._measurements import WorkerLimits
 from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
-from fastload.loader._tuning.measurements import WorkerLimits
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import open_files
 from fastload.system.memory import available_memory_bytes, shared_memory

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastload.loader._measurements import PlannedValue, TuningMeasurements
 from fastload.loader._tuning.decide import (
     DEFAULT_PREFETCH,
     Decision,
@@ -17,19 +18,10 @@ from fastload.loader._tuning.decide import (
     why_single_process,
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET
-from fastload.loader._tuning.measurements import TuningMeasurements
 from fastload.system.units import format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
 _SET = "set by you"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedValue:
-    """The value of one parameter, and the measurement behind it as a sentence."""
-
-    value: Any
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ from typing import Any
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._measurements import (
+    Candidate,
+    SingleProcessCost,
+    Trial,
+    TuningMeasurements,
+    WorkerLimits,
+)
 from fastload.loader._strategy import LoaderView, WorkerOptions
 from fastload.loader._tuning.decide import (
     Decision,
@@ -24,13 +31,6 @@ from fastload.loader._tuning.decide import (
     tolerated_loss_s,
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
-from fastload.loader._tuning.measurements import (
-    Candidate,
-    SingleProcessCost,
-    Trial,
-    TuningMeasurements,
-    WorkerLimits,
-)
 from fastload.loader._tuning.plan import Plan, make_plan
 from fastload.loader._tuning.window import WATCHED_S
 

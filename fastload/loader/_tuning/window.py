@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import statistics
 
+from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
 from fastload.loader._times import LoadTimes
 from fastload.loader._tuning.decide import WINDOW_S
-from fastload.loader._tuning.measurements import Candidate, SingleProcessCost, Trial
 from fastload.loader.clock import StepClock
 
 # So many batches of each worker, which come in turns, and so many in all.

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastload.loader._tuning.decide import WINDOW_S, affordable_workers, decide
-from fastload.loader._tuning.measurements import (
+from fastload.loader._measurements import (
     Candidate,
     SingleProcessCost,
     Trial,
     TuningMeasurements,
     WorkerLimits,
 )
+from fastload.loader._tuning.decide import WINDOW_S, affordable_workers, decide
 
 GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 

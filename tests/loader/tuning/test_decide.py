@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastload.loader._measurements import Candidate, Trial, TuningMeasurements
 from fastload.loader._tuning.decide import (
     budget_s,
     decide,
@@ -18,7 +19,6 @@ from fastload.loader._tuning.decide import (
     tolerated_loss_s,
     why_single_process,
 )
-from fastload.loader._tuning.measurements import Candidate, Trial, TuningMeasurements
 from fastload.loader._tuning.plan import make_plan
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from fastload.loader._measurements import Candidate, Trial, TuningMeasurements
 from fastload.loader._tuning import decide as rules
-from fastload.loader._tuning.measurements import Candidate, Trial, TuningMeasurements
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 

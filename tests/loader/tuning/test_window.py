@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastload.loader._tuning.measurements import Candidate
+from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.window import Window
 from fastload.loader.clock import StepClock
 

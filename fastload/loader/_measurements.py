@@ -1,4 +1,4 @@
-"""Measurements that a plan is decided from."""
+"""Measurements that loaders decide from, and the values that they decide on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ class Candidate(NamedTuple):
 
     num_workers: int
     prefetch_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedValue:
+    """The value of one parameter, and the measurement behind it as a sentence."""
+
+    value: Any
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
