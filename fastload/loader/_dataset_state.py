@@ -1,7 +1,7 @@
 """State of a dataset that workers would not share.
 
-A cache, a counter or a random generator of the dataset's own changes in the process that reads; workers would
-change copies. An open file, socket or database has no copy at all. None of the dataset's own code is called.
+A cache, a counter or a random generator of the dataset changes in the process that reads; workers would
+change copies. An open file, socket or database cannot be copied. The dataset's own code is not called.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
+import inspect
 import io
 import mmap
-import os
 import random
-import stat
 import sys
 import threading
 import types
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
 _MOST_PARTS = 50_000
@@ -58,7 +58,7 @@ _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "torchvision
 
 
 class DatasetState:
-    """State of a dataset, and of the files that this process reads, before a batch is loaded."""
+    """State of a dataset, and of the files that this process reads, to compare with a later one."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -93,7 +93,7 @@ class DatasetState:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a number that changes with an object or anything that it holds; large ones are sampled."""
+    """Return a number that changes with an object or anything that it holds; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
     for part in walk(value):
         if type(part) in PLAIN:
@@ -107,7 +107,7 @@ def fingerprint(value: Any) -> int:
 
 
 def bound_to_process(value: Any) -> str:
-    """Return what an object holds that belongs to this process, in words; "" for nothing."""
+    """Return, in words, a part of an object that belongs to this process; "" if it has none."""
     bound = _loaded_bound_types()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
     for part in walk(value):
@@ -127,16 +127,11 @@ def bound_to_process(value: Any) -> str:
 
 def file_positions() -> dict[int, int]:
     """Return the positions of the regular files that this process has open for reading, by descriptor."""
-    positions: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc/self/fdinfo"):
-            with contextlib.suppress(OSError, ValueError):
-                if stat.S_ISREG(os.stat(int(name)).st_mode):
-                    with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as info:
-                        fields = dict(line.split(":", 1) for line in info if ":" in line)
-                    if int(fields["flags"], 8) & os.O_ACCMODE != os.O_WRONLY:
-                        positions[int(name)] = int(fields["pos"])
-    return positions
+    if not sys.platform.startswith("linux"):
+        return {}  # psutil knows positions on Linux alone
+    with contextlib.suppress(psutil.Error, OSError):
+        return {file.fd: file.position for file in psutil.Process().open_files() if file.mode not in "wa"}
+    return {}
 
 
 def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
@@ -156,7 +151,7 @@ def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
 
 
 def _loaded_bound_types() -> dict[type, str]:
-    """Return the bound types of the modules that are imported: of others there are no objects."""
+    # Of modules that are not imported there are no objects.
     return {
         getattr(sys.modules[module], name): words
         for (module, name), words in _BOUND.items()
@@ -165,7 +160,7 @@ def _loaded_bound_types() -> dict[type, str]:
 
 
 def _digest(part: Any) -> int:
-    """Return a number that changes with an object itself, its parts aside."""
+    # Of the object itself, its parts aside.
     kind = type(part)
     for each, digest in _DIGESTS.items():
         if issubclass(kind, each):
@@ -182,7 +177,6 @@ def _digest(part: Any) -> int:
 
 
 def _container(kind: type) -> Any:
-    """Return the built-in container that a class derives from; None if there is none."""
     return next((each for each in _CONTAINERS if issubclass(kind, each)), None)
 
 
@@ -195,7 +189,7 @@ def _array_digest(values: Any) -> int:
 
 
 def _is_mapped(values: Any) -> bool:
-    """Return whether an array's bytes are mapped from a file: looking at them would read it."""
+    # Looking at the bytes would read the file.
     while isinstance(values, np.ndarray):
         values = values.base
     return isinstance(values.obj if isinstance(values, memoryview) else values, mmap.mmap)
@@ -221,7 +215,6 @@ _DIGESTS: dict[type, Callable[[Any], int]] = {
 
 
 def _parts(part: Any) -> list[Any]:
-    """Return what an object holds."""
     kind = type(part)
     container = _container(kind)
     if container is not None:
@@ -246,12 +239,10 @@ def _parts(part: Any) -> list[Any]:
 
 
 def _package(definition: Any) -> str:
-    """Return the package of a class or function."""
     return (definition.__module__ or "").partition(".")[0]
 
 
 def _attributes(part: Any) -> list[Any]:
-    """Return an object's attributes, those in slots included."""
     kind = type(part)
     # The values of a thread are not where other objects have theirs.
     owner: Any = threading.local if issubclass(kind, threading.local) else object
@@ -259,7 +250,7 @@ def _attributes(part: Any) -> list[Any]:
     with contextlib.suppress(AttributeError):
         held = dict(owner.__getattribute__(part, "__dict__"))
     if _package(kind) == "fastload":
-        # What our own datasets remember is the same in every process.
+        # The memory of our own datasets is the same in every process.
         memory = ("targets", "samples")
         held = {
             name: value for name, value in held.items() if not name.startswith("_") and name not in memory
@@ -273,14 +264,15 @@ def _attributes(part: Any) -> list[Any]:
 
 
 def _held_by_function(function: types.FunctionType) -> list[Any]:
-    """Return what a user's function closes over, its defaults, and what it names of its module, but code."""
+    # Its defaults, and the variables of enclosing functions and of its module that it uses.
     if not function.__module__ or _package(function) in _LIBRARIES:
         return []
     held: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # not filled yet
-            held.append(cell.cell_contents)
-    named = (function.__globals__.get(name) for name in function.__code__.co_names)
+    named: Iterable[Any] = ()
+    with contextlib.suppress(ValueError):  # a variable that has no value yet
+        variables = inspect.getclosurevars(function)
+        held += variables.nonlocals.values()
+        named = variables.globals.values()
     looked_into: tuple[type, ...] = (
         *PLAIN, *_CONTAINERS, *_loaded_bound_types(), np.ndarray,
         functools._lru_cache_wrapper, types.FunctionType,

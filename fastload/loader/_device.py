@@ -1,9 +1,9 @@
 """Batches on an accelerator: copied ahead of their use, from the memory that the workers wrote.
 
-With CUDA the slots are page-locked once (cudaHostRegister), so the copy engine reads them directly. Copies
-run on a stream of their own while the model works on earlier batches. A batch that is handed out is safe to
-use: the current stream waits for its copy, and the batch's memory is not reused before that stream is done
-with it (`record_stream`). A slot is held until it has been read.
+With CUDA, the slots are page-locked once (cudaHostRegister), so that the copy engine reads them directly.
+Copies run on their own stream while the model works on earlier batches. A batch that is handed out is safe to
+use: the current stream waits for its copy, and the batch's memory is not used again before that stream is
+done with it (`record_stream`). A slot is held until it has been read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from fastload.errors import OptionError
 
 if TYPE_CHECKING:
-    from fastload.loader._resume import Position
+    from fastload.loader._resume.progress import Position
     from fastload.loader._transport.memory import Arena
 
 # One batch being copied while one waits: more would only fill the device's memory.
@@ -70,64 +70,51 @@ def moved(
     """Return a batch with each tensor replaced by `move(tensor)`.
 
     Tensors are found in mappings, lists, tuples, named tuples and dataclasses. Other objects with a method
-    `to`, such as a PackedSequence, are batch classes of their own: `move_object` replaces them.
+    `to`, such as a PackedSequence, are replaced by `move_object`.
     """
-    return _Mover(move, move_object).apply(data)
+    # Containers and their replacements, by identity: a container that contains itself does so afterwards too.
+    made: dict[int, tuple[Any, Any]] = {}
 
+    def remember(data: Any, replacement: Any) -> Any:
+        made[id(data)] = data, replacement
+        return replacement
 
-class _Mover:
-    """Rebuilds a batch; a container that contains itself does so afterwards as well."""
-
-    def __init__(
-        self, move: Callable[[torch.Tensor], torch.Tensor], move_object: Callable[[Any], Any]
-    ) -> None:
-        self._move = move
-        self._move_object = move_object
-        # Containers and their replacements, by the container's identity.
-        self._made: dict[int, tuple[Any, Any]] = {}
-
-    def apply(self, data: Any) -> Any:
+    def apply(data: Any) -> Any:
         if isinstance(data, torch.Tensor):
-            return self._move(data)
+            return move(data)
         if isinstance(data, str | bytes | bytearray):
             return data
-        if id(data) in self._made:
-            return self._made[id(data)][1]
+        if id(data) in made:
+            return made[id(data)][1]
         if callable(getattr(data, "to", None)):
-            return self._move_object(data)
+            return move_object(data)
         if isinstance(data, Mapping):
             is_plain = type(data) is dict or not isinstance(data, MutableMapping)
-            mapping = self._remember(data, {} if is_plain else copy.copy(data))
+            mapping = remember(data, {} if is_plain else copy.copy(data))
             for key, value in data.items():
-                mapping[key] = self.apply(value)
+                mapping[key] = apply(value)
             return mapping
         if isinstance(data, tuple):
-            values = [self.apply(value) for value in data]
+            values = [apply(value) for value in data]
             return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
         if isinstance(data, MutableSequence):
-            sequence = self._remember(data, copy.copy(data))
+            sequence = remember(data, copy.copy(data))
             for index, value in enumerate(data):
-                sequence[index] = self.apply(value)
+                sequence[index] = apply(value)
             return sequence
         if dataclasses.is_dataclass(data) and not isinstance(data, type):
-            record = self._remember(data, copy.copy(data))
+            record = remember(data, copy.copy(data))
             for field in dataclasses.fields(data):
-                object.__setattr__(record, field.name, self.apply(getattr(data, field.name)))
+                object.__setattr__(record, field.name, apply(getattr(data, field.name)))
             return record
         return data
 
-    def _remember(self, data: Any, made: Any) -> Any:
-        self._made[id(data)] = data, made
-        return made
+    return apply(data)
 
 
 def moved_to(data: Any, device: torch.device) -> Any:
     """Return a batch with everything that can be moved on a device."""
-    return moved(
-        data,
-        lambda tensor: tensor.to(device, non_blocking=True),
-        lambda batch: batch.to(device),
-    )
+    return moved(data, lambda tensor: tensor.to(device, non_blocking=True), lambda batch: batch.to(device))
 
 
 class Arrival(NamedTuple):
@@ -136,11 +123,6 @@ class Arrival(NamedTuple):
     position: Position
     batch: Any = None
     error: BaseException | None = None
-
-
-class _Copy(NamedTuple):
-    arrival: Arrival
-    event: Any  # None for an error
 
 
 class CopiesAhead:
@@ -159,9 +141,12 @@ class CopiesAhead:
         self._process = os.getpid()
         # Tensors whose copy has been issued but may not be done, and the event after it.
         self._being_read: deque[tuple[Any, list[torch.Tensor]]] = deque()
-        self._copies: deque[_Copy] = deque()
+        # Batches on the device with the event after their copy; None for an error.
+        self._copies: deque[tuple[Arrival, Any]] = deque()
         # A batch that has been fetched and could not be copied yet.
         self._uncopied: Arrival | None = None
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._fetch = fetch
         self._is_ready = is_ready
@@ -193,7 +178,7 @@ class CopiesAhead:
     def _go_ahead(self) -> None:
         """Start copies of batches that have arrived, while the device has room for them."""
         while len(self._copies) < _BATCHES_AHEAD:
-            if self._copies and self._copies[-1].event is None:
+            if self._copies and self._copies[-1][1] is None:
                 return  # an error, or the end
             if self._uncopied is None and not self._is_ready():
                 return
@@ -204,10 +189,10 @@ class CopiesAhead:
 
     def _start_copy(self) -> None:
         arrival = self._uncopied = self._uncopied or self._fetch()
-        self._copies.append(_Copy(arrival, None) if arrival.error is not None else self._copy(arrival))
+        self._copies.append((arrival, None) if arrival.error is not None else self._copy(arrival))
         self._uncopied = None
 
-    def _copy(self, arrival: Arrival) -> _Copy:
+    def _copy(self, arrival: Arrival) -> tuple[Arrival, Any]:
         sources: list[torch.Tensor] = []
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -224,7 +209,7 @@ class CopiesAhead:
         finally:
             event.record(self._stream)
             self._being_read.append((event, sources))
-        return _Copy(arrival._replace(batch=batch), event)
+        return arrival._replace(batch=batch), event
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
         # Slots and their page locks must outlive the copy engine's reads. A forked child has no part in it.

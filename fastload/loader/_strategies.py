@@ -27,7 +27,7 @@ def choose_strategy(view: LoaderView) -> EpochStrategy:
 
 
 class SingleProcessStrategy:
-    """Loads in the training process; `reason` says why, if the user has not set it."""
+    """Loads in the training process, with the user's options; `reason` says why, if the user did not ask."""
 
     def __init__(self, view: LoaderView, reason: str = "") -> None:
         self.explicit = view.explicit
@@ -35,7 +35,6 @@ class SingleProcessStrategy:
 
     @property
     def options(self) -> WorkerOptions:
-        """The user's values, else torch's defaults."""
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
@@ -46,21 +45,18 @@ class SingleProcessStrategy:
 
     @property
     def plan(self) -> Plan:
-        """The user's choices."""
         return explicit_plan(self.explicit, self._reason)
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Decide on the cache without measurements."""
         if cache is not None:
             cache.decide(view.dataset, None)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
         return SingleProcessIterator(view, replace(start, options=self.options))
 
 
 class WorkersStrategy(SingleProcessStrategy):
-    """Loads in as many workers as the user has set."""
+    """Loads in as many workers as the user has set; decides at most the number of batches in advance."""
 
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
@@ -69,21 +65,18 @@ class WorkersStrategy(SingleProcessStrategy):
 
     @property
     def options(self) -> WorkerOptions:
-        """The user's values, and the decided number of batches in advance."""
         if self._prefetching is None:
             return super().options
         return replace(super().options, prefetch_factor=self._prefetching.prefetch_factor)
 
     @property
     def plan(self) -> Plan:
-        """The user's choices, and the decided number of batches in advance."""
         rule = self._prefetching
         if rule is None:
             return super().plan
         return replace(super().plan, prefetch_factor=PlannedValue(rule.prefetch_factor, rule.reason))
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
         watch = None if self._prefetching is None else self._prefetching.watch(view)
         return WorkersIterator(view, replace(start, options=self.options, watch=watch))
 
@@ -96,19 +89,17 @@ class DeviceStrategy(SingleProcessStrategy):
         self._resident = resident
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
         iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
         iterator.fetch_with(_ResidentFetcher(self._resident, view.dataset))
         return iterator
 
 
 class _ResidentFetcher:
-    """Stand-in for torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
+    """Replacement of torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
 
     def __init__(self, resident: Resident, dataset: Any) -> None:
         self._resident = resident
         self._dataset = dataset
 
     def fetch(self, seeded: SeededIndices) -> Any:
-        """Return the batch of some indices, with the seed that transforms draw from."""
         return self._resident.batch(innermost(self._dataset, seeded.indices)[1], seeded.seed)

@@ -1,8 +1,8 @@
 """Interface of the strategies by which a loader begins its epochs.
 
-A loader has one strategy at a time: it loads in the training process, in workers, in the way that was
-measured to be best, or on the device. A strategy reads a view of the loader, returns iterators and plans, and
-has no reference to the loader.
+A loader has one strategy at a time: loading in the training process, in workers, in the way that was measured
+to be best, or on the device. A strategy reads a view of the loader, returns iterators and plans, and has no
+reference to the loader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from fastload.loader._resume import Progress
+from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
 
 if TYPE_CHECKING:
@@ -62,12 +62,11 @@ class LoaderView:
 
     @property
     def is_batched(self) -> bool:
-        """True if samples are collated into batches."""
         return self.batch_sampler is not None
 
     @property
     def index_sampler(self) -> Any:
-        """The sampler of the indices of a batch; without batching, of a sample."""
+        # Without batching, it draws the index of a sample.
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
 
@@ -78,11 +77,10 @@ class EpochStart:
     Attributes:
         progress: The epoch's progress, which the iterator keeps up to date.
         clock: The epoch's clock.
-        worker_seeds: Source of the workers' seeds, if it is not the loader's generator.
-        options: How batches are loaded.
+        worker_seeds: Source of the workers' seeds; None: the loader's generator.
         order: The rest of the epoch's order, if another iterator has begun it.
         reads_samples: Whether samples are read; if not, nothing is read ahead.
-        seeds_batches: Whether each batch has random numbers of its own, the same in every process.
+        seeds_batches: Whether the random numbers of a batch are seeded per batch, equal in every process.
         watch: Called with a WorkersIterator after its first batch, and again after as many batches as it
             returned.
     """
@@ -107,7 +105,7 @@ class EpochIterator(Protocol):
     def __next__(self) -> Any: ...
 
     def draw_first(self) -> None:
-        """Have the sampler draw what it draws at the epoch's beginning."""
+        """Let the sampler make its draws of the epoch's beginning."""
 
 
 class EpochStrategy(Protocol):
@@ -128,8 +126,7 @@ class EpochStrategy(Protocol):
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Decide how the next epoch begins; called before each epoch, also with persistent workers.
 
-        The cache is open. If it is `"auto"`, it is decided here, or during an epoch that measures
-        (`LoaderCache.decide`).
+        A cache is open. If it is `"auto"`, it is decided here, or by an epoch that measures.
         """
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:

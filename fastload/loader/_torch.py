@@ -9,7 +9,6 @@ iterators.
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 import types
 from typing import TYPE_CHECKING, Any
@@ -20,48 +19,43 @@ from torch.utils.data import DataLoader
 if TYPE_CHECKING:
     from torch.utils.data import dataloader as _dataloader
 
-    BaseIterator = _dataloader._BaseDataLoaderIter
     MultiProcessIterator = _dataloader._MultiProcessingDataLoaderIter
     SingleProcessIterator = _dataloader._SingleProcessDataLoaderIter
 
 _DATALOADER = "torch.utils.data.dataloader"
 
-# Methods that are overridden or called, with the parameters that they are called with.
-_METHODS: dict[str, dict[str, tuple[str, ...]]] = {
-    "_BaseDataLoaderIter": {"__next__": (), "_next_index": (), "_reset": ("loader",)},
-    "_SingleProcessDataLoaderIter": {"__init__": ("loader",), "_next_data": ()},
-    "_MultiProcessingDataLoaderIter": {
-        "__del__": (),
-        "__init__": ("loader",),
-        "_get_data": (),
-        "_next_data": (),
-        "_shutdown_workers": (),
-        "_try_get_data": (),
-        "_try_put_index": (),
-    },
-}
-
-# Attributes of instances that are read or set; a class has them if one of its methods names them.
-_ATTRIBUTES: dict[str, list[str]] = {
-    "_BaseDataLoaderIter": [
+# Methods that are overridden or called, and attributes of instances that are read or set: a class has an
+# attribute if one of its methods names it.
+_MEMBERS: dict[str, list[str]] = {
+    "_SingleProcessDataLoaderIter": [
+        "__next__",
         "_base_seed",
         "_dataset",
+        "_dataset_fetcher",
         "_dataset_kind",
         "_index_sampler",
+        "_next_data",
+        "_next_index",
         "_num_workers",
         "_num_yielded",
         "_profile_name",
+        "_reset",
         "_sampler_iter",
     ],
-    "_SingleProcessDataLoaderIter": ["_dataset_fetcher"],
     "_MultiProcessingDataLoaderIter": [
+        "__del__",
         "_data_queue",
+        "_get_data",
         "_in_order",
+        "_next_data",
         "_prefetch_factor",
         "_rcvd_idx",
         "_send_idx",
+        "_shutdown_workers",
         "_task_info",
         "_tasks_outstanding",
+        "_try_get_data",
+        "_try_put_index",
         "_worker_pids_set",
         "_worker_queue_idx_cycle",
         "_workers",
@@ -76,8 +70,8 @@ _ATTRIBUTES: dict[str, list[str]] = {
     ],
 }
 
-CHECKED = {name for table in (_METHODS, _ATTRIBUTES) for names in table.values() for name in names}
-"""All names in these tables."""
+CHECKED = set(itertools.chain.from_iterable(_MEMBERS.values()))
+"""All names in this table."""
 
 missing: list[str] = []
 """The members that this torch lacks; empty if the loader can use its own iterators."""
@@ -102,31 +96,11 @@ def names_in(kind: type) -> set[str]:
     return names
 
 
-def _check(name: str, kind: type) -> None:
-    """Record the members of the tables that a class lacks."""
-    for method, parameters in _METHODS.get(name, {}).items():
-        function = getattr(kind, method, None)
-        if function is None or not _takes(function, parameters):
-            missing.append(f"{_DATALOADER}.{name}.{method}({', '.join(parameters)})")
-    named = names_in(kind)
-    absent = [one for one in _ATTRIBUTES[name] if one not in named]
-    missing.extend(f"{_DATALOADER}.{name}.{one}" for one in absent)
-
-
-def _takes(function: Any, parameters: tuple[str, ...]) -> bool:
-    try:
-        inspect.signature(function).bind(None, *parameters)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 class _StandIn:
     """Base of the loader's iterators if torch's classes are missing; they are then never created."""
 
 
 if not TYPE_CHECKING:
-    BaseIterator = _found(_DATALOADER, "_BaseDataLoaderIter", _StandIn)
     SingleProcessIterator = _found(_DATALOADER, "_SingleProcessDataLoaderIter", _StandIn)
     MultiProcessIterator = _found(_DATALOADER, "_MultiProcessingDataLoaderIter", _StandIn)
 
@@ -135,27 +109,25 @@ collate_tensor_fn: Any = _found("torch.utils.data._utils.collate", "collate_tens
 default_collate_fn_map: Any = _found("torch.utils.data._utils.collate", "default_collate_fn_map", {})
 pin_memory: Any = _found("torch.utils.data._utils.pin_memory", "pin_memory")
 
-# The function that torch's workers run.
-_found("torch.utils.data._utils.worker", "_worker_loop")
-
 # Weak references that identify storages.
 StorageWeakRef: Any = _found("torch.multiprocessing.reductions", "StorageWeakRef")
 
 # Removes workers from those whose deaths the handler of SIGCHLD raises.
 remove_worker_pids: Any = _found("torch._C", "_remove_worker_pids")
 
-_exceptions: Any = _found("torch._utils", "ExceptionWrapper")
-_reraise: Any = getattr(_exceptions, "reraise", None)
+# Raises a worker's exception in the training process.
+_reraise: Any = getattr(_found("torch._utils", "ExceptionWrapper"), "reraise", None)
 if not isinstance(_reraise, types.FunctionType):
     missing.append("torch._utils.ExceptionWrapper.reraise")
 
 _utils: Any = _found("torch.utils.data", "_utils")
 _found("torch.utils.data._utils", "python_exit_status")
 
-for _kind in (BaseIterator, SingleProcessIterator, MultiProcessIterator):
+for _kind in (SingleProcessIterator, MultiProcessIterator, DataLoader):
     if not issubclass(_kind, _StandIn):
-        _check(_kind.__name__, _kind)
-_check("DataLoader", DataLoader)
+        _named = names_in(_kind)
+        _absent = [_name for _name in _MEMBERS[_kind.__name__] if _name not in _named]
+        missing.extend(f"{_DATALOADER}.{_kind.__name__}.{_name}" for _name in _absent)
 
 
 def is_python_exiting() -> bool:

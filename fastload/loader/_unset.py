@@ -1,4 +1,4 @@
-"""Values of parameters that the user has not set, and the attributes that show what was decided for them."""
+"""Values of parameters that the user has not set, and attributes that show the decided values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ if TYPE_CHECKING:
 
 
 class Unset(int):
-    """A number in place of a parameter that the user has not set: torch's default, or what was decided.
+    """A number in place of a parameter that the user has not set: torch's default, or the decided value.
 
-    Otherwise it is an ordinary number, for code that reads a loader's attributes. A loader that is made from
-    another one's attributes, as Lightning does, still has the parameter unset.
+    A loader that is made from another one's attributes, as Lightning does, still has the parameter unset.
     """
 
     __slots__ = ()
@@ -25,12 +24,11 @@ UNSET: Any = Unset(0)
 
 
 def is_explicit(value: Any) -> bool:
-    """Return whether a parameter's value was set by the user."""
     return value is not None and not isinstance(value, Unset)
 
 
 class DecidedAttribute:
-    """An attribute of a loader that shows the user's value or, where that is unset, what was decided.
+    """An attribute of a loader: the user's value or, if that is unset, the decided one.
 
     The user's value is in the instance's `__dict__`, from which Lightning makes a loader anew.
     """

@@ -1,25 +1,97 @@
-"""Clock of an epoch: the times of waits for batches and of the steps between them."""
+"""Recorded times of an epoch: waits for batches, the steps between them, and the making of batches."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from fastload.loader._times import EpochTimes, LoadTimes
-
 # The number of latest waits and steps that are stored one by one.
 _LATEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """Time that one process spent on making batches: a worker or, without workers, the training process.
+
+    Attributes:
+        batches: The number of batches it made.
+        samples: Their samples.
+        busy_s: Time from receiving the indices to the finished batch, summed over the batches.
+        cpu_s: CPU time within `busy_s`.
+        delayed_s: Time within `busy_s` in which the process was ready but no CPU was free; 0 if unknown.
+        collate_s: Time within `busy_s` for collating samples and writing the batch into slots; all of it for
+            a dataset that fills batches itself.
+    """
+
+    batches: int
+    samples: int
+    busy_s: float
+    cpu_s: float
+    delayed_s: float
+    collate_s: float
+
+    @property
+    def blocked_s(self) -> float:
+        """Time within `busy_s` spent waiting for something other than a CPU: a disk, a network, a lock."""
+        return max(0.0, self.busy_s - self.cpu_s - self.delayed_s)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTimes:
+    """Times of one epoch: waits for the next batch, and the training's steps between them.
+
+    Attributes:
+        num_workers: Workers that loaded at the epoch's end; 0: the training process.
+        prefetch_factor: Batches requested from each worker in advance; None without workers.
+        batch_size: Samples in the epoch's first batch.
+        batches: The number of batches handed out.
+        samples: Their samples.
+        first_wait_s: The wait for the first batch, in which workers are started.
+        waiting_s: The sum of all later waits.
+        stepping_s: The sum of the steps.
+        loading: The load times of each process.
+    """
+
+    num_workers: int
+    prefetch_factor: int | None
+    batch_size: int
+    batches: int
+    samples: int
+    first_wait_s: float
+    waiting_s: float
+    stepping_s: float
+    loading: tuple[LoadTimes, ...]
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput without the first batch; 0 for fewer than two batches."""
+        seconds = self.waiting_s + self.stepping_s
+        return 0.0 if self.batches < 2 or seconds <= 0 else self.samples * (1 - 1 / self.batches) / seconds
+
+    @property
+    def waiting_share(self) -> float:
+        """Share of the time spent waiting for data, from 0 to 1, without the first batch."""
+        seconds = self.waiting_s + self.stepping_s
+        return 0.0 if seconds <= 0 else self.waiting_s / seconds
 
 
 class StepClock:
     """Measures an epoch's waits and steps; the iterator calls it twice per batch (0.5 µs).
 
-    The attributes are those of EpochTimes, so far; latest_wait_s is the latest wait, the first included.
+    The attributes are those of EpochTimes, so far, and:
+
+    Attributes:
+        batch_bytes: Bytes of the first batch's tensors.
+        copying_s: Time within the waits for copies to the device, where the loader makes them.
+        latest_wait_s: The latest wait, the first included.
+        waits_s: The latest waits, without the first batch's.
+        steps_s: The step after each of these waits; the last one may be missing.
     """
 
     def __init__(self) -> None:
@@ -30,7 +102,6 @@ class StepClock:
         self.waits_s: deque[float] = deque(maxlen=_LATEST)
         self.steps_s: deque[float] = deque(maxlen=_LATEST)
         self.batches = self.batch_size = self.batch_bytes = 0
-        self._samples = 0
         self.latest_wait_s = 0.0
         self.first_wait_s = self._waiting_s = self._stepping_s = 0.0
         self._asked = self._handed = 0.0
@@ -71,12 +142,6 @@ class StepClock:
             self.first_wait_s = wait
             self.batch_size, self.batch_bytes = size_of(batch)
         self.batches += 1
-        self._samples += self.batch_size
-
-    @property
-    def waited_s(self) -> float:
-        """The sum of all waits so far, including the first."""
-        return self.first_wait_s + self._waiting_s
 
     def seconds(self) -> float:
         """Return the sum of all waits and steps so far, without the first wait."""
@@ -95,14 +160,10 @@ class StepClock:
             prefetch_factor=self.prefetch_factor,
             batch_size=self.batch_size,
             batches=self.batches,
-            samples=self._samples,
-            batch_bytes=self.batch_bytes,
+            samples=self.batches * self.batch_size,
             first_wait_s=self.first_wait_s,
             waiting_s=self._waiting_s,
             stepping_s=self._stepping_s,
-            copying_s=self.copying_s,
-            waits_s=tuple(self.waits_s),
-            steps_s=tuple(self.steps_s),
             loading=self.loading(),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import types
 import warnings
 from collections.abc import Callable, Iterable
 from threading import get_ident
@@ -19,13 +20,13 @@ from fastload.loader import _torch
 from fastload.loader._caching import LoaderCache, asks_for_device, own_choice, why_not_resident
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
-from fastload.loader._resume import Epochs, Progress
+from fastload.loader._resume.epochs import Epochs
+from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, choose_strategy
 from fastload.loader._strategy import EpochStart, EpochStrategy, LoaderView
-from fastload.loader._times import EpochTimes
 from fastload.loader._tuning.plan import Plan
 from fastload.loader._unset import UNSET, DecidedAttribute, Unset, is_explicit
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 
 if _torch.missing:
@@ -39,12 +40,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader as _Base
 else:
-
-    class _Base:
-        """torch's class, with as many type parameters as it has: newer releases have two."""
-
-        def __class_getitem__(cls, _: Any) -> Any:
-            return torch.utils.data.DataLoader[tuple(torch.utils.data.DataLoader.__parameters__)]
+    # torch's class takes one type parameter, in newer releases two; this takes one in both.
+    _Base = types.GenericAlias(torch.utils.data.DataLoader, (_T_co,))
 
 
 class DataLoader(_Base[_T_co]):
@@ -59,7 +56,7 @@ class DataLoader(_Base[_T_co]):
         dataset, …, in_order: Same meaning as in torch, up to and including `in_order`. Their defaults are
             torch's as well, except for the four that are decided.
         device: The device for batches, such as `"cuda"`. They are copied there ahead of their use, on a
-            stream of their own. None, or a device that this machine lacks: the CPU's memory.
+            separate stream. None, or a device that this machine lacks: the CPU's memory.
         cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"ram"`, `"tmpfs"` or
             `"device"`; `"auto"` measures and decides; see `fastload.Cache`. None: as the dataset was told.
         seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
@@ -105,7 +102,7 @@ class DataLoader(_Base[_T_co]):
         self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)
         self._clock = StepClock()
-        # Set while an epoch begins.
+        # Set only while an epoch begins.
         self._beginning: tuple[LoaderView, EpochStart] | None = None
         self._thread = get_ident()
         has_explicit_workers = is_explicit(num_workers)
@@ -137,13 +134,8 @@ class DataLoader(_Base[_T_co]):
         self._cache: LoaderCache | None = None if cache is None else self._make_cache(cache)
 
     if not TYPE_CHECKING:
-
-        def __class_getitem__(cls, parameters: Any) -> Any:
-            # Annotations for a torch with one type parameter more, or one less, stay valid.
-            types = parameters if isinstance(parameters, tuple) else (parameters,)
-            if cls.__parameters__:
-                types = (*types, Any)[: len(cls.__parameters__)]
-            return super().__class_getitem__(types)
+        # With any number of type parameters.
+        __class_getitem__ = classmethod(types.GenericAlias)
 
         num_workers = DecidedAttribute("num_workers")
         prefetch_factor = DecidedAttribute("prefetch_factor")
@@ -151,7 +143,7 @@ class DataLoader(_Base[_T_co]):
         persistent_workers = DecidedAttribute("persistent_workers")
 
     def __getstate__(self) -> dict[str, Any]:
-        # Measurements refer to the epochs of this process; a copy measures for itself.
+        # A copy in another process measures for itself.
         return {**self.__dict__, "_strategy": None, "_clock": StepClock()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -159,17 +151,16 @@ class DataLoader(_Base[_T_co]):
         self._thread = get_ident()
 
     def __iter__(self) -> Any:
-        """Begin an epoch, or go on with the one whose state has been loaded."""
+        """Begin an epoch, or continue the one whose state has been loaded."""
         iterator = self._begin(super().__iter__)
         device = self._device if _torch.missing else None
         return iterator if device is None else (moved_to(batch, device) for batch in iterator)
 
     def _get_iterator(self) -> Any:
-        # Called by torch's `__iter__`, and directly by subclasses that keep an iterator of their own.
+        # Called by torch's `__iter__`, and directly by subclasses that keep an iterator.
         return self._begin(self._make_iterator) if self._beginning is None else self._make_iterator()
 
     def _begin(self, iterate: Callable[[], Any]) -> Any:
-        """Begin an epoch with the iterator that `iterate()` returns."""
         # The strategy comes first: torch's `__iter__` reads the attributes that it decides.
         strategy = self._choose_strategy()
         view = self._view()
@@ -216,7 +207,6 @@ class DataLoader(_Base[_T_co]):
         return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
 
     def _open_cache(self, view: LoaderView) -> LoaderCache | None:
-        """Open the cache of the loader or its dataset, before the first worker starts."""
         if self._cache is None and asks_for_device(view.dataset):
             self._cache = self._make_cache("device")
         if self._cache is not None:
@@ -224,7 +214,7 @@ class DataLoader(_Base[_T_co]):
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:
-        """Return the loader's strategy, chosen anew if the user has set an attribute since."""
+        # Chosen anew if the user has set an attribute since.
         explicit = self._explicit()
         if self._strategy is None or self._strategy.explicit != explicit:
             if self._strategy is not None and "num_workers" not in self._strategy.explicit:
@@ -240,8 +230,8 @@ class DataLoader(_Base[_T_co]):
     def _view(self, with_batches: bool = False) -> LoaderView:
         """Return the arguments as they are now: frameworks change some of them between epochs."""
         explicit = self._explicit()
-        names = [name for name in vars(self) if not name.startswith("_")]
-        names += [name for name in ("_dataset_kind", "_IterableDataset_len_called") if hasattr(self, name)]
+        private = ("_dataset_kind", "_IterableDataset_len_called")
+        names = [name for name in vars(self) if not name.startswith("_") or name in private]
         return LoaderView(
             explicit=explicit,
             dataset=self.dataset,
@@ -269,7 +259,7 @@ class DataLoader(_Base[_T_co]):
 
     @property
     def plan(self) -> Plan:
-        """The plan by which batches are loaded: user's settings, decisions, and the measurement behind each.
+        """The plan by which batches are loaded: settings, decisions, and the measurement behind each.
 
         `print(loader.plan)` shows it as a table. Before the first epoch, nothing has been measured.
         """
@@ -285,8 +275,7 @@ class DataLoader(_Base[_T_co]):
     def report(self) -> EpochReport:
         """Return where the latest epoch's time went, and the next step.
 
-        It rests on what every epoch notes by the way. `fastload doctor train.py` looks closer: at decoding
-        and transforms apart, at the disk, at what the main thread does between two batches.
+        `fastload doctor train.py` looks closer: at decoding, transforms, the disk, the training.
 
         Raises:
             OptionError: No batch has been handed out yet.
@@ -300,7 +289,7 @@ class DataLoader(_Base[_T_co]):
         """Return the state from which `load_state_dict` continues with the next batch.
 
         It can be taken between any two batches, however many have been prefetched, and loaded into a loader
-        with another number of workers. It holds random states and a position, about 12 KB. A resume does not
+        with another number of workers. It holds random states and a position, about 15 KB. A resume does not
         load the epoch's earlier batches again, except those of an iterable dataset without `state_dict` and
         `load_state_dict` (torchdata's protocol).
 
@@ -309,9 +298,8 @@ class DataLoader(_Base[_T_co]):
         """
         if _torch.missing:
             return {"missing": _torch.explanation()}
-        return self._epochs.state_dict(
-            self._view(with_batches=True), int(self.num_workers), getattr(self._iterator, "kept_seed", None)
-        )
+        kept_seed = getattr(self._iterator, "kept_seed", None)
+        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), kept_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

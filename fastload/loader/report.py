@@ -1,4 +1,4 @@
-"""Report of an epoch: the parts of its time, and the next step, from the times that every epoch notes."""
+"""Report of an epoch: the parts of its time and the next step, from the times that every epoch records."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fastload.loader._times import EpochTimes
+from fastload.loader.clock import EpochTimes
 from fastload.system.units import format_count, format_duration
 
-LEAST_S = 0.25
-"""An epoch that takes less in all has nothing to gain."""
+# An epoch that takes less in all has nothing to gain.
+_LEAST_S = 0.25
 
-LEAST_BUSY = 0.6
-"""Workers that make batches for less than this share of the time are not what the training waits for."""
+# Workers that are busy for less than this share of the time are not the bottleneck.
+_LEAST_BUSY = 0.6
 
 EpochVerdict = Literal["preparing", "storage", "transport", "model", "little"]
-"""The side that takes longer: making samples; waiting for a disk or a lock meanwhile; moving batches between
-processes; the training step; or too little work to matter."""
+"""The cause that takes longest: making samples, waiting for storage or a lock meanwhile, moving batches
+between processes, the training step; or too little work to matter."""
 
 _DOCTOR = "run 'fastload doctor train.py', which measures the gain of each change"
 
@@ -51,6 +51,7 @@ class EpochReport:
     """A report of an epoch's time; `str()` of it is text for people.
 
     Attributes:
+        verdict: The cause that takes longest.
         headline: The verdict as a sentence.
         evidence: The measurements, a sentence each.
         next_step: One thing to do.
@@ -78,16 +79,16 @@ def report_of(times: EpochTimes) -> EpochReport:
 
 
 def _verdict(times: EpochTimes) -> EpochVerdict:
-    if times.first_wait_s + times.waiting_s + times.stepping_s < LEAST_S:
+    if times.first_wait_s + times.waiting_s + times.stepping_s < _LEAST_S:
         return "little"
     loading_s = times.waiting_s
     busy_s = sum(process.busy_s for process in times.loading)
     if times.num_workers and times.loading:
-        # Workers load beside the steps: what they took counts, not only the part that was waited for.
+        # Workers load during the steps: all of their time counts, not only the waits.
         loading_s = max(loading_s, busy_s / times.num_workers)
     if times.stepping_s >= loading_s:
         return "model"
-    if times.num_workers and busy_s < LEAST_BUSY * times.num_workers * (times.waiting_s + times.stepping_s):
+    if times.num_workers and busy_s < _LEAST_BUSY * times.num_workers * (times.waiting_s + times.stepping_s):
         return "transport"
     blocked_s = sum(process.blocked_s for process in times.loading)
     collate_s = sum(process.collate_s for process in times.loading)
@@ -112,11 +113,11 @@ def _evidence(times: EpochTimes) -> Iterator[str]:
     yield f"The first batch came after {format_duration(times.first_wait_s)}."
     made = sum(process.samples for process in times.loading)
     if made:
-        seconds = (
+        cpu_s, blocked_s, delayed_s = (
             sum(getattr(process, name) for process in times.loading) / made
             for name in ("cpu_s", "blocked_s", "delayed_s")
         )
-        yield loading_text(times.num_workers, "sample", *seconds)
+        yield loading_text(times.num_workers, "sample", cpu_s, blocked_s, delayed_s)
 
 
 def batch_text(rate: str, wait_s: float, step_s: float) -> str:

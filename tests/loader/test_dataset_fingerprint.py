@@ -1,4 +1,4 @@
-"""Changes of a dataset are seen, and plans are told apart, without running any of its code."""
+"""Changes of a dataset are seen, and plans are distinguished, without running any of its code."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_state_beside_the_attributes_is_seen(kind):
     assert "reading changes the dataset" in before.change_by_reading()
 
 
-def test_dataset_that_only_reads_has_no_footprint():
+def test_dataset_that_only_reads_shows_no_change():
     dataset = Reads()
     before = DatasetState(dataset)
     dataset[7]

@@ -45,9 +45,14 @@ def unpicklable(samples: list[Any]) -> Any:
     return lambda: samples
 
 
-def test_a_batch_that_cannot_be_pickled_is_an_error_instead_of_a_hang():
+def unpicklable_between_strings(samples: list[Any]) -> Any:
+    return ["first", unpicklable(samples), "last"]
+
+
+@pytest.mark.parametrize("collate_fn", [unpicklable, unpicklable_between_strings])
+def test_a_batch_that_cannot_be_pickled_is_an_error_instead_of_a_hang(collate_fn):
     with pytest.raises(Exception, match=r"pickle|local object"):
-        list(fastload.DataLoader(Rows(4), num_workers=1, collate_fn=unpicklable))
+        list(fastload.DataLoader(Rows(4), num_workers=1, collate_fn=collate_fn))
 
 
 @pytest.mark.parametrize("dataset", [Rows(), Failing()], ids=type)

@@ -145,7 +145,7 @@ def test_slot_that_a_forked_child_drops_is_still_held_by_the_parent():
         assert torch.equal(rows, copy)
 
 
-def test_memory_that_was_held_once_is_given_back():
+def test_memory_of_held_batches_is_returned_to_the_system():
     iterator = iter(fastload.DataLoader(Rows(3000, 30_000), batch_size=4, num_workers=1))
     held = [next(iterator) for _ in range(300)]
     worker = iterator._workers[0].pid

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader._times import EpochTimes, LoadTimes
+from fastload.loader.clock import EpochTimes, LoadTimes
 from fastload.loader.report import report_of
 
 
@@ -22,13 +22,9 @@ def epoch(num_workers=2, waiting_s=8.0, stepping_s=2.0, busy_s=10.0, cpu_s=None,
         batch_size=32,
         batches=100,
         samples=3200,
-        batch_bytes=1,
         first_wait_s=0.1,
         waiting_s=waiting_s,
         stepping_s=stepping_s,
-        copying_s=0.0,
-        waits_s=(),
-        steps_s=(),
         loading=(one,) * processes,
     )
 

@@ -7,22 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.loader import _torch
 from fastload.loader._iterators.view import TorchView, epoch_seed, replay, to_device
-from fastload.loader._resume import Position, start_state
+from fastload.loader._resume.drawing import start_state
+from fastload.loader._resume.progress import Position
 from fastload.loader._strategy import EpochStart, LoaderView
-from fastload.loader._times import LoadTimes
 from fastload.loader._transport.filling import BatchMaker, HeapMemory
 from fastload.loader._transport.seeding import SeedingFetcher
-from fastload.loader._transport.worker_stats import (
-    LONG_BATCH_S,
-    STAT_COUNT,
-    StatsRecorder,
-    count_samples,
-    load_times,
-)
+from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
 from fastload.loader.clock import StepClock
 
 
@@ -39,11 +32,10 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         torch_view = TorchView(view, start, self)
         self._stateful = torch_view.stateful
         self._finish = torch_view.finish
-        sums = np.zeros(STAT_COUNT)
-        self._recorder = StatsRecorder(sums)
         self.clock = start.clock
-        self._load_times = _SingleProcessTimes(start.clock, sums)
-        self.clock.begin(0, None, self._load_times)
+        self._sums = [0.0] * STAT_COUNT
+        self._recorder = StatsRecorder(self._sums)
+        self.begin_clock()
         torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
         super().__init__(torch_view)
         epoch_seed(self)
@@ -58,8 +50,13 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         replay(self, view.is_iterable, super()._next_data, start.progress)
         start.progress.done = 0
 
+    def begin_clock(self) -> None:
+        """Have the clock show no workers, and the cost of the batches that are made from now on."""
+        sums, before = self._sums, self._sums.copy()
+        self.clock.begin(0, None, lambda: load_times(np.subtract([sums], before)))
+
     def draw_first(self) -> None:
-        """Have the sampler draw what it draws at the epoch's beginning."""
+        """Let the sampler make its draws of the epoch's beginning."""
         self._undrawn = None
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
@@ -75,15 +72,13 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         return batch
 
     def _next_batch(self) -> Any:
-        if 0.0 < self.clock.latest_wait_s < LONG_BATCH_S:
-            return self._make_batch()
         self._recorder.begin()
         batch = self._make_batch()
         self._recorder.end()
         return batch
 
     def _note_draw(self) -> None:
-        """Record what the order is drawn from: only now, as others may have drawn since the epoch began."""
+        """Record the random states of the order: only now, as others may have drawn since the epoch began."""
         if self._undrawn is not None:
             self._progress.note_draw(start_state(self._undrawn))
             self._undrawn = None
@@ -102,31 +97,6 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         if self._stateful is not None:
             self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
         return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
-
-
-class _SingleProcessTimes:
-    """Load times of the training process: the whole of its waits.
-
-    `sums` are the stats of batches that took long; the time of all others counts as CPU time.
-    """
-
-    def __init__(self, clock: StepClock, sums: NDArray[np.float64]) -> None:
-        self._clock = clock
-        self._sums = sums
-        self.begin()
-
-    def begin(self) -> None:
-        """Leave out the waits until now: other processes made those batches."""
-        self._batches, self._waited_s = self._clock.batches, self._clock.waited_s
-        self._sums[:] = 0
-
-    def __call__(self) -> tuple[LoadTimes, ...]:
-        [long] = load_times(self._sums[None])
-        batches = self._clock.batches - self._batches
-        waited_s = self._clock.waited_s - self._waited_s
-        cpu_s = max(0.0, waited_s - long.busy_s) + long.cpu_s
-        samples = batches * self._clock.batch_size
-        return (LoadTimes(batches, samples, waited_s, cpu_s, long.delayed_s, long.collate_s),)
 
 
 class _TimedCollate:

@@ -18,7 +18,7 @@ import torch
 
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._resume import WORKERS, mixed
+from fastload.loader._resume.drawing import WORKERS, mixed
 from fastload.loader._strategy import EpochStart, LoaderView
 
 
@@ -79,8 +79,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._end()
             raise StopIteration
         if self.clock.num_workers:
-            self._load_times.begin()
-            self.clock.begin(0, None, self._load_times)
+            self.begin_clock()
             self._progress.rebase(self._progress.position, 0)
         try:
             return super()._next_batch()

@@ -13,7 +13,8 @@ from torch.utils.data import IterDataPipe, TensorDataset, default_collate
 
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.order import BatchOrder
-from fastload.loader._resume import TRANSFORMS, Progress, mixed
+from fastload.loader._resume.drawing import TRANSFORMS, mixed
+from fastload.loader._resume.progress import Progress
 from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -31,7 +32,7 @@ class TorchView:
 
     Attributes:
         make: Makes a batch of fetched samples or indices.
-        stateful: The stand-in for an iterable dataset; None for another one.
+        stateful: The wrapper of an iterable dataset; None for another one.
         finish: The dataset's last step on a batch that is on its device, if any.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
         draws_nothing: Returns whether making a batch is known to leave the global generators alone.
@@ -39,17 +40,24 @@ class TorchView:
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: Any) -> None:
         self._view = view
-        progress, options, dataset = start.progress, start.options, view.dataset
-        self.make = _batch_maker(view)
-        self.finish = getattr(innermost(dataset)[0], "finish", None) if self.make.finishes_on_device else None
+        options, dataset = start.options, view.dataset
+        inner, _ = innermost(dataset)
+        has_own_collate = view.is_batched and view.collate_fn is not default_collate
+        fills = view.is_batched and not has_own_collate and can_fill_batches(dataset)
+        has_finish = fills and view.device is not None and hasattr(inner, "finish")
+        self.make = BatchMaker(view.collate_fn, dataset if fills else None, has_finish)
+        self.finish = inner.finish if has_finish else None
+        self.draws_nothing: Callable[[], bool] = lambda: not has_own_collate and _is_plain(inner)
+        if fills and type(inner).__module__.startswith("fastload."):
+            # Asked for each batch, because its transforms may be changed at any time.
+            self.draws_nothing = lambda: bool(inner.counts_draws)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
-            dataset = self.stateful = StatefulIterable(dataset, progress.workers)
+            dataset = self.stateful = StatefulIterable(dataset, start.progress.workers)
         elif uses_epoch_seed(dataset):
             is_seeded = True
-            dataset = SeededDataset(dataset, self.make.fills)
-        self.draws_nothing = _draws_nothing(view, self.make.fills)
+            dataset = SeededDataset(dataset, fills)
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
         self.dataset: Any = dataset
@@ -112,20 +120,5 @@ def replay(iterator: Any, is_iterable: bool, next_data: Callable[[], Any], progr
                 next_data()
 
 
-def _batch_maker(view: LoaderView) -> BatchMaker:
-    collates_by_default = view.collate_fn is default_collate and view.is_batched
-    is_filled = collates_by_default and can_fill_batches(view.dataset)
-    has_finish = is_filled and hasattr(innermost(view.dataset)[0], "finish")
-    return BatchMaker(
-        view.collate_fn, view.dataset if is_filled else None, has_finish and view.device is not None
-    )
-
-
-def _draws_nothing(view: LoaderView, fills: bool) -> Callable[[], bool]:
-    dataset, _ = innermost(view.dataset)
-    if fills and type(dataset).__module__.startswith("fastload."):
-        # Asked for each batch, because its transforms may be changed at any time.
-        return lambda: bool(dataset.counts_draws)
-    is_plain = type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)
-    has_own_collate = view.is_batched and view.collate_fn is not default_collate
-    return lambda: is_plain and not has_own_collate
+def _is_plain(dataset: Any) -> bool:
+    return type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)

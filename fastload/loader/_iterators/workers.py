@@ -18,15 +18,15 @@ from fastload.errors import AccessError
 from fastload.loader import _torch
 from fastload.loader._device import Arrival, CopiesAhead
 from fastload.loader._iterators.view import TorchView, base_seed, finished, replay, to_device
-from fastload.loader._resume import Position, Progress, start_state
+from fastload.loader._resume.drawing import start_state
+from fastload.loader._resume.progress import Position, Progress
 from fastload.loader._strategy import EpochStart, LoaderView
-from fastload.loader._times import LoadTimes
 from fastload.loader._transport.collate import WorkerCollate, WorkerInit
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
 from fastload.loader._transport.stateful import BatchWithState
 from fastload.loader._transport.worker_stats import load_times
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import LoadTimes, StepClock
 
 
 class WorkersIterator(_torch.MultiProcessIterator):
@@ -51,7 +51,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         self._target: int | None = None
         self._watch = start.watch
         self._due: float = math.inf if start.watch is None else 1
-        # As without workers, a loader that decides by itself draws the order with the first batch.
+        # As without workers, a tuned loader draws the order with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
         start.progress.is_drawn = not self.draws_each_epoch
@@ -86,13 +86,12 @@ class WorkersIterator(_torch.MultiProcessIterator):
         self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
         replay(self, view.is_iterable, super()._next_data, start.progress)
         self._is_ordered = self._in_order and not view.is_iterable
-        self._copies = self._make_copies_ahead(self._device) if copies_ahead and self._device else None
-
-    def _make_copies_ahead(self, device: torch.device) -> CopiesAhead:
-        if device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-        this = weakref.proxy(self)
-        return CopiesAhead(device, lambda: this._arrival(), lambda: this._is_next_here(), self._arena)
+        self._copies: CopiesAhead | None = None
+        if copies_ahead and self._device is not None:
+            this = weakref.proxy(self)
+            self._copies = CopiesAhead(
+                self._device, lambda: this._arrival(), lambda: this._is_next_here(), arena
+            )
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
         # A forked child has this iterator too, but its workers are not the child's to end. (While Python
@@ -125,7 +124,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         return int(self._rcvd_idx)
 
     def draw_first(self) -> None:
-        """Have the sampler draw what it draws at the epoch's beginning, unless prefetching has done so."""
+        """Let the sampler make its draws of the epoch's beginning, unless prefetching has done so."""
         if self._undrawn is not None:
             self._undrawn = None
             for _ in range(self._prefetch_factor * self._num_workers):
@@ -148,21 +147,20 @@ class WorkersIterator(_torch.MultiProcessIterator):
         self._sampler_iter = order
 
     def notice_deaths_while_waiting(self) -> None:
-        """Raise a worker's death only while batches are waited for.
+        """Raise a worker's death only while a batch is waited for, where torch checks every five seconds.
 
-        torch's handler of SIGCHLD raises it wherever the training happens to be, which surprises users who
-        asked for no workers. While it waits for a batch, torch checks every five seconds besides.
+        torch's handler of SIGCHLD raises it anywhere in the training, which surprises users who asked for no
+        workers.
         """
         if self._worker_pids_set:
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
 
     def end_soon(self) -> None:
-        """Send the workers nothing more: the batches under way are the last ones."""
+        """Send the workers nothing more: the outstanding batches are the last ones."""
         self._sampler_iter = iter(())
 
     def end(self) -> None:
-        """End the workers now."""
         self._shutdown_workers()
 
     def _begin(self, progress: Progress) -> None:
@@ -171,7 +169,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         self._turns_to_skip = progress.next_worker
 
     def begin_clock(self, clock: StepClock, num_workers: int) -> None:
-        """Have a clock show so many of the workers, and what making batches takes them from now on."""
+        """Have a clock show this number of workers, and the cost of the batches made from now on."""
         self.clock = clock
         arena = self._arena
         if arena is None:
@@ -264,7 +262,6 @@ class WorkersIterator(_torch.MultiProcessIterator):
             del arrival
 
     def _arrival(self) -> Arrival:
-        """Return the next batch in the CPU's memory, or the error in its place."""
         try:
             batch = super()._next_data()
         except Exception as error:
@@ -274,7 +271,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         return Arrival(position, batch.batch if type(batch) is BatchWithState else batch)
 
     def _position(self, batch: Any = None) -> Position:
-        """Return this iterator's position after a batch, or after the error in its place (None)."""
+        """Return the position after a batch, or after the error in its place (None)."""
         if self._is_iterable:
             self._batches += batch is not None
             if type(batch) is BatchWithState:
@@ -287,7 +284,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         return Position(lowest, tuple(beyond))
 
     def _is_next_here(self) -> bool:
-        """Return whether the next batch has arrived, after taking in all that have."""
+        # After taking in all batches that have arrived.
         while self._is_ordered:
             if len(self._task_info.get(self._rcvd_idx, ())) == 2:
                 return True
@@ -297,7 +294,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
             self._tasks_outstanding -= 1
             self._task_info[task] += (data,)
         if self._in_order and self._num_workers > 1:
-            # Of several iterable datasets, what has arrived may be another worker's batch, or its end.
+            # Of several iterable datasets, the batch or end that has arrived may be another worker's.
             return len(self._task_info.get(self._rcvd_idx, ())) == 2
         return not self._data_queue.empty()
 

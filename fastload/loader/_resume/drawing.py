@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-from collections.abc import Iterator
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fastload.loader._resume.progress import State
-
 if TYPE_CHECKING:
     from fastload.loader._strategy import LoaderView
+
+State = dict[str, Any]
 
 # Purposes of a number that is mixed from a seed.
 ORDER, WORKERS, TRANSFORMS = range(3)
@@ -31,24 +33,29 @@ def start_state(view: LoaderView) -> State:
     return {"global": global_state(), "samplers": _sampler_states(view)}
 
 
+def has_drawn(view: LoaderView, start: State) -> bool:
+    """Return whether any random state has changed since `start_state` returned `start`."""
+    return not _are_equal(start_state(view), start)
+
+
 def global_state() -> State:
-    """Return the global random states of torch, Python and NumPy."""
+    """Return the global random states of torch, Python and NumPy, in types that `torch.load` trusts."""
     return {
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": np.random.get_state(legacy=False),
+        "numpy": _without_arrays(np.random.get_state(legacy=False)),
     }
 
 
-def _set_global_state(state: State) -> None:
-    torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
+def fingerprint() -> int:
+    """Return a checksum of the global random states."""
+    state = global_state()
+    return zlib.crc32(repr((state["torch"].numpy().tobytes(), state["python"], state["numpy"])).encode())
 
 
 @contextlib.contextmanager
 def drawn_from(state: State, became: State) -> Iterator[None]:
-    """Swap the global states for `state` within the block; `became` receives what that has become."""
+    """Swap the global states for `state` within the block; `became` receives the states at its end."""
     users = global_state()
     _set_global_state(state)
     try:
@@ -76,9 +83,69 @@ def set_sampler_epochs(view: LoaderView, state: State) -> None:
             owner.set_epoch(epoch)
 
 
-def has_drawn(view: LoaderView, start: State) -> bool:
-    """Return whether any random state has changed since `start_state` returned `start`."""
-    return not _are_equal(start_state(view), start)
+def generators_of(view: LoaderView) -> list[torch.Generator]:
+    """Return the generators that a loader and its samplers were given, each once."""
+    generators = [getattr(owner, "generator", None) for owner in _owners(view).values()]
+    return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
+
+
+class DrawsAhead:
+    """Draws an epoch's order, and can take back draws for batches that have not been handed out.
+
+    Workers receive their indices ahead of time, how far depends on measured times. The order of the epoch
+    after one that was left early must not depend on that. Recording the states takes 7 µs per batch.
+    `position` returns the number of batches that have been handed out.
+    """
+
+    def __init__(self, generators: list[torch.Generator], position: Callable[[], int]) -> None:
+        self._generators = generators
+        self._position = position
+        # The numbers of batches whose draw changed the generators, and the states before that.
+        self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
+        self._latest: list[torch.Tensor] = []
+
+    def draw(self, number: int, order: Iterator[Any]) -> Any:
+        """Return the next batch of an order, which has this number in the epoch."""
+        before = self._states()
+        try:
+            return next(order)
+        finally:
+            after = self._states()
+            if not _are_all_equal(before, after):
+                if not _are_all_equal(self._latest, before):
+                    self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
+                while self._draws and self._draws[0][0] < self._position():
+                    self._draws.popleft()
+                self._draws.append((number, before))
+                self._latest = after
+
+    def take_back(self) -> None:
+        """Put the generators back to before the draws ahead, unless others have drawn since."""
+        position = self._position()
+        ahead = [before for number, before in self._draws if number >= position]
+        self._draws.clear()
+        if ahead and _are_all_equal(self._latest, self._states()):
+            for generator, state in zip(self._generators, ahead[0], strict=True):
+                generator.set_state(state)
+
+    def _states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+
+def _are_all_equal(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, states, others))
+
+
+def _set_global_state(state: State) -> None:
+    torch.set_rng_state(state["torch"])
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+
+
+def _without_arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _without_arrays(value) for name, value in state.items()}
+    return state.tolist() if isinstance(state, (np.ndarray, np.generic)) else state
 
 
 def _are_equal(one: Any, other: Any) -> bool:
@@ -88,12 +155,6 @@ def _are_equal(one: Any, other: Any) -> bool:
         return bool(np.array_equal(np.asarray(one), np.asarray(other)))
     # A sampler's own state may contain anything.
     return one is other or repr(one) == repr(other)
-
-
-def generators_of(view: LoaderView) -> list[torch.Generator]:
-    """Return the generators that a loader and its samplers were given, each once."""
-    generators = [getattr(owner, "generator", None) for owner in _owners(view).values()]
-    return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
 
 
 def _owners(view: LoaderView) -> dict[str, Any]:

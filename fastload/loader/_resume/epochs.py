@@ -1,4 +1,4 @@
-"""Epochs of one loader: their numbers, what each is drawn from, and the latest one's progress."""
+"""Epochs of one loader: their numbers, their random states, and the progress of the latest one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from fastload.loader._resume.drawing import (
     ORDER,
     TRANSFORMS,
     WORKERS,
+    State,
     drawn_from,
+    fingerprint,
     mixed,
     set_sampler_epochs,
     set_sampler_states,
     start_state,
 )
-from fastload.loader._resume.progress import Progress, State
-from fastload.loader._resume.saving import ANOTHER_STATE, fingerprint, from_state_dict, to_state_dict
+from fastload.loader._resume.progress import ANOTHER_STATE, Progress
 
 if TYPE_CHECKING:
     from fastload.loader._strategy import EpochIterator, LoaderView
@@ -50,7 +51,6 @@ class Epochs:
 
     @property
     def is_resuming(self) -> bool:
-        """True if a state has been loaded that no epoch has continued yet."""
         return self._loaded is not None
 
     def begin(
@@ -102,11 +102,11 @@ class Epochs:
             progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
         if self._later is not None and progress is not self._loaded:
             progress.users_state = ANOTHER_STATE
-        return to_state_dict(progress, self._settings(view, num_workers))
+        return progress.to_state_dict(self._settings(view, num_workers))
 
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
         """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
-        self._loaded = from_state_dict(state, self._settings(view, num_workers))
+        self._loaded = Progress.from_state_dict(state, self._settings(view, num_workers))
         # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
         set_sampler_epochs(view, self._loaded.start)
 
@@ -158,7 +158,7 @@ def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | 
     if seed is None:
         return None
     if generator is not None:
-        raise OptionError("seed and generator exclude each other: the seed makes a generator of its own")
+        raise OptionError("seed and generator exclude each other: the seed makes its own generator")
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
         raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
     return operator.index(seed)

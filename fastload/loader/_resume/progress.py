@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fastload.loader._resume.ahead import DrawsAhead
+from fastload.errors import OptionError
+from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint
 
-State = dict[str, Any]
+_VERSION = 3
+
+ANOTHER_STATE = -1
+"""In place of a `fingerprint()`: later epochs are not drawn from the user's random state."""
 
 
 class Position(NamedTuple):
@@ -91,16 +95,73 @@ class Progress:
         """The number of the first batch in the epoch that has not been handed out."""
         return self._number(self.done)
 
-    @property
-    def early(self) -> list[int]:
-        """The numbers of later batches that have been handed out."""
-        position = self.position
-        beyond = {self._number(task) for task in self.beyond}
-        return sorted(beyond.union(number for number in self.skipped if number > position))
-
     def _number(self, task: int) -> int:
         """Return the number in the epoch of an iterator's task: skipped batches were no tasks."""
         number = self.first + task
         for skipped in sorted(self.skipped):
             number += skipped <= number
         return number
+
+    def to_state_dict(self, settings: State) -> State:
+        """Return a state for `torch.save`; `settings` must be shared by a loader that resumes from it."""
+        position = self.position
+        early = {self._number(task) for task in self.beyond}
+        early.update(number for number in self.skipped if number > position)
+        state = {
+            "version": _VERSION,
+            "settings": settings,
+            "epoch": self.epoch,
+            "start": self.start,
+            "position": position,
+            "early": sorted(early),
+            "is_begun": self.is_begun,
+            "draws_seeds": self.draws_seeds,
+            "users_state": fingerprint() if self.users_state is None else self.users_state,
+            "base_seed": self.base_seed,
+        }
+        if self.workers:
+            state["workers"] = dict(self.workers)
+            is_unmoved, count = self.worker < 0, settings["num_workers"] or 1
+            state["next_worker"] = self.next_worker if is_unmoved else (self.worker + 1) % count
+        return state
+
+    @classmethod
+    def from_state_dict(cls, state: State, settings: State) -> Progress:
+        """Return the progress in a state; raise OptionError if it is not one of a loader with `settings`."""
+        version = state.get("version") if isinstance(state, dict) else None
+        try:
+            if version != _VERSION:
+                raise KeyError("this version")
+            _require_equal(state["settings"], settings, bool(state.get("workers")))
+            return cls(
+                epoch=state["epoch"],
+                start={name: dict(state["start"][name]) for name in ("global", "samplers")},
+                first=state["position"],
+                skipped=tuple(state["early"]),
+                workers=dict(state.get("workers", {})),
+                next_worker=state.get("next_worker", 0),
+                is_begun=state["is_begun"],
+                draws_seeds=state["draws_seeds"],
+                users_state=state["users_state"],
+                base_seed=state["base_seed"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise OptionError(
+                f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), got "
+                f"{type(state).__name__} of version {version!r}, which lacks {error}"
+            ) from error
+
+
+def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> None:
+    for name, value in settings.items():
+        if saved[name] == value or (name == "num_workers" and not depends_on_workers):
+            continue
+        if name == "samples":
+            raise OptionError(
+                f"the state was saved with a dataset of {saved[name]} samples, and this one has {value}: an "
+                "epoch can be resumed only with the same samples; load the state with that dataset"
+            )
+        raise OptionError(
+            f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
+            f"{name}={value!r}: create it with the same settings"
+        )

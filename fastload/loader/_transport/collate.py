@@ -26,15 +26,12 @@ from fastload.loader._transport.worker_stats import (
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
 
-# Half of what a pipe holds before the reader has to empty it.
-_SHORT_TEXT = 32768
-
 
 class WorkerCollate:
     """A worker's `collate_fn`.
 
-    Tensors that `default_collate` stacks are stacked in their slot, also when a custom collate_fn calls it.
-    Everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
+    Tensors that `default_collate` stacks are stacked in their slot, also if a custom collate_fn calls it;
+    everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
     """
 
     def __init__(
@@ -54,8 +51,7 @@ class WorkerCollate:
         recorder.fetched(count_samples(fetched))
         serializer.begin()
         try:
-            batch = self._batch(fetched, serializer)
-            sent = batch if _is_short_text(batch) else serializer.serialize(batch)
+            sent = serializer.serialize(self._batch(fetched, serializer))
         finally:
             serializer.end()
         recorder.end()
@@ -72,8 +68,7 @@ class WorkerCollate:
         worker = get_worker_info()
         assert worker is not None
         self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
-        # torch documents this table as the way to change default_collate. This process is a worker, and a
-        # function that the user has registered stays.
+        # torch documents this table as the way to change default_collate; a function of the user's stays.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
             default_collate_fn_map[torch.Tensor] = _StackInSlot(serializer)
         return serializer
@@ -92,7 +87,7 @@ class WorkerInit:
         worker = get_worker_info()
         assert worker is not None
         if self._arena is not None:
-            use_recorder(StatsRecorder(self._arena.worker_stats[worker.id]))
+            use_recorder(StatsRecorder(memoryview(self._arena.worker_stats[worker.id])))
         # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
         if isinstance(worker.dataset, SeededDataset | StatefulIterable):
             object.__setattr__(worker, "dataset", worker.dataset.dataset)
@@ -119,21 +114,8 @@ class _StackInSlot:
         return stacked
 
 
-def _is_short_text(batch: Any) -> bool:
-    """Return whether a batch looks like a few strings, for which torch's own way is faster (4 of 80 µs)."""
-    return (
-        type(batch) in (list, tuple)
-        and len(batch) > 0
-        and type(batch[0]) is type(batch[-1]) is str
-        and len(batch) * len(batch[0]) <= _SHORT_TEXT
-    )
-
-
 def _limit_opencv_to_one_thread() -> None:
-    """Turn off OpenCV's threads: there is a worker for each CPU, and they may hang after a fork.
-
-    (opencv/opencv 15277, pytorch/pytorch 1355.)
-    """
+    # There is a worker for each CPU, and threads may hang after a fork (opencv/opencv 15277).
     opencv = sys.modules.get("cv2")
     if opencv is None:
         # OpenCV reads this variable when it is imported.

@@ -34,7 +34,6 @@ class HeapMemory:
         self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialized, contiguous CPU tensor."""
         return reusable_tensor(shape, dtype)
 
 
@@ -75,7 +74,6 @@ class BatchMaker:
         self._collate_fn = collate_fn
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
-        # Whether indices are expected instead of samples.
         self.fills = dataset is not None
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
@@ -119,17 +117,14 @@ def uses_epoch_seed(dataset: Any) -> bool:
         seen.add(id(part))
         # Plain attributes only: a property of a user's dataset must not be computed for this.
         attributes = getattr(part, "__dict__", {})
-        inner = [attributes.get("dataset"), *_as_list(attributes.get("datasets"))]
+        several = attributes.get("datasets")
+        inner = [attributes.get("dataset"), *(several if isinstance(several, (list, tuple)) else ())]
         parts += [part for part in inner if isinstance(part, Dataset) and id(part) not in seen]
     return False
 
 
-def _as_list(parts: Any) -> list[Any]:
-    return list(parts) if isinstance(parts, (list, tuple)) else []
-
-
 def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
-    """Return the samples at some indices in the way of torch's fetcher."""
+    # As torch's fetcher does.
     if getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]

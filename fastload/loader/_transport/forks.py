@@ -1,41 +1,21 @@
 """Protection of slots that forked children still see: they are freed only after the children have ended.
 
-A forked child shares the memory of every batch that its parent held. When the parent drops such a batch, its
-slot must not be freed, or a worker would overwrite what the child sees. So a fork while batches are held
+A forked child shares the memory of every batch that its parent held. If the parent drops such a batch, its
+slot must not be freed, or a worker would overwrite the child's batch. So a fork while batches are held
 creates a pipe, whose writing end the child and its own children inherit. Once the reading end reports a
 hang-up, all of them have ended (or run another program).
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 from weakref import WeakMethod
-
-
-class _Fork(NamedTuple):
-    """A fork while batches were held: its number, from 1, and the pipe's reading end (-1: no pipe)."""
-
-    number: int
-    end: int
-
-    def is_over(self) -> bool:
-        if self.end < 0:
-            return False
-        poll = select.poll()
-        poll.register(self.end, select.POLLIN)
-        return bool(poll.poll(0))
-
-
-class _Waiting(NamedTuple):
-    forks_before: int
-    free: WeakMethod[Callable[[int], None]]
-    flag: int
 
 
 class _Forking(threading.local):
@@ -46,8 +26,11 @@ class _Forking(threading.local):
 
 _forking = _Forking()
 _numbers = itertools.count(1)
-_forks: list[_Fork] = []
-_waiting: deque[_Waiting] = deque()
+# Forks while batches were held whose children may still be alive: the pipe's reading end (-1: no pipe) by the
+# fork's number.
+_forks: dict[int, int] = {}
+# Slots to be freed: the number of the last fork before they were held, and the call that frees them.
+_waiting: deque[tuple[int, WeakMethod[Callable[[int], None]], int]] = deque()
 _is_any_held: Callable[[], bool] | None = None
 
 
@@ -61,7 +44,7 @@ def watch(is_any_held: Callable[[], bool]) -> None:
 
 def count() -> int:
     """Return the number of the last fork whose child may still be alive; 0 if there is none."""
-    return max((fork.number for fork in list(_forks)), default=0)
+    return max(list(_forks), default=0)
 
 
 def when_unseen(forks_before: int, free: WeakMethod[Callable[[int], None]], flag: int) -> None:
@@ -70,8 +53,8 @@ def when_unseen(forks_before: int, free: WeakMethod[Callable[[int], None]], flag
     Without such a child this happens at once, otherwise in a later `settle()`. If the object that the method
     belongs to is gone, there is nothing left to free.
     """
-    if _has_child_since(forks_before):
-        _waiting.append(_Waiting(forks_before, free, flag))
+    if count() > forks_before:
+        _waiting.append((forks_before, free, flag))
         return
     call = free()
     if call is not None:
@@ -82,31 +65,30 @@ def settle() -> None:
     """Free the slots whose children have ended by now."""
     if not _forks:
         return
-    for fork in [fork for fork in list(_forks) if fork.is_over()]:
-        _forget(fork)
+    for number, end in list(_forks.items()):
+        if end >= 0 and _has_hung_up(end):
+            _forget(number)
     for _ in range(len(_waiting)):
-        try:
-            waiting = _waiting.popleft()
-        except IndexError:
-            break  # another thread, or a finalizer in this one, took it
-        if waiting.free() is not None:
-            when_unseen(*waiting)
+        # Another thread, or a finalizer in this one, may have taken it.
+        with contextlib.suppress(IndexError):
+            forks_before, free, flag = _waiting.popleft()
+            if free() is not None:
+                when_unseen(forks_before, free, flag)
     if not _waiting and _is_any_held is not None and not _is_any_held():
-        for fork in list(_forks):
-            _forget(fork)
+        for number in list(_forks):
+            _forget(number)
 
 
-def _forget(fork: _Fork) -> None:
-    try:
-        _forks.remove(fork)
-    except ValueError:
-        return  # removed by another thread
-    if fork.end >= 0:
-        os.close(fork.end)
+def _has_hung_up(end: int) -> bool:
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(0))
 
 
-def _has_child_since(forks_before: int) -> bool:
-    return bool(_forks) and any(fork.number > forks_before for fork in list(_forks))
+def _forget(number: int) -> None:
+    end = _forks.pop(number, -1)
+    if end >= 0:
+        os.close(end)
 
 
 def _before() -> None:
@@ -127,12 +109,12 @@ def _in_parent() -> None:
     reading, writing = _forking.pipe
     if writing >= 0:
         os.close(writing)
-    _forks.append(_Fork(next(_numbers), reading))
+    _forks[next(_numbers)] = reading
 
 
 def _in_child() -> None:
     # The writing end stays open on purpose: it shows the parent that this process is alive.
-    ends = [fork.end for fork in _forks] + ([_forking.pipe[0]] if _forking.pipe else [])
+    ends = [*_forks.values(), *([_forking.pipe[0]] if _forking.pipe else [])]
     _forks.clear()
     _waiting.clear()
     for end in ends:

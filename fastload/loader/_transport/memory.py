@@ -1,13 +1,14 @@
 """Shared memory: one sparse, anonymous file with a section for each worker.
 
 The file is a Linux memfd, passed on by descriptor. So the size of /dev/shm is no limit, and nothing is left
-behind however the processes end. Its size is only address space: a page takes memory once it is written.
+behind, however the processes end. A page takes memory only once it is written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import mmap
 import os
 import sys
@@ -17,6 +18,7 @@ from multiprocessing.reduction import DupFd
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from fastload.loader._transport import forks
@@ -53,7 +55,6 @@ class Arena:
     Attributes:
         memory: The mapping. The section of worker `i` begins at `i * section_bytes`; the worker stats follow
             the last section.
-        section_bytes: The size of each worker's section.
         keeps_pages: Whether pages stay allocated after use, because they are page-locked for a device.
         token: The number by which workers refer to it.
     """
@@ -78,16 +79,15 @@ class Arena:
         """Return memory for that many workers; None if the system has no memfd."""
         if not hasattr(os, "memfd_create"):
             return None
-        section_bytes = _SECTION_BYTES
         room = _address_space_left()
-        while room is not None and sections * section_bytes > room * _SHARE_OF_LIMIT:
-            section_bytes //= 2
+        section_bytes = _SECTION_BYTES
         while section_bytes >= _SMALLEST_SECTION_BYTES:
-            with contextlib.suppress(OSError, ValueError):
-                arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
-                _arenas[arena.token] = arena
-                weakref.finalize(arena, forks.settle).atexit = False
-                return arena
+            if sections * section_bytes <= room * _SHARE_OF_LIMIT:
+                with contextlib.suppress(OSError, ValueError):
+                    arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
+                    _arenas[arena.token] = arena
+                    weakref.finalize(arena, forks.settle).atexit = False
+                    return arena
             section_bytes //= 2
         return None
 
@@ -100,7 +100,7 @@ class Arena:
         return arena
 
     def close_descriptor(self) -> None:
-        """Close the descriptor, after all workers have been started."""
+        # After all workers have been started.
         os.close(self._descriptor)
 
     @property
@@ -123,17 +123,14 @@ class Arena:
         return array
 
     def contains(self, address: int) -> bool:
-        """Return whether an address is within this memory."""
         start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
         return start <= address < start + self.sections * self.section_bytes
 
     def is_held(self) -> bool:
-        """Return whether this process holds any slot."""
         self._free_returned()
         return bool(self._held)
 
     def free(self, flag: int) -> None:
-        """Mark a slot as free for its worker."""
         self._held.pop(flag, None)
         self.memory[flag] = 0
 
@@ -164,20 +161,16 @@ class Arena:
 
 
 def holds_any() -> bool:
-    """Return whether this process holds a slot of any arena."""
     return any(arena.is_held() for arena in list(_arenas.values()))
 
 
-def _address_space_left() -> int | None:
-    """Return the address space left to this process, in bytes; None without a limit."""
+def _address_space_left() -> float:
     import resource  # not on Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
-        return None
-    with open("/proc/self/statm") as statm:
-        taken = int(statm.read().split()[0]) * mmap.PAGESIZE
-    return max(0, limit - taken)
+        return math.inf
+    return float(limit - psutil.Process().memory_info().vms)
 
 
 def _stats_bytes(sections: int) -> int:

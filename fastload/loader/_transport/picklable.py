@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import multiprocessing
+import os
 import pickle
 import socket
 import types
@@ -69,11 +69,6 @@ def unpicklable_part(value: Any, name: str) -> str:
             return f"{name} cannot be pickled: it is {_described(value)} ({why})"
 
 
-class _Nowhere:
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
 class _Probe(pickle.Pickler):
     """Pickler that discards its output and skips large parts that are known to be picklable."""
 
@@ -86,12 +81,12 @@ class _Probe(pickle.Pickler):
 
 def _why_not(value: Any) -> str:
     try:
-        _Probe(_Nowhere(), 5).dump(value)
+        with open(os.devnull, "wb") as nowhere:
+            _Probe(nowhere, 5).dump(value)
     except RecursionError:
         return "it is nested too deeply"
     except RuntimeError:
-        # A lock or queue of multiprocessing, which can be sent while a process is started.
-        return ""
+        return ""  # a lock or queue of multiprocessing, which can be sent while a process is started
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__
     return ""
@@ -100,22 +95,21 @@ def _why_not(value: Any) -> str:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts that an object is pickled from, each with the suffix of its name."""
     if isinstance(value, dict):
-        return ((f"[{key!r}]", part) for key, part in itertools.islice(value.items(), _MOST_ELEMENTS))
-    if isinstance(value, (list, tuple)):
-        return ((f"[{place}]", part) for place, part in enumerate(value[:_MOST_ELEMENTS]))
-    if isinstance(value, functools.partial):
-        return iter([(".func", value.func), (".args", value.args), (".keywords", value.keywords)])
-    if isinstance(value, types.MethodType):
-        return iter([(".__self__", value.__self__)])
-    try:
-        reduced = value.__reduce_ex__(4)
-    except Exception:
-        return iter(())
-    state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
-    # For a class with __slots__ it is a pair.
-    states = state if isinstance(state, tuple) else (state,)
-    attributes = [each for each in states if isinstance(each, dict)]
-    return ((f".{name}", part) for each in attributes for name, part in each.items())
+        yield from ((f"[{key!r}]", value[key]) for key in list(value)[:_MOST_ELEMENTS])
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{place}]", part) for place, part in enumerate(value[:_MOST_ELEMENTS]))
+    elif isinstance(value, (functools.partial, types.MethodType)):
+        names = ("func", "args", "keywords") if isinstance(value, functools.partial) else ("__self__",)
+        yield from ((f".{name}", getattr(value, name)) for name in names)
+    else:
+        reduced: Any = ()
+        with contextlib.suppress(Exception):
+            reduced = value.__reduce_ex__(4)
+        state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
+        # For a class with __slots__ it is a pair.
+        for attributes in state if isinstance(state, tuple) else (state,):
+            if isinstance(attributes, dict):
+                yield from ((f".{name}", part) for name, part in attributes.items())
 
 
 def _described(value: Any) -> str:

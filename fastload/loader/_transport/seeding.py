@@ -2,7 +2,7 @@
 
 If the loader decides which process makes a batch, this decision must not change the batch. So before each
 batch, the global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's
-number. In the training process their states are restored afterwards, because they belong to the user.
+number. In the training process, the user's states are restored afterwards.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ _MASK = (1 << 64) - 1
 class BatchTask(NamedTuple):
     """Indices of a batch's samples, and the seed of its random numbers, if it has its own.
 
-    In a worker, unpickling it starts a batch in the worker's recorder, seeds the generators, and gives the
+    Unpickling it, in a worker, starts a batch in the worker's recorder, seeds the generators, and returns the
     indices.
     """
 
@@ -41,9 +42,8 @@ class BatchTask(NamedTuple):
 class SeedingFetcher:
     """Wrapper of torch's fetcher that seeds the random generators for each batch in the training process.
 
-    Saving and restoring the generators takes 30 µs per batch. The generators are shared by all threads, so in
-    any other thread than the one that created the loader they are left alone, and also if `draws_nothing()`:
-    if making a batch is known not to use them.
+    Saving and restoring the generators takes 30 µs per batch; nothing is done if `draws_nothing()`. All
+    threads share the generators, so they are seeded only in the thread that created the loader.
     """
 
     def __init__(self, fetcher: Any, thread: int, draws_nothing: Callable[[], bool]) -> None:
@@ -89,27 +89,12 @@ def _receive(indices: Any, seed: int | None) -> Any:
     return indices
 
 
-class _NoBits:
-    """Stand-in for a bit generator without a state."""
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"bit_generator": "", "state": {}}
-
-    @state.setter
-    def state(self, state: dict[str, Any]) -> None:
-        pass
-
-
-_NO_BITS: Any = _NoBits()
-
-
 @contextlib.contextmanager
 def _numpy_drawing_from(bits: np.random.MT19937) -> Iterator[None]:
     """Have NumPy's global generator draw from other bits within the block.
 
-    Replacing the bit generator takes 1 µs, and saving and setting its state 100 µs. It loses the cached
-    second number of a normal pair, which is not part of the bit generator, and is therefore saved.
+    Replacing the bit generator takes 1 µs, saving and setting its state 100 µs. Replacing it loses the cached
+    second number of a normal pair, which is therefore saved.
     """
     users = np.random.mtrand.get_bit_generator()
     pair = _pair_state()
@@ -123,11 +108,11 @@ def _numpy_drawing_from(bits: np.random.MT19937) -> Iterator[None]:
 
 
 def _pair_state(state: Any = None) -> Any:
-    """Return or set the state of NumPy's global generator, without its bits where NumPy lets them out."""
-    generator = np.random.mtrand._rand
+    """Return or set the state of NumPy's global generator, without its bits if NumPy allows that."""
+    generator: Any = np.random.mtrand._rand
     users = getattr(generator, "_bit_generator", None)
     if users is not None:
-        generator._bit_generator = _NO_BITS
+        generator._bit_generator = SimpleNamespace(state={"bit_generator": "", "state": {}})
     try:
         return generator.get_state(legacy=False) if state is None else generator.set_state(state)
     finally:

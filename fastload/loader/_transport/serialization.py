@@ -1,9 +1,9 @@
 """Serialized batches: pickles whose tensors and arrays are in slots.
 
 The pickle holds the structure of the batch, of any kind, and refers to spans: the parts of storages that its
-tensors use. A storage that two tensors share is one span, so they still share it after the transfer; sizes
-and strides are kept. A small span is sent inside the serialized batch, a large one in a slot, and if there is
-no free slot, in torch's own shared memory. Anything but plain CPU tensors is pickled in torch's own way.
+tensors use. Tensors that share a storage still share it after the transfer; sizes and strides are kept. A
+small span is sent inside the serialized batch, a large one in a slot or, if none is free, in torch's shared
+memory. Anything but plain CPU tensors is pickled in torch's own way.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class BatchSerializer:
         self._is_open = True
 
     def end(self) -> None:
-        """End a batch."""
         self._is_open = False
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -100,7 +99,7 @@ class BatchSerializer:
 
 
 class SerializedBatch:
-    """The object that a worker puts into the queue; unpickling it in the training process gives the batch."""
+    """The object that a worker puts into the queue: it is unpickled as the batch."""
 
     __slots__ = ("_arguments", "_receive")
 

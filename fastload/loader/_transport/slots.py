@@ -2,10 +2,9 @@
 
     section:  flags (one byte per slot: 0 free, 1 taken) │ run of slots │ run of slots │ …
 
-A slot's size is a power of two. Slots of one size are allocated in runs, each twice as long as the one
-before. Rounding up costs nothing, because only pages that are written to take memory. The lowest free slot
-is taken first: its pages are the most likely to be in the CPU's cache, and no more slots are used than are
-held at the same time.
+A slot's size is a power of two: rounding up costs nothing, because only pages that are written to take
+memory. Slots of one size are allocated in runs, each twice as long as the one before. The lowest free slot is
+taken first: its pages are the most likely to be in the CPU's cache.
 
 Only the worker sets a flag, and only the training process clears it.
 """
@@ -40,19 +39,13 @@ class Slot(NamedTuple):
     offset: int
 
 
-class _Run(NamedTuple):
-    """Adjacent slots of one size."""
-
-    first: Slot
-    length: int
-
-
 class _Size:
     """All slots of one size."""
 
     def __init__(self, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
-        self.runs: list[_Run] = []
+        # The first slot and the length of each run.
+        self.runs: list[tuple[Slot, int]] = []
         # Slots that may have pages, and the highest flag taken since the last trim.
         self.touched: set[Slot] = set()
         self.highest = -1
@@ -107,13 +100,13 @@ class Slots:
         return reference is not None and reference() is not None
 
     def _first_of_new_run(self, sizes: _Size) -> Slot | None:
-        wanted = 2 * sizes.runs[-1].length if sizes.runs else _FIRST_RUN
+        wanted = 2 * sizes.runs[-1][1] if sizes.runs else _FIRST_RUN
         room = (self._end - self._next_offset) // sizes.slot_bytes
         length = min(wanted, self._last_flag - self._next_flag, room)
         if length < 1:
             return None
         first = Slot(self._next_flag, self._next_offset)
-        sizes.runs.append(_Run(first, length))
+        sizes.runs.append((first, length))
         self._next_flag += length
         self._next_offset += length * sizes.slot_bytes
         return first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,8 @@ class RepeatedStorages:
 
     torch moves a storage into shared memory the first time that it is sent, and never copies it again. This
     is faster than a slot if a dataset returns the same storage every time, and slower otherwise. So the first
-    storage is sent in torch's own way, and after that only storages that are sent again. A storage that was
-    written to in between counts as another one. Nothing is sent this way if /dev/shm, where torch puts the
-    storages, has little room.
+    storage is sent in torch's own way, and after that only storages that are sent again, unwritten. Nothing
+    is sent this way if /dev/shm, where torch puts the storages, has little room.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,6 @@ class RepeatedStorages:
 
 
 def _has_room(size: int) -> bool:
-    """Return whether /dev/shm has room for several copies of so many bytes."""
     try:
         room = os.statvfs("/dev/shm")
     except OSError:
@@ -84,7 +83,6 @@ class Spans:
         self.clear()
 
     def clear(self) -> None:
-        """Start another batch."""
         self._numbers: dict[int, int] = {}
         self._spans: list[_Storage | Span] = []
         self._next_reference: int | None = None
@@ -143,7 +141,7 @@ class Spans:
         return slot.flag, slot.offset, memory.size
 
     def describe(self) -> list[Span]:
-        """Move every span to where it is transferred, and return the descriptions."""
+        """Return the descriptions of all spans, moved to where they are transferred."""
         return [self._moved(span) if isinstance(span, _Storage) else span for span in self._spans]
 
     def _moved(self, span: _Storage) -> Span:
@@ -163,13 +161,11 @@ class Spans:
         return (content, low) if copied is None else (*copied, low)
 
 
+@dataclass(slots=True)
 class _Storage:
     """The part of a storage, in bytes, that a batch's tensors refer to."""
 
-    __slots__ = ("high", "low", "storage", "version")
-
-    def __init__(self, storage: torch.UntypedStorage, low: int, high: int, version: int | None) -> None:
-        self.storage = storage
-        self.low = low
-        self.high = high
-        self.version = version
+    storage: torch.UntypedStorage
+    low: int
+    high: int
+    version: int | None

@@ -1,8 +1,7 @@
 """Iterable datasets with state, following torchdata's protocol.
 
-The dataset, or its iterator, has `state_dict()` and `load_state_dict(state)`. The copy in each worker has its
-own state, which is sent with each batch. So the training process knows the state after the latest batch that
-was returned, no matter how many were prefetched.
+The dataset, or its iterator, has `state_dict()` and `load_state_dict(state)`. The state of each worker's copy
+is sent with each batch, so that prefetched batches do not count.
 """
 
 from __future__ import annotations

@@ -5,28 +5,32 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import MutableSequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.loader._times import LoadTimes
+from fastload.loader.clock import LoadTimes
 
 # batches, samples, busy, CPU, delayed and collating seconds: the fields of LoadTimes.
 STAT_COUNT = 6
 
 # A batch that took less than this counts as CPU time only, and the next one is not measured in detail:
 # reading both clocks takes 4 µs.
-LONG_BATCH_S = 0.0005
+_LONG_BATCH_S = 0.0005
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
 class StatsRecorder:
-    """Adds up the cost of the batches that this process makes in `sums`: (STAT_COUNT,), float64."""
+    """Adds up the cost of the batches that this process makes in `sums`: STAT_COUNT numbers.
 
-    def __init__(self, sums: NDArray[np.float64]) -> None:
-        self._sums: Any = memoryview(sums.data)  # indexing it costs a tenth of indexing an array
+    They are a list or a memoryview: indexing one costs a tenth of indexing an array.
+    """
+
+    def __init__(self, sums: MutableSequence[float] | memoryview[float]) -> None:
+        self._sums: Any = sums
         self._delays = _SchedulingDelay()
         # The first batch is measured in detail: a short epoch may have no other.
         self._is_long = True
@@ -59,7 +63,7 @@ class StatsRecorder:
         else:
             sums[3] += busy
         sums[5] += now - self._fetched
-        self._is_long = busy > LONG_BATCH_S
+        self._is_long = busy > _LONG_BATCH_S
 
 
 def use_recorder(recorder: StatsRecorder) -> None:
@@ -71,7 +75,7 @@ def use_recorder(recorder: StatsRecorder) -> None:
 def process_recorder() -> StatsRecorder:
     """Return this process's recorder; without one, a new one that nobody reads."""
     if _recorder is None:
-        use_recorder(StatsRecorder(np.zeros(STAT_COUNT)))
+        use_recorder(StatsRecorder([0.0] * STAT_COUNT))
     assert _recorder is not None
     return _recorder
 
@@ -92,28 +96,20 @@ _recorder: StatsRecorder | None = None
 
 
 class _SchedulingDelay:
-    """Time for which the calling thread was ready to run but had no CPU."""
+    """Time for which the thread that creates it was ready to run but had no CPU."""
 
     def __init__(self) -> None:
-        self._descriptor: int | None = None
-        self._process = -1
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
 
     def seconds(self) -> float:
         """Return the sum so far; 0 where the kernel does not provide it."""
-        if self._process != os.getpid():
-            # A descriptor that was opened before a fork would go on describing the parent.
-            self._process = os.getpid()
-            self._descriptor = None
-            with contextlib.suppress(OSError):
-                self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-        if self._descriptor is None:
-            return 0.0
         try:
             return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return 0.0
 
     def __del__(self) -> None:
-        if self._descriptor is not None and self._process == os.getpid():
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)

@@ -6,9 +6,8 @@ import itertools
 import statistics
 
 from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
-from fastload.loader._times import LoadTimes
 from fastload.loader._tuning.decide import WINDOW_S
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import LoadTimes, StepClock
 
 # So many batches of each worker, which come in turns, and so many in all.
 _BATCHES_PER_WORKER = 3
