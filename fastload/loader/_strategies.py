@@ -90,16 +90,9 @@ class DeviceStrategy(SingleProcessStrategy):
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
-        iterator.fetch_with(_ResidentFetcher(self._resident, view.dataset))
+
+        def make(seeded: SeededIndices) -> Any:
+            return self._resident.batch(innermost(view.dataset, seeded.indices)[1], seeded.seed)
+
+        iterator.make_with(make)
         return iterator
-
-
-class _ResidentFetcher:
-    """Replacement of torch's fetcher that makes batches on the device; `dataset` may be a Subset."""
-
-    def __init__(self, resident: Resident, dataset: Any) -> None:
-        self._resident = resident
-        self._dataset = dataset
-
-    def fetch(self, seeded: SeededIndices) -> Any:
-        return self._resident.batch(innermost(self._dataset, seeded.indices)[1], seeded.seed)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import cv2
+import numpy as np
 import pytest
 import torch
 
@@ -63,3 +65,13 @@ def test_a_loader_reports_its_last_epoch():
         loader.report()
     assert len(list(loader)) == 8
     assert "Loaded by the training process" in str(loader.report())
+
+
+def test_batches_that_are_made_on_the_device_are_counted(tmp_path):
+    for number in range(24):
+        assert cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
+    dataset = fastload.FolderDataset(tmp_path)
+    loader = fastload.DataLoader(dataset, 8, device="cpu", cache="device")
+    batches = len(list(loader))
+    [times] = loader.last_epoch.loading
+    assert (times.batches, times.samples) == (batches, 8 * batches) == (3, 24)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
-    def fetch_with(self, fetcher: Any) -> None:
-        """Make batches with another fetcher than torch's."""
-        self._dataset_fetcher = fetcher
+    def make_with(self, make: Callable[[Any], Any]) -> None:
+        """Make batches by a function of what the order gives, instead of by torch's fetcher."""
+        self._dataset_fetcher = _TimedFetcher(make, self._recorder)
 
     def _next_data(self) -> Any:
         self.clock.ask()
@@ -97,6 +97,18 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         if self._stateful is not None:
             self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
         return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
+
+
+class _TimedFetcher:
+    """Replacement of torch's fetcher for batches that are made as a whole."""
+
+    def __init__(self, make: Callable[[Any], Any], recorder: StatsRecorder) -> None:
+        self._make = make
+        self._recorder = recorder
+
+    def fetch(self, indices: Any) -> Any:
+        self._recorder.fetched(count_samples(indices))
+        return self._make(indices)
 
 
 class _TimedCollate:

@@ -99,6 +99,7 @@ class _SchedulingDelay:
     """Time for which the thread that creates it was ready to run but had no CPU."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._descriptor = -1
         with contextlib.suppress(OSError):
             self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
@@ -111,5 +112,6 @@ class _SchedulingDelay:
             return 0.0
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:
+        # In a forked child, the number may be that of another file.
+        if self._descriptor >= 0 and self._process == os.getpid():
             os.close(self._descriptor)
