@@ -156,10 +156,6 @@ class WorkersIterator(_torch.MultiProcessIterator):
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
 
-    def end_soon(self) -> None:
-        """Send the workers nothing more: the outstanding batches are the last ones."""
-        self._sampler_iter = iter(())
-
     def end(self) -> None:
         self._shutdown_workers()
 
