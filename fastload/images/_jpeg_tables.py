@@ -26,7 +26,7 @@ _MOST_BLOCKS = 10  # of an MCU (T.81, B.2.3)
 _COMPONENTS = frozenset({1, 3, 4})  # grey, colour, CMYK
 
 _SEQUENTIAL_SCAN = b"\0\x3f\0"  # all 64 coefficients, at full precision
-MOST_POINT_TRANSFORM = 13
+_MOST_POINT_TRANSFORM = 13
 
 
 def are_tables_standard(
@@ -40,8 +40,8 @@ def are_tables_standard(
     required = _required_tables(components, scan, is_progressive)
     return (
         required is not None
-        and required[0] <= quantization_tables(tuple(quantizers))
-        and required[1] <= huffman_tables(codes)
+        and required[0] <= _quantization_tables(tuple(quantizers))
+        and required[1] <= _huffman_tables(codes)
     )
 
 
@@ -60,7 +60,7 @@ def _required_tables(
     codes, parameters = scan[2:-3:2], scan[-3:]
     dc_codes = {code >> 4 for code in codes}
     if is_progressive:
-        is_usual = parameters[:2] == b"\0\0" and parameters[2] <= MOST_POINT_TRANSFORM
+        is_usual = parameters[:2] == b"\0\0" and parameters[2] <= _MOST_POINT_TRANSFORM
         return (set(quantizers), dc_codes) if is_usual else None
     if parameters != _SEQUENTIAL_SCAN:
         return None
@@ -68,7 +68,7 @@ def _required_tables(
 
 
 @functools.lru_cache(maxsize=128)
-def quantization_tables(segments: tuple[bytes, ...]) -> set[int]:
+def _quantization_tables(segments: tuple[bytes, ...]) -> set[int]:
     """Return the numbers of the tables in DQT segments; none if a segment is malformed."""
     numbers: set[int] = set()
     for segment in segments:
@@ -84,7 +84,7 @@ def quantization_tables(segments: tuple[bytes, ...]) -> set[int]:
     return numbers
 
 
-def huffman_tables(segments: Sequence[bytes]) -> set[int]:
+def _huffman_tables(segments: Sequence[bytes]) -> set[int]:
     """Return the tables in DHT segments, class (0 DC, 1 AC) and number a nibble each; none if malformed."""
     tables: set[int] = set()
     for segment in segments:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images.opencv import cv2
+from fastload.images.region import Box
 
 # ITU-R BT.601 from RGB in 0..255 to Y in 16..235, U and V in 16..240: the weights, then the offset.
 _LUMA = np.array([[65.481, 128.553, 24.966, 16 * 255]]) / 255
@@ -41,21 +42,14 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return _uint8(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
 
 
-def nv12_to_rgb(data: bytes | NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """Convert planes to a contiguous RGB image of a size before padding; see `nv12_box_to_rgb`."""
-    return _uint8(np.ascontiguousarray(nv12_box_to_rgb(data, height, width, 0, 0, height, width)))
-
-
-def nv12_box_to_rgb(
-    data: bytes | NDArray[np.uint8],
-    height: int,
-    width: int,
-    top: int,
-    left: int,
-    box_height: int,
-    box_width: int,
+def nv12_to_rgb(
+    data: bytes | NDArray[np.uint8], height: int, width: int, box: Box | None = None
 ) -> NDArray[np.uint8]:
-    """Convert a region of an image to RGB, (box_height, box_width, 3), bit-equal to converting all of it."""
+    """Convert planes to RGB, (height, width, 3); of a region, bit-equal to converting all and cropping.
+
+    The size is that before padding. The result for a box may be a view.
+    """
+    top, left, box_height, box_width = box or (0, 0, height, width)
     if len(data) != nv12_size(height, width):
         raise DecodeError(
             f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "
@@ -75,7 +69,8 @@ def nv12_box_to_rgb(
         cv2.COLOR_YUV2RGB_NV12,
     )
     top, left = top % 2, left % 2
-    return _uint8(rgb[top : top + box_height, left : left + box_width])
+    region = rgb[top : top + box_height, left : left + box_width]
+    return _uint8(np.ascontiguousarray(region) if box is None else region)
 
 
 def _padded(height: int, width: int) -> tuple[int, int]:

@@ -76,8 +76,7 @@ def parse_png(data: bytes) -> PngLayout:
         orientation,
         tuple(body for kind, body in chunks if kind == b"IDAT"),
         _header_anomaly(height, width, bit_depth, colour_type, methods)
-        or _chunk_anomaly(chunks, _BACKGROUND_BYTES[colour_type])
-        or _palette_anomaly(chunks, colour_type == _PALETTE),
+        or _chunk_anomaly(chunks, colour_type),
     )
 
 
@@ -92,7 +91,7 @@ def row_anomaly(layout: PngLayout) -> str:
     inflater, rows = zlib.decompressobj(), b""
     checked = min(wanted, _INFLATED_BYTES)
     try:
-        rows = inflater.decompress(_first_bytes(layout.rows, 2 * checked), checked)
+        rows = inflater.decompress(b"".join(layout.rows)[: 2 * _INFLATED_BYTES], checked)
         if len(rows) == wanted:
             inflater.decompress(inflater.unconsumed_tail, 1)  # the checksum
     except zlib.error as error:
@@ -140,17 +139,24 @@ def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, m
     return f"compression, filters and interlacing are {methods}, not 0" if any(methods) else ""
 
 
-def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], background_bytes: int) -> str:
+def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], colour_type: int) -> str:
+    """Return why chunks are unusual: one header first, rows in one place, any palette before them."""
     kinds = [kind for kind, _ in chunks]
     if kinds[0] != b"IHDR" or kinds.count(b"IHDR") > 1:
         return f"it must begin with its one header, got the chunks {kinds[0]!r}, {kinds[1]!r} …"
-    count = kinds.count(b"IDAT")
-    if not count:
+    if b"IDAT" not in kinds:
         return "it must have rows, got no IDAT chunk"
-    first = kinds.index(b"IDAT")
+    first, count = kinds.index(b"IDAT"), kinds.count(b"IDAT")
     if kinds[first : first + count].count(b"IDAT") < count:
         return "its IDAT chunks must follow each other"
+    palettes = [len(body) for kind, body in chunks if kind == b"PLTE"]
+    has_good_palette = len(palettes) == 1 and palettes[0] % 3 == 0 and 3 <= palettes[0] <= 768
+    if (palettes or colour_type == _PALETTE) and not (has_good_palette and b"PLTE" in kinds[:first]):
+        return (
+            f"it must have one palette of 1 to 256 colours, before its rows, got palettes of {palettes} bytes"
+        )
     unusual = [kind for kind in kinds if kind not in _STRUCTURE and not _is_metadata(kind)]
+    background_bytes = _BACKGROUND_BYTES[colour_type]
     unusual += [kind for kind, body in chunks if kind == b"bKGD" and len(body) != background_bytes]
     return f"it has chunks that only decoding can judge: {unusual[0]!r}" if unusual else ""
 
@@ -158,27 +164,3 @@ def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], background_bytes: int
 def _is_metadata(kind: bytes) -> bool:
     """Return whether decoders skip a chunk of unknown kind: its name begins with a lower-case letter."""
     return kind not in _ANIMATION and kind.isalpha() and kind[:1].islower()
-
-
-def _palette_anomaly(chunks: list[tuple[bytes, memoryview]], has_palette: bool) -> str:
-    kinds = [kind for kind, _ in chunks]
-    if not has_palette and b"PLTE" not in kinds:
-        return ""
-    before_rows = [len(body) for kind, body in chunks[: kinds.index(b"IDAT")] if kind == b"PLTE"]
-    if len(before_rows) != 1 or kinds.count(b"PLTE") != 1:
-        return f"it must have one palette, before its rows, got {kinds.count(b'PLTE')}"
-    [size] = before_rows
-    if size % 3 or not 3 <= size <= 768:
-        return f"its palette must have 1 to 256 colours of 3 bytes, got {size} bytes"
-    return ""
-
-
-def _first_bytes(bodies: tuple[memoryview, ...], size: int) -> bytes:
-    """Join chunk bodies until they have at least `size` bytes."""
-    parts: list[memoryview] = []
-    for body in bodies:
-        if size <= 0:
-            break
-        parts.append(body)
-        size -= len(body)
-    return b"".join(parts)

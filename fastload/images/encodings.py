@@ -1,4 +1,4 @@
-"""Encodings of stored images: five small frozen dataclasses of one protocol.
+"""Encodings of stored images.
 
     keep     the file's own bytes, whatever its format
     tiled    a JPEG's own pixels, in losslessly made tiles; other files like `keep`
@@ -11,25 +11,26 @@ Equal sources and parameters give equal bytes, so packed datasets can be compare
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import DecodeError, OptionError
-from fastload.images._encoder_input import ImageSource, load_pixels, require_pixels
-from fastload.images._nv12 import nv12_box_to_rgb, nv12_to_rgb, rgb_to_nv12
-from fastload.images._validation import validate_file
+from fastload.errors import DecodeError, OptionError, SourceError
+from fastload.images._nv12 import nv12_to_rgb, rgb_to_nv12
 from fastload.images.decode import decode, encode, is_reducible
+from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
 from fastload.images.opencv import cv2
 from fastload.images.region import Box, crop, decode_region
-from fastload.images.resize import SizeLimit
+from fastload.images.resize import SizeLimit, resize
 
+ImageSource: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
 StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"  # as stored, or a flat view of mapped memory
 Shape: TypeAlias = "tuple[int, int, int]"
 
@@ -46,16 +47,17 @@ class StoredImage:
     tiles: NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
-class Encoding(Protocol):
-    """A way to store images. Instances are frozen, and equal if their parameters are."""
+@dataclass(frozen=True, slots=True)
+class Encoding(ABC):
+    """A way to store images. Instances are equal if their parameters are."""
 
-    @property
-    def name(self) -> str:
-        """The name in the manifest and on the command line."""
+    name: ClassVar[str]  # in the manifest and on the command line
 
     def parameters(self) -> dict[str, int | str]:
         """Return the parameters with which `encoding_named` makes an equal encoding."""
+        return asdict(self)
 
+    @abstractmethod
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """Encode one image, shrunk to the limit; `workdir` is an existing folder for temporary files.
 
@@ -63,6 +65,7 @@ class Encoding(Protocol):
         OptionError if the encoding cannot store the image or apply the limit.
         """
 
+    @abstractmethod
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
 
@@ -77,16 +80,11 @@ class Encoding(Protocol):
         Without `index`, the tiles of a JPEG, the whole image is decoded. `reduction` is the factor by which
         decoding shrinks each side of a JPEG; other formats ignore it. Raises DecodeError like `decode`.
         """
+        return crop(self.decode(data, shape), shape[:2], box)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parametrised:
-    def parameters(self) -> dict[str, int | str]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileEncoding(_Parametrised):
+class _FileEncoding(Encoding):
     """Base of encodings whose records are image files."""
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
@@ -172,7 +170,7 @@ class Jpeg(_FileEncoding):
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`."""
-        image = load_pixels(source, limit)
+        image = _load_pixels(source, limit)
         height, width = image.rgb.shape[:2]
         factors, mcu_width = _SUBSAMPLINGS[self.subsampling]
         sampling = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors]
@@ -191,14 +189,14 @@ class Jpeg(_FileEncoding):
 
 
 @dataclass(frozen=True, slots=True)
-class Yuv420(_Parametrised):
+class Yuv420(Encoding):
     """Store NV12 planes: colour at half of each side, otherwise exact within rounding."""
 
     name: ClassVar[str] = "yuv420"
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = load_pixels(source, limit).rgb
+        rgb = _load_pixels(source, limit).rgb
         return StoredImage(rgb_to_nv12(rgb), (rgb.shape[0], rgb.shape[1], 3))
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
@@ -211,18 +209,18 @@ class Yuv420(_Parametrised):
     ) -> NDArray[np.uint8]:
         """See `Encoding`."""
         _require_image(shape)
-        return nv12_box_to_rgb(data, shape[0], shape[1], *box)
+        return nv12_to_rgb(data, shape[0], shape[1], box)
 
 
 @dataclass(frozen=True, slots=True)
-class Raw(_Parametrised):
+class Raw(Encoding):
     """Store RGB pixels."""
 
     name: ClassVar[str] = "raw"
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
-        rgb = load_pixels(source, limit).rgb
+        rgb = _load_pixels(source, limit).rgb
         return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
@@ -235,12 +233,6 @@ class Raw(_Parametrised):
                 f"{len(data)}: the record's shape or its data is damaged"
             )
         return np.frombuffer(data, np.uint8).reshape(height, width, channels)
-
-    def decode_box(
-        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
-        """See `Encoding`."""
-        return crop(self.decode(data, shape), shape[:2], box)
 
 
 _ENCODINGS: dict[str, Callable[..., Encoding]] = {
@@ -261,8 +253,39 @@ def encoding_named(name: str, **parameters: int | str) -> Encoding:
     return _ENCODINGS[name](**parameters)
 
 
+class _Pixels(NamedTuple):
+    rgb: NDArray[np.uint8]  # (height, width, 3)
+    is_grey: bool  # the channels are equal because the source has one
+    orientation: int  # the source's in EXIF, which is not applied
+
+
+def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> _Pixels:
+    """Validate and decode a file, or convert an array, and shrink it to the limit."""
+    if isinstance(source, bytes):
+        parsed = validate_file(source)
+        rgb = decode(source) if parsed.rgb is None else parsed.rgb
+        is_grey, orientation = parsed.header.channels <= 2, parsed.header.orientation
+    else:
+        rgb, is_grey, orientation = _require_pixels(source), source.ndim == 2, 1
+        if is_grey:
+            rgb = np.repeat(rgb[:, :, None], 3, axis=2)
+    target = limit.target(*rgb.shape[:2]) if limit is not None else None
+    return _Pixels(rgb if target is None else resize(rgb, *target), is_grey, orientation)
+
+
+def _require_pixels(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the pixels as a contiguous array; raise SourceError for another shape or type, or no pixels."""
+    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
+    if not is_image or pixels.dtype != np.uint8 or pixels.size == 0:
+        raise SourceError(
+            "pixels must be uint8, RGB (height, width, 3) or grey (height, width), and not empty, "
+            f"got {pixels.dtype} {pixels.shape}: convert them before packing"
+        )
+    return np.ascontiguousarray(pixels)
+
+
 def _as_png(source: NDArray[np.uint8]) -> StoredImage:
-    pixels = require_pixels(source)
+    pixels = _require_pixels(source)
     channels = 1 if pixels.ndim == 2 else 3
     return StoredImage(encode(pixels, ".png"), (pixels.shape[0], pixels.shape[1], channels))
 

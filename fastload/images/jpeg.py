@@ -27,7 +27,7 @@ from fastload.images.limits import is_within_limits
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
 # Application segments and comments, which decoders ignore.
-METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})
+_METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})
 
 _DHT, _RST0, _EOI, _SOS, _DQT, _DRI, _APP1 = 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xE1
 # Start-of-frame markers; the gaps are Huffman tables, an extension and arithmetic conditioning.
@@ -128,7 +128,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
                     quantizers, codes, components, data[start:end], is_progressive
                 )
                 return _layout(data, frame, end, interval, orientation, is_standard)
-            elif marker not in METADATA:
+            elif marker not in _METADATA:
                 is_standard = False
     except (struct.error, IndexError):
         pass  # a segment whose length exceeds the file

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images._nv12 import nv12_box_to_rgb, nv12_size, nv12_to_rgb, rgb_to_nv12
+from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 
 LUMA = np.array([65.481, 128.553, 24.966]) / 255
@@ -97,5 +97,5 @@ def test_region_is_bit_equal_to_the_crop(data, height, width):
     top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
     box = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
     full = nv12_to_rgb(planes, height, width)
-    part = nv12_box_to_rgb(planes, height, width, *box)
+    part = nv12_to_rgb(planes, height, width, box)
     np.testing.assert_array_equal(part, full[top : top + box[2], left : left + box[3]])

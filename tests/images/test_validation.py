@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from fastload.errors import DecodeError
-from fastload.images._validation import validate_file
 from fastload.images.decode import decode
 from fastload.images.encodings import Jpeg, Keep
+from fastload.images.header import validate_file
 from fastload.images.jpeg import parse_jpeg
 from tests.images.samples import exif, file_of, photo, pil_rgb
 
@@ -279,7 +279,7 @@ import sys
 sys.modules["PIL"] = None  # as if it were not installed
 from pathlib import Path
 from fastload.errors import DecodeError
-from fastload.images._validation import validate_file
+from fastload.images.header import validate_file
 validate_file(Path("alpha.tiff").read_bytes())
 try:
     validate_file(Path("runs.bmp").read_bytes())
