@@ -4,9 +4,9 @@ Question: how fast do PIL, OpenCV, fastload and other libraries decode and trans
 operation and as whole pipelines, and how much do their pixels differ from PIL's?
 
 Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
-its own kind of image, on one core; all calls for an operation take turns of at least 30 ms. Then whole
-pipelines run in a DataLoader, from files in the page cache to batches of normalised floats, three turns
-each. Libraries that are not installed are listed; those that only decode JPEG have no other rows.
+its own kind of image, on one core; all calls for an operation take turns of at least 30 ms. Then a training
+pipeline runs in a DataLoader, from files in the page cache to batches: PIL and OpenCV in torch's, fastload in
+its own. Libraries that are not installed are listed; those that only decode JPEG have no other rows.
 
 Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
 `=` is equal within rounding, `≈` close to the eye, `≠` visibly different, so that its speed does not
@@ -18,7 +18,7 @@ from __future__ import annotations
 from _harness import Key, Missing, Reading, Report, Table, options_of, progress, publish
 
 from fastload.bench.decoding import compare_decoding
-from fastload.bench.results import Comparison, DecodeBench, Library, Timing
+from fastload.bench.results import Comparison, DecodeBench, Timing
 from fastload.cli.report.decoding import difference_text, images_line
 
 # Single operations take microseconds; the harness keeps no more of a second than that.
@@ -55,7 +55,6 @@ def _report(bench: DecodeBench) -> Report:
         setting={
             "images": images_line(bench.pictures).rstrip("."),
             "runs": bench.runs,
-            "runs of DataLoaders": bench.loader_runs,
             "workers of DataLoaders": bench.workers,
             "page cache": "warm",
         },
@@ -63,17 +62,11 @@ def _report(bench: DecodeBench) -> Report:
         readings=readings,
         missing=_missing(bench),
         versions={
-            library.name: _version(library)
+            library.name: f"{library.version} (JPEG: {library.jpeg})"
             for library in bench.libraries
-            if library.version and library.name not in ("fastload", "NumPy", "torch")
+            if library.version and library.name not in ("fastload", "torch")
         },
     )
-
-
-def _version(library: Library) -> str:
-    more = [f"JPEG: {library.jpeg}"] if library.jpeg else []
-    more += [f"SIMD: {library.simd}"] if library.simd else []
-    return f"{library.version} ({'; '.join(more)})"
 
 
 def _title(comparison: Comparison) -> str:
@@ -91,9 +84,8 @@ def _missing(bench: DecodeBench) -> list[Missing]:
     missing = [Missing(_title(bench.comparisons[0]), library.name, library.reason) for library in absent]
     for comparison in bench.comparisons:
         title = _title(comparison)
-        missing += [Missing(title, f"{m.library}, {m.call}", m.reason) for m in comparison.missing]
-        if "fastload" not in {each.library for each in (*comparison.rows, *comparison.missing)}:
-            missing.append(Missing(title, "fastload", "has no such function"))
+        calls = (call.partition(": ") for call in comparison.missing)
+        missing += [Missing(title, call, reason) for call, _, reason in calls]
     return missing
 
 

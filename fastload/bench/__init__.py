@@ -1,1 +1,1 @@
-"""Comparison of libraries that decode and transform images, measured on this machine."""
+"""Comparisons that a user runs on their own machine: decoding libraries, and DataLoaders."""

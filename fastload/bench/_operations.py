@@ -9,21 +9,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-# The means and deviations of ImageNet's channels, which torchvision's models are trained with.
+# The means and deviations of ImageNet's channels, with which torchvision's models are trained.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-PAD = 16  # pixels on each side
-ANGLE = 30.0  # degrees, counter-clockwise
+IMAGE_SIDE = 224  # pixels, of crops and resizes
+SHORTER_SIDE = 256  # pixels, to which torchvision's recipe for evaluation resizes before it crops
+
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 1.2, 0.8, 1.3, 0.05  # hue: a share of the circle
-COLOURS = {"brightness": BRIGHTNESS, "contrast": CONTRAST, "saturation": SATURATION, "hue": HUE}
-BLUR_SIGMA, BLUR_SIZE = 1.5, 9  # three deviations to each side
 
-EVALUATION_RATIO = 256 / 224
-"""Ratio of the resized shorter side to the crop in torchvision's recipe for evaluation."""
-
-Start = Literal["data", "pixels", "small", "sample"]
-"""Input of an operation: a file's bytes, RGB pixels, their middle, or a `Sample`."""
+Start = Literal["data", "pixels", "sample"]
+"""Input of an operation: the bytes of a file, RGB pixels, or a `Sample`."""
 
 
 class DrawnCrop(NamedTuple):
@@ -37,7 +33,7 @@ class DrawnCrop(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Input of a pipeline: a file's bytes and the box drawn for it."""
+    """Input of a pipeline: the bytes of a file, and the box drawn for it."""
 
     data: bytes
     box: DrawnCrop
@@ -45,11 +41,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation on images; `key` stays the same from release to release.
-
-    In `title`, `{side}`, `{half}` and `{shorter}` stand for sizes. `is_normalised` tells that the result is
-    normalised with ImageNet's mean and deviation.
-    """
+    """An operation on images; `is_normalised` if the result is normalised with ImageNet's statistics."""
 
     key: str
     group: str
@@ -57,62 +49,34 @@ class Operation:
     start: Start = "pixels"
     is_normalised: bool = False
 
-    def titled(self, size: int) -> str:
-        """Return the title with the sizes of this run."""
-        return self.title.format(side=size, half=size // 2, shorter=shorter_side(size))
 
-
-_PIPELINE = "Pipeline, one core"
-_EVALUATION = "evaluation: decode, shorter side to {shorter}, middle {side}, normalise"
+_JITTER = f"brightness × {BRIGHTNESS}, contrast × {CONTRAST}, saturation × {SATURATION}, hue + {HUE}"
+_TRAINING = f"training: decode, random crop to {IMAGE_SIDE}, flip, normalise"
+_EVALUATION = f"evaluation: decode, shorter side to {SHORTER_SIDE}, middle {IMAGE_SIDE}, normalise"
 OPERATIONS = (
     Operation("decode", "Decode", "decode to RGB, file in memory", "data"),
-    Operation("decode-half", "Decode", "decode at half the size", "data"),
-    Operation("shrink-nearest", "Resize", "shrink to {side}, nearest"),
-    Operation("shrink-box", "Resize", "shrink to {side}, box (area)"),
-    Operation("shrink-bilinear", "Resize", "shrink to {side}, bilinear"),
-    Operation("shrink-bicubic", "Resize", "shrink to {side}, bicubic"),
-    Operation("shrink-lanczos", "Resize", "shrink to {side}, Lanczos"),
-    Operation("enlarge-nearest", "Resize", "enlarge {half} to {side}, nearest", "small"),
-    Operation("enlarge-bilinear", "Resize", "enlarge {half} to {side}, bilinear", "small"),
-    Operation("enlarge-bicubic", "Resize", "enlarge {half} to {side}, bicubic", "small"),
-    Operation("enlarge-lanczos", "Resize", "enlarge {half} to {side}, Lanczos", "small"),
-    Operation("crop", "Geometry", "crop the middle {side}, copied"),
-    Operation("resized-crop", "Geometry", "crop the middle half, resize to {side}, bilinear"),
-    Operation("pad", "Geometry", f"pad with {PAD} black pixels on each side"),
-    Operation("flip", "Geometry", "flip left to right"),
-    Operation("rotate", "Geometry", f"rotate by {ANGLE:.0f}°, bilinear"),
-    Operation("brightness", "Colour", f"brightness × {BRIGHTNESS}"),
-    Operation("contrast", "Colour", f"contrast × {CONTRAST}"),
-    Operation("saturation", "Colour", f"saturation × {SATURATION}"),
-    Operation("hue", "Colour", f"hue + {HUE} of the circle"),
-    Operation("grey", "Colour", "to grey"),
-    Operation("blur", "Colour", f"Gaussian blur, σ = {BLUR_SIGMA}"),
+    Operation("resize-bilinear", "Resize", f"resize to {IMAGE_SIDE}, bilinear"),
+    Operation("resize-bicubic", "Resize", f"resize to {IMAGE_SIDE}, bicubic"),
+    Operation("resized-crop", "Resize", f"crop the middle half, resize to {IMAGE_SIDE}, bilinear"),
+    Operation("flip", "Flip and colour", "flip left to right"),
+    Operation("jitter", "Flip and colour", f"colour jitter: {_JITTER}"),
     Operation("normalise", "Tensor", "to a float tensor and normalise", is_normalised=True),
-    Operation(
-        "training", _PIPELINE, "training: decode, random crop to {side}, flip, normalise", "sample", True
-    ),
-    Operation("evaluation", _PIPELINE, _EVALUATION, "sample", True),
+    Operation("training", "Pipeline, one core", _TRAINING, "sample", True),
+    Operation("evaluation", "Pipeline, one core", _EVALUATION, "sample", True),
 )
 
-RESIZES = tuple(operation.key for operation in OPERATIONS if operation.group == "Resize")
 
-
-def shorter_side(side: int) -> int:
-    """Return the length that an evaluation pipeline gives the shorter side before it crops."""
-    return round(side * EVALUATION_RATIO)
-
-
-def evaluation_size(shape: Sequence[int], side: int) -> tuple[int, int]:
+def evaluation_size(shape: Sequence[int]) -> tuple[int, int]:
     """Return the (height, width) of the resize before the evaluation crop, rounded like torchvision."""
-    height, width, shorter = shape[0], shape[1], shorter_side(side)
+    height, width = shape[0], shape[1]
     if height <= width:
-        return shorter, shorter * width // height
-    return shorter * height // width, shorter
+        return SHORTER_SIDE, SHORTER_SIDE * width // height
+    return SHORTER_SIDE * height // width, SHORTER_SIDE
 
 
-def middle(shape: Sequence[int], side: int) -> tuple[int, int]:
-    """Return the (top, left) of the square in the middle, rounded like torchvision."""
-    return round((shape[0] - side) / 2), round((shape[1] - side) / 2)
+def middle(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return (top, left, height, width) of the square in the middle, rounded like torchvision."""
+    return round((shape[0] - IMAGE_SIDE) / 2), round((shape[1] - IMAGE_SIDE) / 2), IMAGE_SIDE, IMAGE_SIDE
 
 
 def middle_half(shape: Sequence[int]) -> tuple[int, int, int, int]:

@@ -10,19 +10,11 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fastload.bench.results import Comparison, DecodeBench, Library
-from fastload.errors import LibraryMissingError, OptionError, ToolMissingError
+from fastload.errors import LibraryMissingError, OptionError
 from fastload.images.opencv import require_opencv
 from fastload.system.cpus import cpu_name, usable_cpus
-
-if TYPE_CHECKING:
-    from fastload.bench._peers import Peer
-
-_PILLOW_NEEDED = "the comparison needs Pillow, the reference for all others"
-_LOADER_RUNS = 3  # at most: each turn of a DataLoader takes seconds and starts processes
-_LOADER_STEPS = 20  # the duration of a DataLoader's turn, with the start of its workers, in other turns
 
 
 def compare_decoding(
@@ -32,17 +24,17 @@ def compare_decoding(
     runs: int = 5,
     workers: int | None = None,
     is_smoke: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> DecodeBench:
     """Measure every installed library.
 
     Args:
-        folder: Images to sample evenly; None for generated ones.
+        folder: Images to sample evenly, of the first split if there are several; None for generated ones.
         images: The number of images at most.
         runs: Turns of each call.
         workers: Processes of each DataLoader, 0 for no DataLoader; None for one per usable CPU, at most 8.
         is_smoke: Be quick rather than right: small images, short turns.
-        progress: Called with the number of turns done and in all.
+        progress: Called with a stage, the part of it that is done, and all of it.
 
     Raises:
         OptionError: A number is too small.
@@ -52,16 +44,18 @@ def compare_decoding(
     for name, value, least in (("images", images, 1), ("runs", runs, 1), ("workers", workers or 0, 0)):
         if value < least:
             raise OptionError(f"{name} must be at least {least}, got {value}")
-    require_libraries(_PILLOW_NEEDED)
+    require_libraries("the comparison needs Pillow, the reference for all others")
     # These import torch and Pillow, which takes seconds and may fail: only after the checks above.
-    from fastload.bench import _comparison, loading
-    from fastload.bench._operations import OPERATIONS
-    from fastload.bench.images import copy_files, make_files, read_images
+    import torch
 
-    workers = min(usable_cpus(), 8) if workers is None else workers
-    loader_runs = min(runs, _LOADER_RUNS)
-    pipelines: tuple[str, ...] = loading.PIPELINES if workers else ()
-    found: dict[str, Comparison] = {}
+    from fastload.bench._comparison import compare_loading, compare_operation, one_core
+    from fastload.bench._operations import OPERATIONS
+    from fastload.bench._peers import MODULES, Peer, load_peer
+    from fastload.bench.images import link_images, list_images, make_files, read_images
+    from fastload.bench.loading import default_workers
+
+    workers = default_workers(bytes_per_value=4) if workers is None else workers
+    comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of the libraries do not concern those who measure them
         place = Path(name)
@@ -69,42 +63,32 @@ def compare_decoding(
         if folder is None:
             make_files(place, images, 0.2 if is_smoke else 1.0)
         else:
-            available = copy_files(folder, place, images)
+            source = list_images(folder)
+            available = len(source)
+            link_images(source, place, images)
         loaded, described = read_images(place, available)
-        peers, libraries = _load_peers(described.side)
-
-        keys = [key for peer in peers for key, _, _ in peer.calls]
-        loader_turns = loader_runs * sum(key in pipelines for key in keys)
-        total = runs * len(keys) + _LOADER_STEPS * loader_turns
-        done = 0
-
-        def step(weight: int = 1) -> None:
-            nonlocal done
-            done += weight
-            progress(min(done, total), total)
-
-        with _comparison.one_core():
-            turn_s = 0.0 if is_smoke else _comparison.TURN_S
+        found = [load_peer(library) for library in MODULES]
+        peers = [each for each in found if isinstance(each, Peer)]
+        turn = {"turn_s": 0.0} if is_smoke else {}
+        with one_core():
             for operation in OPERATIONS:
-                found[operation.key] = _comparison.compare_operation(
-                    operation, peers, loaded, described.side, runs, step, turn_s
-                )
-            turn_s = 0.01 if is_smoke else loading.TURN_S
-            setup = loading.LoaderSetup(loaded, place, described.side, workers, loader_runs, turn_s)
-            for key in pipelines:
-                in_loader = loading.compare_loading(found[key], setup, lambda: step(_LOADER_STEPS))
-                found[in_loader.key] = in_loader
-        progress(total, total)  # calls that failed took no turns
+                progress(f"comparing: {operation.key}", len(comparisons), len(OPERATIONS))
+                comparisons.append(compare_operation(operation, peers, loaded, runs, **turn))
+            if workers:
+                [training] = [each for each in comparisons if each.key == "training"]
+                comparisons.append(compare_loading(training, place, workers, runs, progress, **turn))
+    libraries = [
+        Library(each.library, each.version, each.jpeg) if isinstance(each, Peer) else each for each in found
+    ]
     return DecodeBench(
-        comparisons=tuple(found.values()),
-        libraries=tuple(libraries),
+        comparisons=tuple(comparisons),
+        libraries=(*libraries, Library("torch", torch.__version__)),
         pictures=described,
         processor=cpu_name(),
         usable_cpus=usable_cpus(),
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         runs=runs,
-        loader_runs=loader_runs,
         workers=workers,
     )
 
@@ -120,24 +104,3 @@ def require_libraries(need: str) -> None:
             if importlib.util.find_spec("PIL")
             else f"{need}, and it is not installed: pip install pillow"
         ) from error
-
-
-def _load_peers(size: int) -> tuple[list[Peer], list[Library]]:
-    import numpy as np
-    import torch
-
-    from fastload.bench._peers import MODULES, load_peer
-
-    peers: list[Peer] = []
-    libraries: list[Library] = []
-    for library in MODULES:
-        try:
-            peer = load_peer(library, size)
-        except ToolMissingError as error:
-            libraries.append(Library(library, None, reason=str(error)))
-        else:
-            peers.append(peer)
-            libraries.append(Library(library, peer.version, peer.jpeg, peer.simd))
-    simd = torch.backends.cpu.get_cpu_capability()
-    libraries += [Library("NumPy", np.__version__), Library("torch", torch.__version__, simd=simd)]
-    return peers, libraries

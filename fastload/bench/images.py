@@ -1,4 +1,4 @@
-"""Images that are decoded: the user's own, or generated ones with the spectrum of photographs."""
+"""Images for comparisons: the user's own, or generated ones with the spectrum of photographs."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import collections
 import functools
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastload.bench._operations import DrawnCrop, Sample, Start, draw_box, middle
+from fastload.bench._operations import DrawnCrop, draw_box
 from fastload.bench.results import ImageSet
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
 from fastload.images.opencv import cv2
+from fastload.sources.files import FileSource
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
-from fastload.system.units import format_count
-
-SIDE = 224
-"""Side of crops and resizes in pixels, as for ImageNet; smaller if the images are."""
 
 # More would take minutes and a gigabyte: each library's own copy of all pixels is in memory at once.
 _MOST_PIXEL_BYTES = 48 << 20
-_SMALLEST_SIDE = 8  # pixels; in smaller images there is nothing to crop or to blur
+_SMALLEST_SIDE = 8  # pixels; in smaller images there is nothing to crop
 
 # (height, width): the commonest of ImageNet, about as often as there.
 _SIZES = ((375, 500), (375, 500), (333, 500), (500, 375), (375, 500), (500, 333), (375, 500), (500, 500))
@@ -47,12 +43,10 @@ _CONTRAST, _CHROMA_CONTRAST = 50.0, 12.5  # standard deviations in levels
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedImage:
-    """An image file with its bytes, RGB pixels, format such as `jpeg`, and the box of training pipelines."""
+    """The bytes of an image file, its RGB pixels, and the box of the training pipeline."""
 
-    path: str
     data: bytes
     pixels: NDArray[np.uint8]
-    format: str
     box: DrawnCrop
 
 
@@ -113,73 +107,66 @@ def _falloff(side: int) -> NDArray[np.float32]:
     return np.asarray(frequency**-_EXPONENT, np.float32)
 
 
-def copy_files(source: str | os.PathLike[str], folder: Path, count: int) -> int:
-    """Copy at most `count` evenly spaced images of a folder into another one; return their number there.
+def list_images(folder: str | os.PathLike[str]) -> FileSource:
+    """Return the images of a folder, or of the first of its splits.
 
-    Raises SourceError if there are none, or the folder or a file cannot be read.
+    Raises SourceError if there are none, or the folder cannot be read.
     """
-    path = os.path.expanduser(os.fspath(source))
-    places = [(part, index) for part in list_folder(path).values() for index in range(len(part))]
-    if not places:
-        raise SourceError(f"{os.fspath(source)}: must hold images, got class folders without any")
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, place in enumerate(evenly_spaced(len(places), count)):
-        part, index = places[place]
-        suffix = os.path.splitext(part.key(index))[1].lower()
-        (folder / f"{number:04d}{suffix}").write_bytes(part.files.read(index))
-    return len(places)
+    images = next(iter(list_folder(os.path.expanduser(os.fspath(folder))).values()))
+    if not len(images):
+        raise SourceError(f"{os.fspath(folder)}: must hold images, got class folders without any")
+    return images
+
+
+def link_images(images: FileSource, folder: Path, count: int) -> None:
+    """Fill a folder with links to at most `count` evenly spaced images, in their class folders."""
+    for index in evenly_spaced(len(images), count):
+        link = folder / images.key(index)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(os.path.abspath(images.files.path(index)), link)
 
 
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
-    """Read the files of a folder and remove those that PIL or OpenCV cannot decode.
+    """Read the files of a folder, and remove from it those that cannot be compared.
 
-    Raises SourceError if none can be decoded.
+    Left out are images that PIL or OpenCV cannot decode, tiny ones, and the last ones if all are large.
+    Raises SourceError if none is left.
     """
-    images: list[LoadedImage] = []
+    images: dict[Path, LoadedImage] = {}
     notes = []
-    paths = sorted(folder.iterdir())
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    total_bytes = 0
     for number, path in enumerate(paths):
         data = path.read_bytes()
         pixels = _decode_with_both(data)
         if pixels is None or min(pixels.shape[:2]) < _SMALLEST_SIDE:
             reason = "PIL or OpenCV cannot decode it" if pixels is None else "it is too small"
-            notes.append(f"{path.suffix} file {number + 1} is left out: {reason}")
+            notes.append(f"{path.relative_to(folder)} is left out: {reason}")
             continue
-        if images and sum(image.pixels.nbytes for image in images) + pixels.nbytes > _MOST_PIXEL_BYTES:
+        total_bytes += pixels.nbytes
+        if images and total_bytes > _MOST_PIXEL_BYTES:
             notes.append("fewer images were taken because they are large")
             break
-        box = draw_box(pixels.shape, number)
-        images.append(LoadedImage(str(path), data, pixels, read_header(data).format, box))
+        images[path] = LoadedImage(data, pixels, draw_box(pixels.shape, number))
     if not images:
         raise SourceError(
             f"PIL and OpenCV must be able to decode at least one image with {_SMALLEST_SIDE} pixels a side: "
             f"{len(paths):,} were tried, none can be used"
         )
-    # All crops have one size: a few small images are left out rather than made the measure of all.
-    large = [image for image in images if _largest_crop(image) >= SIDE]
-    if len(images) <= 2 * len(large) < 2 * len(images):
-        left_out = format_count(len(images) - len(large), "small image")
-        notes.append(f"left out so that all crops are {SIDE} pixels wide: {left_out}")
-        images = large
-    for path in {*paths} - {Path(image.path) for image in images}:
-        path.unlink()
-    mean_height, mean_width, _ = np.mean([image.pixels.shape for image in images], axis=0)
-    return images, ImageSet(
-        count=len(images),
+    for path in paths:
+        if path not in images:
+            path.unlink()
+    loaded = list(images.values())
+    mean_height, mean_width, _ = np.mean([image.pixels.shape for image in loaded], axis=0)
+    return loaded, ImageSet(
+        count=len(loaded),
         available=available,
-        formats=dict(collections.Counter(image.format for image in images)),
-        mean_bytes=float(np.mean([len(image.data) for image in images])),
+        formats=dict(collections.Counter(read_header(image.data).format for image in loaded)),
+        mean_bytes=float(np.mean([len(image.data) for image in loaded])),
         mean_height=float(mean_height),
         mean_width=float(mean_width),
-        side=min(SIDE, *map(_largest_crop, images)),
         notes=tuple(notes),
     )
-
-
-def _largest_crop(image: LoadedImage) -> int:
-    """Return a side smaller than the image's, and even, so that its half is whole."""
-    height, width, _ = image.pixels.shape
-    return int(min(height, width) * 7 // 8 // 2 * 2)
 
 
 def _decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
@@ -191,18 +178,3 @@ def _decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
     except (DecodeError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
     return pixels
-
-
-def inputs_for(images: Sequence[LoadedImage], start: Start, side: int) -> Iterator[Any]:
-    """Yield the input of an operation for each image, with pixels as arrays."""
-    for image in images:
-        if start == "data":
-            yield image.data
-        elif start == "sample":
-            yield Sample(image.data, image.box)
-        else:
-            pixels = image.pixels
-            if start == "small":
-                top, left = middle(pixels.shape, side // 2)
-                pixels = np.ascontiguousarray(pixels[top : top + side // 2, left : left + side // 2])
-            yield pixels

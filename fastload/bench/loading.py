@@ -1,48 +1,64 @@
-"""Comparison in a DataLoader: pipelines in worker processes, from files to batches."""
+"""DataLoaders that take turns at loading the same images.
+
+All workers run and all files have been read before the first turn. A turn is timed from the request of its
+first batch to the arrival of its last; all workers of a loader get equally many batches.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import random
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.data
 
 import fastload
-import fastload.transforms as T
-from fastload.bench._comparison import Contender, compare
-from fastload.bench._operations import MEAN, STD, Sample, shorter_side
-from fastload.bench._peers import load_peer
-from fastload.bench.images import LoadedImage
-from fastload.bench.results import REFERENCE, Comparison, Difference, Timing
+from fastload.bench import _operations
+from fastload.bench._peers import Steps, steps_of
 from fastload.images.opencv import cv2
+from fastload.sources.files import FileSource
+from fastload.system.cpus import usable_cpus
 
-PIPELINES = ("training", "evaluation")
-"""Operations that are measured in a DataLoader, too."""
-
-TURN_S = 0.8
-"""Approximate duration of a turn: many batches for each worker."""
+IMAGE_SIDE = _operations.IMAGE_SIDE
+BATCH_SIZE = 32
+TURN_S = 1.2
+"""Duration of the slowest loader's turn: so long that the turn's start and end hardly count."""
 
 SEED = 0
-_BATCH_SIZE = 32
-_MOST_BATCHES = 64
+_MOST_WORKERS = 8  # more prove nothing further, and the workers of all loaders live at once
+# torch's workers pass batches through shared memory: two ready and one in the making for each.
+_BATCHES_PER_WORKER = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderSetup:
-    """Conditions that all loaders share: files, crop size in pixels, worker processes, turns of each."""
+class FilesByLibrary(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """Files decoded and transformed by a library, as torchvision's ImageFolder and transforms do.
 
-    images: Sequence[LoadedImage]
-    folder: Path
-    size: int
-    workers: int
-    runs: int
-    turn_s: float = TURN_S
+    A sample is uint8, (3, 224, 224): a random crop, resized and perhaps flipped.
+    """
+
+    def __init__(self, files: FileSource, library: str) -> None:
+        labels = np.asarray(files.values["label"]).tolist()
+        self.samples = [(files.files.path(index), label) for index, label in enumerate(labels)]
+        self._library = library
+        self._steps: Steps | None = None  # loaded by each process: functions cannot be sent to it
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        steps = self._steps = self._steps or steps_of(self._library)
+        path, label = self.samples[index]
+        image = steps.decode(Path(path).read_bytes())
+        image = steps.augmented(image, _operations.draw_box(steps.size_of(image), random.getrandbits(32)))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1), label
 
 
 class TimedLoader:
@@ -51,23 +67,23 @@ class TimedLoader:
     def __init__(
         self,
         dataset: Any,
-        order: Sequence[int],
-        batch_size: int,
         workers: int,
-        loader_class: type[torch.utils.data.DataLoader[Any]],
+        loader_class: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader,
     ) -> None:
-        self._batch_size = batch_size
-        self._order = _RepeatSampler(order)
-        self._loader = loader_class(
-            dataset,
-            batch_size=batch_size,
-            sampler=self._order,
-            num_workers=workers,
-            persistent_workers=True,
-            worker_init_fn=_use_one_thread,
-            generator=torch.Generator().manual_seed(SEED),
-        )
-        self._order.count = workers * batch_size
+        self._order = _RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
+        with warnings.catch_warnings():
+            # A user who asks for more workers than CPUs knows it; torch would repeat it for each loader.
+            warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+            self._loader = loader_class(
+                dataset,
+                batch_size=BATCH_SIZE,
+                sampler=self._order,
+                num_workers=workers,
+                persistent_workers=True,
+                worker_init_fn=_use_one_thread,
+                generator=torch.Generator().manual_seed(SEED),
+            )
+        self._order.count = workers * BATCH_SIZE
         start = time.perf_counter()
         batches = iter(self._loader)
         next(batches)
@@ -77,70 +93,11 @@ class TimedLoader:
 
     def images_per_s(self, batches: int) -> float:
         """Load batches without using them and return the rate."""
-        self._order.count = batches * self._batch_size
+        self._order.count = batches * BATCH_SIZE
         start = time.perf_counter()
         for _ in self._loader:
             pass
         return self._order.count / (time.perf_counter() - start)
-
-
-def compare_loading(on_one_core: Comparison, setup: LoaderSetup, step: Callable[[], None]) -> Comparison:
-    """Time the calls of a pipeline in a DataLoader; `step` is called after each turn."""
-    rates = [row.images_per_s for row in on_one_core.rows if row.library == REFERENCE]
-    expected_s = 1 / max(rates, default=100.0) / setup.workers  # for an image
-    # Batches are made so small that each worker gets two of them in a turn, also of large images.
-    batch_size = max(1, min(_BATCH_SIZE, round(setup.turn_s / 2 / setup.workers / expected_s)))
-    batches = max(2, min(_MOST_BATCHES, round(setup.turn_s / expected_s / batch_size)))
-
-    def turn(row: Timing, batches: int) -> float:
-        is_own, order = row.library == "fastload", range(len(setup.images))
-        dataset = (_own_dataset if is_own else _PeerDataset)(row, on_one_core.key, setup)
-        loader_class = fastload.DataLoader if is_own else torch.utils.data.DataLoader
-        # Each turn has workers of its own: those of all sides at once would fill the memory.
-        return 1 / TimedLoader(dataset, order, batch_size, setup.workers, loader_class).images_per_s(batches)
-
-    def prepare(row: Timing) -> tuple[Callable[[], float], Difference | None]:
-        turn(row, 1)
-        return partial(turn, row, batches), row.difference
-
-    candidates = (
-        Contender(
-            row.library,
-            "FolderDataset, fastload.DataLoader" if row.library == "fastload" else row.call,
-            partial(prepare, row),
-        )
-        for row in on_one_core.rows
-    )
-    key, group = f"loader-{on_one_core.key}", "Pipeline, DataLoader"
-    return compare(key, group, on_one_core.title, candidates, setup.runs, step)
-
-
-def _own_dataset(row: Timing, key: str, setup: LoaderSetup) -> fastload.FolderDataset:
-    if key == "training":
-        steps = [T.RandomResizedCrop(setup.size), T.RandomHorizontalFlip()]
-    else:
-        steps = [T.Resize(shorter_side(setup.size)), T.CenterCrop(setup.size)]
-    end = [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)]
-    return fastload.FolderDataset(setup.folder, transform=T.Compose([*steps, *end]))
-
-
-class _PeerDataset(torch.utils.data.Dataset[Any]):
-    """Files put through a peer's pipeline; each process imports the library itself."""
-
-    def __init__(self, row: Timing, key: str, setup: LoaderSetup) -> None:
-        self._library, self._call, self._key, self._size = row.library, row.call, key, setup.size
-        self._files = [(image.path, image.box) for image in setup.images]
-        self._run: Callable[[Sample], Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: int) -> Any:
-        if self._run is None:
-            self._run = dict(load_peer(self._library, self._size).calls_for(self._key))[self._call]
-        path, box = self._files[index]
-        result = self._run(Sample(Path(path).read_bytes(), box))
-        return result.reshape(result.shape[-3:])  # kornia returns batches of one
 
 
 class _RepeatSampler(torch.utils.data.Sampler[int]):
@@ -160,3 +117,54 @@ class _RepeatSampler(torch.utils.data.Sampler[int]):
 def _use_one_thread(worker: int) -> None:
     """Limit OpenCV to one thread in a worker, as torch does with its own threads."""
     cv2.setNumThreads(0)
+
+
+def race(
+    loaders: Sequence[TimedLoader],
+    workers: int,
+    rounds: int,
+    progress: Callable[[str, int, int], None],
+    turn_s: float = TURN_S,
+) -> tuple[int, list[tuple[float, ...]]]:
+    """Return the images of a turn, and the images/s of each loader in each of `rounds` turns.
+
+    Every loader has `workers` processes. `progress` gets the stage, the turns done, and their number.
+    """
+    slowest = min(loader.images_per_s(workers) for loader in loaders)
+    batches = max(1, round(slowest * turn_s / BATCH_SIZE / workers)) * workers
+    turns = [partial(loader.images_per_s, batches) for loader in loaders]
+    done = itertools.count(1)
+    rates = take_turns(turns, rounds, lambda: progress("loading", next(done), rounds * len(loaders)))
+    return batches * BATCH_SIZE, rates
+
+
+def take_turns(
+    turns: Sequence[Callable[[], float]], rounds: int, step: Callable[[], None] = lambda: None
+) -> list[tuple[float, ...]]:
+    """Call every function once in each round and return the results of each; `step` follows each call.
+
+    Each round begins with another function, so that drift of the machine affects all alike.
+    """
+    results: list[list[float]] = [[] for _ in turns]
+    for first in range(rounds):
+        for place in range(len(turns)):
+            index = (first + place) % len(turns)
+            results[index].append(turns[index]())
+            step()
+    return [tuple(values) for values in results]
+
+
+def default_workers(bytes_per_value: int) -> int:
+    """Return one worker per usable CPU, at most eight, and no more than shared memory has room for.
+
+    Docker gives containers 64 MB of it; a worker that finds none left dies of a bus error. Images of batches
+    have `bytes_per_value` bytes for each of the three values of a pixel.
+    """
+    workers = min(usable_cpus(), _MOST_WORKERS)
+    try:
+        status = os.statvfs("/dev/shm")
+    except OSError:  # not Linux: no such limit
+        return workers
+    batch_bytes = BATCH_SIZE * 3 * IMAGE_SIDE**2 * bytes_per_value
+    room = status.f_bavail * status.f_frsize // (batch_bytes * _BATCHES_PER_WORKER)
+    return max(1, min(workers, room))

@@ -1,4 +1,4 @@
-"""Results of a comparison of libraries: figures only, from which tables and verdicts are derived."""
+"""Results of a comparison of libraries, and the verdict on PIL and OpenCV that follows from them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ MOST_LEVELS_OF_EQUAL = 2
 MEAN_LEVELS_OF_CLOSE = 1.0
 """Images are close if pixels differ by no more on average: the effect of JPEG at quality 98."""
 
+LEAST_RATIO = 1.05
+"""Least lead that counts: the clock, the scheduler and the next run differ by as much."""
+
+LEAST_WINS = 0.8
+"""Share of runs in which the winner must be faster: within a run all meet the same machine."""
+
 REFERENCE = "PIL"
 Likeness = Literal["equal", "close", "other"]
+_LIKENESSES: tuple[Likeness, ...] = ("equal", "close", "other")  # the best one first
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,66 +41,65 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds per image of one library's call, one figure for each run.
-
-    `difference` is the one from PIL's results; None if the images cannot be compared.
-    """
+    """Seconds per image of one library's call, one figure for each run, and its difference from PIL."""
 
     library: str
     call: str
     seconds: tuple[float, ...]
-    difference: Difference | None
+    difference: Difference
 
     @property
     def images_per_s(self) -> float:
         """Return the median rate."""
         return 1 / statistics.median(self.seconds)
 
-    @property
-    def likeness(self) -> Likeness | None:
-        """Return how similar the result is to PIL's; None if they cannot be compared."""
-        return self.difference.likeness if self.difference else None
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A call that could not be measured, and the reason."""
-
-    library: str
-    call: str
-    reason: str
+    def is_faster(self, other: Timing) -> bool:
+        """Return whether this call is faster by `LEAST_RATIO`, and in `LEAST_WINS` of the runs."""
+        wins = sum(mine < its for mine, its in zip(self.seconds, other.seconds, strict=True))
+        is_steady = wins >= LEAST_WINS * len(self.seconds)
+        return is_steady and self.images_per_s >= LEAST_RATIO * other.images_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An operation, timed with every library that supports it; PIL's rows are the first."""
+    """An operation, timed with every library that supports it; PIL's row is the first.
 
-    key: str  # the same from release to release
+    `missing` names each call that could not be measured, with the reason.
+    """
+
+    key: str
     group: str
     title: str
     rows: tuple[Timing, ...]
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[str, ...] = ()
 
-    @property
-    def is_loaded(self) -> bool:
-        """Tell pipelines in a DataLoader from those on one core."""
-        return "DataLoader" in self.group
+    def row_of(self, library: str) -> Timing | None:
+        """Return a library's call to compare: the one most similar to PIL, then the fastest.
+
+        Equal images come before close ones, these before others; among others the nearest one counts.
+        """
+
+        def preference(row: Timing) -> tuple[int, float, float]:
+            likeness = row.difference.likeness
+            apart = row.difference.mean if likeness == "other" else 0.0
+            return _LIKENESSES.index(likeness), apart, -row.images_per_s
+
+        return min((row for row in self.rows if row.library == library), key=preference, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """An installed library with its JPEG decoder and vector instructions; `version` is None if unusable."""
+    """A library with its JPEG decoder; `version` is None if it cannot be used, for the `reason`."""
 
     name: str
     version: str | None
     jpeg: str = ""
-    simd: str = ""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Summary of the images that were decoded; `side` is the size in pixels of crops and resizes."""
+    """Summary of the images that were decoded."""
 
     count: int
     available: int | None  # in the user's folder; None for generated ones
@@ -101,7 +107,6 @@ class ImageSet:
     mean_bytes: float
     mean_height: float
     mean_width: float
-    side: int
     notes: tuple[str, ...] = ()
 
 
@@ -117,5 +122,71 @@ class DecodeBench:
     system: str
     python: str
     runs: int
-    loader_runs: int
     workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """PIL's call for an operation, and OpenCV's."""
+
+    comparison: Comparison
+    pil: Timing
+    opencv: Timing
+
+    @property
+    def ratio(self) -> float:
+        """Return OpenCV's speed in multiples of PIL's."""
+        return self.opencv.images_per_s / self.pil.images_per_s
+
+    @property
+    def winner(self) -> Literal["PIL", "OpenCV", "neither"]:
+        """Return the library that is faster by more than chance."""
+        if self.opencv.is_faster(self.pil):
+            return "OpenCV"
+        return "PIL" if self.pil.is_faster(self.opencv) else "neither"
+
+
+def standings(bench: DecodeBench) -> list[Standing]:
+    """Return the standing of every operation that both libraries support."""
+    pairs = ((each, each.row_of(REFERENCE), each.row_of("OpenCV")) for each in bench.comparisons)
+    return [Standing(comparison, pil, opencv) for comparison, pil, opencv in pairs if pil and opencv]
+
+
+def verdict(bench: DecodeBench) -> list[str]:
+    """Return the answer in sentences, the shortest one first."""
+    found = standings(bench)
+    # Pipelines consist of the single operations, so they are counted separately.
+    pipelines = [standing for standing in found if "Pipeline" in standing.comparison.group]
+    single = [standing for standing in found if standing not in pipelines]
+    if not single:
+        return ["PIL and OpenCV have no operation in common that could be measured here."]
+    won, lost, even = (
+        [standing for standing in single if standing.winner == name] for name in ("OpenCV", "PIL", "neither")
+    )
+    unlike = sum(standing.opencv.difference.likeness == "other" for standing in won)
+    aside = f" (at {unlike} of them its pixels differ visibly from PIL's)" if unlike else ""
+    sentences = [
+        f"On this machine OpenCV is faster at {len(won)} of {len(single)} operations{aside}; "
+        f"PIL is faster at {len(lost)}; {len(even) or 'none'} {'is' if len(even) == 1 else 'are'} "
+        "too close to call."
+    ]
+    if pipelines:
+        sentences.append(f"Whole pipelines: {'; '.join(map(_pace, pipelines))}.")
+    wins = [f"{s.comparison.title} ({1 / s.ratio:.1f} ×)" for s in lost]
+    sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
+    differing = [
+        f"{s.comparison.title} ({s.opencv.call}, mean difference {s.opencv.difference.mean:.1f} levels)"
+        for s in single
+        if s.opencv.difference.likeness == "other"
+    ]
+    if differing:
+        sentences.append(f"OpenCV has no call that gives PIL's pixels for: {'; '.join(differing)}.")
+    return sentences
+
+
+def _pace(standing: Standing) -> str:
+    name, winner = standing.comparison.title.partition(":")[0], standing.winner
+    if winner == "neither":
+        return f"{name} is too close to call"
+    ratio = standing.ratio if winner == "OpenCV" else 1 / standing.ratio
+    return f"{name} is {ratio:.1f} × as fast with {winner}"

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fastload.cli._parser import positive
-from fastload.cli._progress import ProgressDisplay, format_count, format_size
+from fastload.cli._progress import ProgressDisplay
 from fastload.errors import DestinationError
 from fastload.system import signals
+from fastload.system.units import format_count, format_size
 
 HELP = "show on this machine, in under a minute, what fastload gains"
 
@@ -101,13 +103,14 @@ def _race(
 
     import fastload
     import fastload.transforms as T
-    from fastload.bench import loading, race
+    from fastload.bench import loading
     from fastload.images.opencv import cv2
     from fastload.packing.choose import estimate_stats
     from fastload.sources.folder import list_folder
     from fastload.system.cpus import cpu_name, usable_cpus
 
-    folder, available = _images(options, place / "photos", progress)
+    folder = place / "photos"
+    available = _fill(folder, options.data, options.images, progress)
     files = list_folder(os.fspath(folder))[""]
     notes = list(files.warnings)
     encodings = options.encode or ["auto", "raw"]
@@ -117,13 +120,11 @@ def _race(
         size = format_size(raw_bytes)
         notes.append(f"raw is left out because it would take {size}: '--encode auto raw' includes it")
 
-    transform = T.Compose([T.RandomResizedCrop(race.IMAGE_SIDE), T.RandomHorizontalFlip()])
-    size_bytes = files.size_bytes()
-    torch_loader = torch.utils.data.DataLoader
-    sides = [
-        race.Side("torch DataLoader + PIL", race.PilFolder(files), size_bytes, torch_loader),
-        race.Side("fastload, same files", fastload.FolderDataset(folder, transform=transform), size_bytes),
-    ]
+    transform = T.Compose([T.RandomResizedCrop(loading.IMAGE_SIDE), T.RandomHorizontalFlip()])
+    datasets: dict[str, Any] = {
+        "torch DataLoader + PIL": loading.FilesByLibrary(files, "PIL"),
+        "fastload, same files": fastload.FolderDataset(folder, transform=transform),
+    }
     packed: dict[str, fastload.PackResult] = {}
     for encode in dict.fromkeys(encodings):
 
@@ -131,19 +132,38 @@ def _race(
             progress(f"packing: {encode}", state.records, state.total)
 
         result = fastload.pack(folder, place / f"photos-{encode}.fl", encode=encode, progress=show)
-        packed.setdefault(result.encoding, result)
+        packed.setdefault(f"fastload, packed {result.encoding}", result)
         if encode == "auto":
             notes.append(f"'--encode auto' chose {result.encoding}: {result.reason}")
     for name, result in packed.items():
-        dataset = fastload.PackedDataset(result.splits[0].path, transform=transform)
-        sides.append(race.Side(f"fastload, packed {name}", dataset, result.size_bytes, packed=result))
+        datasets[name] = fastload.PackedDataset(result.splits[0].path, transform=transform)
 
-    workers = options.workers or race.default_workers()
-    turn_images, results = race.race(sides, workers, options.rounds, progress)
-    system = f"{platform.system()} {platform.release()}"
-    side = race.IMAGE_SIDE
+    workers = options.workers or loading.default_workers(bytes_per_value=1)
+    loaders: list[loading.TimedLoader] = []
+    for name, dataset in datasets.items():
+        progress(f"starting: {name}", len(loaders), len(datasets))
+        loader_class = fastload.DataLoader if loaders else torch.utils.data.DataLoader
+        loaders.append(loading.TimedLoader(dataset, workers, loader_class))
+    turn_images, rates = loading.race(loaders, workers, options.rounds, progress)
+    medians = [statistics.median(values) for values in rates]
+    sides = [
+        {
+            "name": name,
+            "encoding": packed[name].encoding if name in packed else None,
+            "size_bytes": packed[name].size_bytes if name in packed else files.size_bytes(),
+            "pack_s": packed[name].seconds if name in packed else None,
+            "startup_s": loader.startup_s,
+            "loading": {
+                "images_per_s": median,
+                "turns_images_per_s": list(values),
+                "ratio": median / medians[0],  # to torch's DataLoader
+            },
+        }
+        for name, loader, values, median in zip(datasets, loaders, rates, medians, strict=True)
+    ]
+    side = loading.IMAGE_SIDE
     return {
-        "machine": {"cpu": cpu_name(), "cpus": usable_cpus(), "system": system},
+        "machine": {"cpu": cpu_name(), "cpus": usable_cpus(), "system": platform.platform()},
         "versions": {
             "fastload": fastload.__version__,
             "Python": platform.python_version(),
@@ -151,61 +171,42 @@ def _race(
             "OpenCV": cv2.__version__,
             "Pillow": PIL.__version__,
         },
-        "images": {
-            "count": len(files),
-            "available": available,
-            "classes": len(files.classes),
-            "size_bytes": size_bytes,
-        },
+        "images": {"count": len(files), "available": available, "size_bytes": files.size_bytes()},
         "work": f"random crop resized to {side}x{side}, antialiased; random flip; uint8",
-        "cache": "warm",
         "workers": workers,
-        "batch_size": race.BATCH_SIZE,
-        "seed": loading.SEED,
+        "batch_size": loading.BATCH_SIZE,
         "turn_images": turn_images,
-        "sides": results,
+        "sides": sides,
         "notes": notes,
     }
 
 
-def _images(
-    options: argparse.Namespace, folder: Path, progress: Callable[[str, int, int], None]
-) -> tuple[Path, int | None]:
-    """Return the folder to race with, and how many images the user's has; None for generated ones.
+def _fill(
+    folder: Path, data: str | None, count: int | None, progress: Callable[[str, int, int], None]
+) -> int | None:
+    """Fill a folder with generated photos, or with links to the user's; return how many the user has."""
+    from fastload.bench.images import link_images, list_images, make_files
 
-    It is the user's own if all its images are taken, else `folder`, filled with links or generated photos.
-    """
-    from fastload.bench.images import make_files
-    from fastload.sources.folder import list_folder
-    from fastload.sources.protocol import evenly_spaced
-
-    if options.data is None:
-        count = options.images or _IMAGES
-        make_files(folder, count, progress=lambda done, total: progress("making photos", done, total))
-        return folder, None
-    split, source = next(iter(list_folder(options.data).items()))
-    mean_bytes = max(source.size_bytes() / len(source), 1)
-    wanted = options.images or min(_IMAGES, max(_LEAST_IMAGES, int(_MOST_BYTES / mean_bytes)))
-    if len(source) <= wanted and not split:
-        return Path(options.data), len(source)
-    for index in evenly_spaced(len(source), wanted):
-        link = folder / source.key(index)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(os.path.abspath(source.files.path(index)), link)
-    return folder, len(source)
+    if data is None:
+        make_files(
+            folder, count or _IMAGES, progress=lambda done, total: progress("making photos", done, total)
+        )
+        return None
+    images = list_images(data)
+    mean_bytes = max(images.size_bytes() / len(images), 1)
+    link_images(images, folder, count or min(_IMAGES, max(_LEAST_IMAGES, int(_MOST_BYTES / mean_bytes))))
+    return len(images)
 
 
 def _print(result: dict[str, Any]) -> None:
-    sides, images, machine = result["sides"], result["images"], result["machine"]
-    kind = "images" if images["available"] is not None else "generated photos"
-    if images["available"] is not None and images["available"] > images["count"]:
-        kind += f" (of {images['available']:,})"
+    sides, images, machine, versions = (result[key] for key in ("sides", "images", "machine", "versions"))
+    kind = "generated photos" if images["available"] is None else f"of {images['available']:,} images"
     mean_bytes = format_size(images["size_bytes"] / images["count"])
     cpus, workers = format_count(machine["cpus"], "CPU"), format_count(result["workers"], "worker")
-    others = (f"{name} {version}" for name, version in result["versions"].items() if name != "fastload")
-    print(f"fastload {result['versions']['fastload']} and torch's DataLoader, loading the same images")
+    print(f"fastload {versions['fastload']} and torch's DataLoader, loading the same images")
     print(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
     print(f"{machine['cpu']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
+    others = (f"{name} {version}" for name, version in versions.items() if name != "fastload")
     print(", ".join(others), end="\n\n")
     for side in sides:
         rates, rate = side["loading"]["turns_images_per_s"], f"{side['loading']['images_per_s']:,.0f}"
@@ -220,9 +221,7 @@ def _print(result: dict[str, Any]) -> None:
     print(f"\nCompared with torch's DataLoader, fastload loads {', '.join(gains)}.\n")
     for remark in _remarks(result):
         print(f"- {remark}")
-    print()
-    if images["available"] is None:
-        print("On your own images:  fastload demo --data FOLDER")
+    print("\nOn your own images:    fastload demo --data FOLDER")
     print("To pack and use them:  fastload pack FOLDER photos.fl")
 
 
@@ -230,13 +229,13 @@ def _remarks(result: dict[str, Any]) -> Iterator[str]:
     """Yield how the figures were measured, and what they leave out."""
     sides = result["sides"]
     turns = format_count(len(sides[0]["loading"]["turns_images_per_s"]), "turn")
-    yield (
-        f"images/s: median of {turns} of {result['turn_images']:,} images. The sides take turns; workers are "
-        "running, files are in memory, and nothing decoded is kept. Each side does the same: read, decode "
-        "(raw pixels need none), random crop, antialiased resize, flip, uint8 tensor, batch."
-    )
     startup_s = max(side["startup_s"] for side in sides)
-    yield f"Not counted: starting the workers, at most {startup_s:.1f} s for each side."
+    yield (
+        f"images/s: median of {turns} of {result['turn_images']:,} images. The sides take turns; files are "
+        "in memory, and nothing decoded is kept. Each side does the same: read, decode (raw pixels need "
+        "none), random crop, antialiased resize, flip, uint8 tensor, batch. The workers' start is not "
+        f"counted: at most {startup_s:.1f} s for each side."
+    )
     images, files_rate = result["images"]["count"], sides[1]["loading"]["images_per_s"]
     for side in sides[2:]:
         text = f"Packing {side['encoding']} took {side['pack_s']:.1f} s, once"

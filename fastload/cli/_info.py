@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastload.cli._console import print_table
-from fastload.cli._progress import format_count, format_size
+from fastload.cli._progress import console
+from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
@@ -60,7 +60,10 @@ def _print_table(path: Path, manifest: Manifest) -> None:
     table.add_column(overflow="fold")
     for name, value in _rows(manifest):
         table.add_row(name, value)
-    print_table(table)
+    target = console()
+    with target.capture() as captured:
+        target.print(table, markup=False)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))  # rich fills the last column
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:

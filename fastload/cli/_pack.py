@@ -8,7 +8,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastload.cli._progress import ProgressDisplay, duration, format_count, format_size, rate_text
+from fastload.cli._progress import ProgressDisplay, duration, rate_text
+from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastload.cli._console import can_draw, console
-from fastload.system.units import format_count, format_size
+from fastload.system.units import format_size
 
-__all__ = ["ProgressDisplay", "duration", "format_count", "format_size", "rate_text", "reporter"]
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # In a log file, a line every ten seconds tells enough and fills no disk.
 _LINE_EVERY_S = 10.0
@@ -92,6 +93,18 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._task = self._bar.add_task(label, total=total, text=text)
             self._bar.start()
         self._bar.update(self._task, description=label, completed=done, total=total, text=text, refresh=True)
+
+
+def console(stderr: bool = False) -> Console:
+    """Return the console of a standard stream; NO_COLOR (https://no-color.org) also removes bold and dim."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, color_system=None if os.environ.get("NO_COLOR") else "auto")
+
+
+def can_draw() -> bool:
+    """Return whether standard error is a terminal on which a line can be redrawn."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def reporter(display: ProgressDisplay) -> Callable[[int, int], None]:

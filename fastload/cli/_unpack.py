@@ -7,7 +7,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from fastload.cli._progress import ProgressDisplay, format_count, format_size, reporter
+from fastload.cli._progress import ProgressDisplay, reporter
+from fastload.system.units import format_count, format_size
 
 HELP = "write a packed dataset back as folders of files"
 

@@ -19,13 +19,12 @@ def bench_of(*comparisons, libraries=(), notes=()):
     """A result with these comparisons."""
     return DecodeBench(
         comparisons=comparisons,
-        libraries=(Library("PIL", "13.0", "libjpeg-turbo 3", "none"), Library("OpenCV", "5.0"), *libraries),
-        pictures=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, 64, notes),
+        libraries=(Library("PIL", "13.0", "libjpeg-turbo 3"), Library("OpenCV", "5.0"), *libraries),
+        pictures=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, notes),
         processor="A processor",
         usable_cpus=2,
         system="Linux",
         python="3.11",
         runs=3,
-        loader_runs=3,
         workers=2,
     )

@@ -25,13 +25,12 @@ def test_every_format_has_the_same_result(tmp_path):
     groups = {comparison["group"] for comparison in content["comparisons"]}
     assert "Pipeline, DataLoader" in groups
     assert all(comparison["rows"][0]["library"] == "PIL" for comparison in content["comparisons"])
-    loaded = [c for c in content["comparisons"] if c["group"] == "Pipeline, DataLoader"]
-    for comparison in loaded:
-        assert {"PIL", "OpenCV", "fastload"} <= {row["library"] for row in comparison["rows"]}
+    [loaded] = [c for c in content["comparisons"] if c["group"] == "Pipeline, DataLoader"]
+    assert [row["library"] for row in loaded["rows"]] == ["PIL", "OpenCV", "fastload"]
     assert done.stdout == files["markdown"].read_text("utf-8")
     assert content["verdict"][0] in html.unescape(files["html"].read_text("utf-8"))
     named = {library["name"]: library for library in content["libraries"]}
-    assert {"PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "kornia", "torch"} <= named.keys()
+    assert {"PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "torch"} <= named.keys()
     assert all(library["version"] or library["reason"] for library in named.values())
     assert "libjpeg" in named["OpenCV"]["jpeg"]
 
@@ -74,11 +73,10 @@ def test_zero_runs_are_an_error():
 
 
 def test_terminal_gets_tables_and_the_answer_last():
-    text, code = run_on_terminal(*TINY, "--workers", "0", columns=120)
+    text, code = run_on_terminal(*TINY, "--workers", "0", "--quiet", columns=120)
     assert code == 0, text
     assert "INTER_AREA" in text
-    assert text.rindex("PIL or OpenCV?") > text.rindex("Overview")
-    assert "On this machine OpenCV is faster at" in text.replace("\r\n", " ")
+    assert text.splitlines()[-1].startswith("PIL or OpenCV? On this machine OpenCV is faster at")
 
 
 def test_page_of_the_command_line_names_every_option():

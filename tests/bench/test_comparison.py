@@ -2,11 +2,13 @@
 
 import cv2
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
-from fastload.bench._comparison import as_levels, difference, one_core, repeats_for, take_turns, timed_turn
+from fastload.bench._comparison import _try_out, as_levels, difference, one_core, timed_turn
 from fastload.bench._operations import MEAN, STD
+from fastload.bench.loading import take_turns
 from fastload.bench.results import Difference
 
 
@@ -29,10 +31,12 @@ def test_turn_does_the_work_for_each_input_as_often_as_asked():
     assert seen == [1, 2] * 3
 
 
-def test_short_work_is_repeated_and_long_work_done_once():
-    assert repeats_for(0.001, 0.03) == 30
-    assert repeats_for(5.0, 0.03) == 1
-    assert repeats_for(0.0, 0.0) == 1
+def test_long_work_is_done_once():
+    assert _try_out(lambda value: value + 1, [1, 2], 0.0) == ([2, 3], 1)
+
+
+def test_short_work_is_repeated():
+    assert _try_out(lambda value: value, [1], 1.0)[1] > 100
 
 
 def test_threads_are_as_before_afterwards():
@@ -47,7 +51,7 @@ def test_every_kind_of_image_is_the_same_levels():
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     unit = tensor / 255
     normalised = (unit - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
-    for image in (pixels, Image.fromarray(pixels), tensor, tensor[None], unit, unit[None]):
+    for image in (pixels, Image.fromarray(pixels), tensor, unit):
         np.testing.assert_allclose(as_levels(image), pixels, atol=1e-3)
     np.testing.assert_allclose(as_levels(normalised, True), pixels, atol=1e-3)
     np.testing.assert_allclose(as_levels(normalised.permute(1, 2, 0).numpy(), True), pixels, atol=1e-3)
@@ -61,8 +65,9 @@ def test_difference_is_mean_and_most():
     assert difference([first, first], [second, first]) == Difference(25.0, 200.0)
 
 
-def test_images_of_other_shapes_are_not_compared():
-    assert difference([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 3, 3), np.uint8)]) is None
+def test_images_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"gives images of \(2, 2, 3\), PIL of \(2, 3, 3\)"):
+        difference([np.zeros((2, 2, 3), np.uint8)], [np.zeros((2, 3, 3), np.uint8)])
 
 
 def test_likeness_is_equal_close_or_other():

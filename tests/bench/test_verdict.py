@@ -1,6 +1,6 @@
 """Verdict of a comparison, also if PIL is faster."""
 
-from fastload.bench.verdict import fastest_equal, most_similar, standings, verdict
+from fastload.bench.results import standings, verdict
 from tests.bench.results import CLOSE, EQUAL, OTHER, bench_of, comparison, row
 
 
@@ -33,14 +33,9 @@ def test_opencvs_call_is_the_one_most_similar_to_pil():
         row("OpenCV", 2.0, EQUAL, "equal"),
         row("OpenCV", 0.5, CLOSE, "close"),
     ]
-    assert most_similar(comparison(*rows), "OpenCV").call == "equal"
-    assert most_similar(comparison(rows[0], rows[3]), "OpenCV").call == "close"
-    assert most_similar(comparison(*rows), "PIL") is None
-
-
-def test_fastest_call_with_pils_pixels_may_be_another_librarys():
-    rows = [row("PIL", 2.0), row("OpenCV", 0.1, OTHER), row("fastload", 1.0)]
-    assert fastest_equal(comparison(*rows)).library == "fastload"
+    assert comparison(*rows).row_of("OpenCV").call == "equal"
+    assert comparison(rows[0], rows[3]).row_of("OpenCV").call == "close"
+    assert comparison(*rows).row_of("PIL") is None
 
 
 def test_verdict_counts_and_names_what_pil_is_faster_at():
@@ -70,7 +65,10 @@ def test_verdict_counts_pipelines_separately():
         row("PIL", 2.0), row("OpenCV", 1.0), group="Pipeline, one core", title="training: all of it"
     )
     loaded = comparison(
-        row("PIL", 1.0), row("OpenCV", 1.0), group="Pipeline, DataLoader", title="training: all of it"
+        row("PIL", 1.0),
+        row("OpenCV", 1.0),
+        group="Pipeline, DataLoader",
+        title="training in a DataLoader: all",
     )
     first, second, *_ = verdict(bench_of(single, alone, loaded))
     assert "of 1 operations" in first

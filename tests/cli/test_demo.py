@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 
 import fastload.transforms as T
 from fastload.bench.images import make_files
-from fastload.bench.race import IMAGE_SIDE, PilFolder
-from fastload.cli._demo import _images
+from fastload.bench.loading import IMAGE_SIDE, FilesByLibrary
+from fastload.cli._demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
 from fastload.sources.folder import list_folder
@@ -48,7 +47,7 @@ def fastload(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def choose(data, images, folder):
-    return _images(Namespace(data=data and str(data), images=images), folder, lambda *state: None)
+    return _fill(folder, str(data), images, lambda *state: None)
 
 
 def test_generated_photos_are_packed_and_loaded(scratch):
@@ -75,7 +74,7 @@ def test_own_folder_with_one_class_of_two_images(scratch, two_photos):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.startswith("fastload")
-    assert "\n2 images, " in done.stdout
+    assert "\n2 of 2 images, " in done.stdout
     for name in ("torch DataLoader + PIL", "fastload, same files", "fastload, packed"):
         assert re.search(rf"^{re.escape(name)}.* \d.* images/s .* ×$", done.stdout, re.M)
     assert sorted(two_photos.rglob("*")) == before
@@ -89,7 +88,7 @@ def test_terminal_gets_lines_that_fit(scratch, two_photos, tmp_path):
     lines = text.splitlines()
     assert any(re.fullmatch(r"torch DataLoader \+ PIL .* 1\.0 ×", line) for line in lines), text
     assert max(len(line) for line in lines if line.endswith("×")) <= 80
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["photos-keep.fl"]
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"photos", "photos-keep.fl"}
 
 
 def test_missing_folder_is_named(scratch, tmp_path, capsys):
@@ -127,31 +126,28 @@ def test_missing_pillow_is_named_with_the_remedy():
     assert "pip install pillow" in done.stderr
 
 
-def test_pil_and_fastload_prepare_samples_of_one_form(two_photos):
+@pytest.mark.parametrize("library", ["PIL", "OpenCV"])
+def test_all_libraries_prepare_samples_of_one_form(two_photos, library):
     files = list_folder(str(two_photos))[""]
-    image, label = PilFolder(files)[1]
+    image, label = FilesByLibrary(files, library)[1]
     pixels = T.RandomResizedCrop(IMAGE_SIDE)(np.zeros((50, 60, 3), np.uint8))
     assert (image.shape, label) == ((3, *pixels.shape[:2]), 0)
     assert image.numpy().dtype == pixels.dtype == np.uint8
 
 
-def test_all_images_are_taken_from_their_own_folder(two_photos, tmp_path):
-    assert choose(two_photos, None, tmp_path / "links") == (two_photos, 2)
-    assert not (tmp_path / "links").exists()
-
-
 def test_some_images_are_linked_with_their_classes(tmp_path):
     class_folders(tmp_path / "data" / "train", 20, classes=4)
     class_folders(tmp_path / "data" / "val", 5)
-    folder, available = choose(tmp_path / "data", 10, tmp_path / "links")
-    assert (folder, available) == (tmp_path / "links", 20)
-    files = list_folder(str(folder))[""]
+    assert choose(tmp_path / "data", 10, tmp_path / "links") == 20
+    files = list_folder(str(tmp_path / "links"))[""]
     assert len(files) == 10
     assert set(files.classes) == {"class0", "class1", "class2", "class3"}
     linked = {Path(files.files.path(index)).resolve().parents[1] for index in range(10)}
     assert linked == {(tmp_path / "data" / "train").resolve()}
 
 
-def test_own_folder_without_images_is_refused(tmp_path):
-    with pytest.raises(SourceError, match=re.escape(str(tmp_path))):
-        choose(tmp_path, None, tmp_path / "links")
+@pytest.mark.parametrize("inner", ["", "cat"])
+def test_own_folder_without_images_is_refused(tmp_path, inner):
+    (tmp_path / "data" / inner).mkdir(parents=True)
+    with pytest.raises(SourceError, match=re.escape(str(tmp_path / "data"))):
+        choose(tmp_path / "data", None, tmp_path / "links")

@@ -6,53 +6,31 @@ import io
 
 import numpy as np
 import PIL
-from PIL import Image, ImageEnhance, ImageFilter, ImageOps, features
+from PIL import Image, ImageEnhance, features
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Call, Peer, Steps, composed, normalised_tensor
-
-_BILINEAR = Image.Resampling.BILINEAR
-_ENHANCERS = {"brightness": "Brightness", "contrast": "Contrast", "saturation": "Color"}
+from fastload.bench._peers import Peer, Run, Steps, normalised_tensor
 
 
-def make(size: int) -> Peer:
-    """Return the peer for crops and resizes of `size` × `size` pixels."""
-
-    def resize(operation: str) -> Call:
-        name = operation.partition("-")[2].upper()
-        how = Image.Resampling[name]
-        return operation, f"Image.resize({name})", lambda image: image.resize((size, size), how)
-
-    def enhance(operation: str) -> Call:
-        enhancer, factor = getattr(ImageEnhance, _ENHANCERS[operation]), op.COLOURS[operation]
-        return operation, f"ImageEnhance.{enhancer.__name__}", lambda image: enhancer(image).enhance(factor)
-
+def make() -> Peer:
+    """Return the peer."""
     steps = Steps(
         decode=decode,
         crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
-        resize=lambda image, height, width: image.resize((width, height), _BILINEAR),
+        resize=lambda image, height, width: image.resize((width, height), Image.Resampling.BILINEAR),
         flip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
         normalise=lambda image: normalised_tensor(np.array(image)),
         size_of=lambda image: (image.height, image.width),
     )
-    calls = [
-        ("decode", "Image.open, convert", steps.decode),
-        ("decode-half", "Image.draft", _open_half),
-        *(resize(operation) for operation in op.RESIZES),
-        ("pad", "ImageOps.expand", lambda image: ImageOps.expand(image, op.PAD)),
+    calls: list[tuple[str, str, Run]] = [
+        ("decode", "Image.open, convert", decode),
+        *(_resizing(name) for name in ("bilinear", "bicubic")),
+        ("resized-crop", "Image.crop, resize(BILINEAR)", steps.resized_crop),
         ("flip", "Image.transpose", steps.flip),
-        ("rotate", "Image.rotate", lambda image: image.rotate(op.ANGLE, _BILINEAR)),
-        *(enhance(operation) for operation in _ENHANCERS),
-        ("hue", "Image.convert(HSV)", _shift_hue),
-        ("grey", "Image.convert(L)", lambda image: image.convert("L")),
-        (
-            "blur",
-            "ImageFilter.GaussianBlur",
-            lambda image: image.filter(ImageFilter.GaussianBlur(op.BLUR_SIGMA)),
-        ),
+        ("jitter", "ImageEnhance, HSV", _jitter),
         ("normalise", "NumPy, torch", steps.normalise),
-        *composed(steps, size, crop="Image.crop", resized_crop="Image.crop, resize(BILINEAR)"),
-        *composed(steps, size, training="Pillow, torch", evaluation="Pillow, torch"),
+        ("training", "Pillow, torch", steps.training),
+        ("evaluation", "Pillow, torch", steps.evaluation),
     ]
     turbo = features.version_feature("libjpeg_turbo")
     return Peer(
@@ -61,8 +39,7 @@ def make(size: int) -> Peer:
         calls,
         Image.fromarray,
         jpeg=f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version_codec('jpg')}",
-        # Pillow-SIMD marks its releases with "post".
-        simd="Pillow-SIMD's" if "post" in PIL.__version__ else "libjpeg-turbo's only" if turbo else "none",
+        steps=steps,
     )
 
 
@@ -71,15 +48,15 @@ def decode(data: bytes) -> Image.Image:
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def _open_half(data: bytes) -> Image.Image:
-    image = Image.open(io.BytesIO(data))
-    full = image.size
-    image.draft("RGB", (full[0] // 2, full[1] // 2))
-    # Only the JPEG decoder supports draft.
-    return image.convert("RGB") if image.size != full else image.convert("RGB").reduce(2)
+def _resizing(name: str) -> tuple[str, str, Run]:
+    size, how = (op.IMAGE_SIDE, op.IMAGE_SIDE), Image.Resampling[name.upper()]
+    return f"resize-{name}", f"Image.resize({how.name})", lambda image: image.resize(size, how)
 
 
-def _shift_hue(image: Image.Image) -> Image.Image:
+def _jitter(image: Image.Image) -> Image.Image:
+    image = ImageEnhance.Brightness(image).enhance(op.BRIGHTNESS)
+    image = ImageEnhance.Contrast(image).enhance(op.CONTRAST)
+    image = ImageEnhance.Color(image).enhance(op.SATURATION)
     # The same as torchvision for PIL images.
     hue, saturation, value = image.convert("HSV").split()
     shifted = np.array(hue) + np.uint8(op.HUE * 255)

@@ -3,15 +3,12 @@
 import importlib
 from importlib.metadata import version
 
-from fastload.bench._peers import Peer, call
+from fastload.bench._peers import Peer
 
 
-def make(size: int) -> Peer:
-    """Return the peer; none of its operations has a size."""
+def make() -> Peer:
+    """Return the peer."""
     turbojpeg = importlib.import_module("turbojpeg")
-    decoder, rgb = turbojpeg.TurboJPEG(), turbojpeg.TJPF_RGB
-    calls = [
-        call("decode", "decode", decoder, pixel_format=rgb),
-        call("decode-half", "decode(scaling_factor)", decoder, pixel_format=rgb, scaling_factor=(1, 2)),
-    ]
-    return Peer("PyTurboJPEG", version("PyTurboJPEG"), calls, jpeg="libjpeg-turbo", simd="libjpeg-turbo's")
+    decoder = turbojpeg.TurboJPEG()
+    calls = [("decode", "decode", lambda data: decoder.decode(data, pixel_format=turbojpeg.TJPF_RGB))]
+    return Peer("PyTurboJPEG", version("PyTurboJPEG"), calls, jpeg="libjpeg-turbo")

@@ -3,10 +3,11 @@
 import importlib
 from importlib.metadata import version
 
-from fastload.bench._peers import Peer, call
+from fastload.bench._peers import Peer
 
 
-def make(size: int) -> Peer:
-    """Return the peer; none of its operations has a size."""
-    calls = [call("decode", "decode_jpeg", importlib.import_module("simplejpeg"), "RGB")]
-    return Peer("simplejpeg", version("simplejpeg"), calls, jpeg="libjpeg-turbo", simd="libjpeg-turbo's")
+def make() -> Peer:
+    """Return the peer."""
+    simplejpeg = importlib.import_module("simplejpeg")
+    calls = [("decode", "decode_jpeg", lambda data: simplejpeg.decode_jpeg(data, "RGB"))]
+    return Peer("simplejpeg", version("simplejpeg"), calls, jpeg="libjpeg-turbo")

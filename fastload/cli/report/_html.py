@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 
-from fastload.cli.report._plots import render_plot
 from fastload.cli.report._style import STYLE
-from fastload.cli.report.document import Bar, Cell, Document, ReportColumn, Row, Section, Table, figure
+from fastload.cli.report.document import Document, Plot, Section, Table, figure
 
-_HEIGHT, _THICKNESS = 18, 10  # of a bar's drawing and of the bar, in pixels
-_CAP = 6  # height of a whisker's end, in pixels
+# The size and margins of a plot, in pixels.
+_WIDTH, _HEIGHT = 720, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 52
+_TICKS = 4
+_MOST_LABELS = 8
 
 
 def to_html(document: Document) -> str:
@@ -41,27 +43,33 @@ def _section(section: Section) -> Iterator[str]:
     yield f"<section><h2>{escape(section.title)}</h2>"
     yield from _paragraphs(section.text)
     for plot in section.plots:
-        yield from render_plot(plot)
+        yield from _plot(plot)
     for table in section.tables:
         yield from _table(table)
     yield "</section>"
 
 
 def _table(table: Table) -> Iterator[str]:
-    scales = [_scale(table.rows, place, column) for place, column in enumerate(table.columns)]
-    classes = [f"{column.kind} minor" if column.is_minor else column.kind for column in table.columns]
+    cells = [cell for row in table.rows for cell in row.cells if isinstance(cell, float)]
+    longest = max(cells, default=1.0)
     yield "<figure>"
     if table.title:
         yield f"<h3>{escape(table.title)}</h3>"
     yield "<table><thead><tr>"
-    for column, name in zip(table.columns, classes, strict=True):
-        yield f'<th scope="col" class="{name}">{escape(column.name)}</th>'
+    for column in table.columns:
+        yield f'<th scope="col" class="{column.kind}">{escape(column.name)}</th>'
     yield "</tr></thead><tbody>"
     for row in table.rows:
         yield f'<tr class="{row.tone}">' if row.tone else "<tr>"
-        for cell, column, scale, name in zip(row.cells, table.columns, scales, classes, strict=True):
+        for cell, column in zip(row.cells, table.columns, strict=True):
+            if isinstance(cell, float):
+                text = (
+                    f'<div role="img" aria-label="{figure(cell)}" style="width:{cell / longest:.1%}"></div>'
+                )
+            else:
+                text = escape(cell)
             label = f' data-name="{escape(column.name)}"' if column.kind == "number" and cell else ""
-            yield f'<td class="{name}"{label}>{_cell(cell, column, scale)}</td>'
+            yield f'<td class="{column.kind}"{label}>{text}</td>'
         yield "</tr>"
     yield "</tbody></table>"
     if table.notes:
@@ -69,45 +77,65 @@ def _table(table: Table) -> Iterator[str]:
     yield "</figure>"
 
 
-def _scale(rows: Sequence[Row], place: int, column: ReportColumn) -> float:
-    """Return the value of a column's full width; of half of it for ratios."""
-    bars = [cell for row in rows if isinstance(cell := row.cells[place], Bar)]
-    if column.kind == "ratios":
-        return max((abs(math.log(bar.value)) for bar in bars), default=0.0) or 1.0
-    return max((max(bar.value, bar.high or 0.0) for bar in bars), default=0.0) or 1.0
+def _plot(plot: Plot) -> Iterator[str]:
+    label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
+    yield f"<figure><h3>{escape(plot.title)}</h3>"
+    if len(plot.series) > 1:
+        keys = (f'<span><i class="{one.tone}"></i>{escape(one.name)}</span>' for one in plot.series)
+        yield f'<div class="key">{"".join(keys)}</div>'
+    yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
+    yield from _drawing(plot)
+    yield "</svg></figure>"
 
 
-def _cell(cell: Cell, column: ReportColumn, scale: float) -> str:
-    if not isinstance(cell, Bar):
-        return escape(cell or "")
-    if column.kind == "ratios":
-        share = 50 * math.log(cell.value) / scale
-        shapes = [_rectangle(min(50, 50 + share), abs(share), cell), _line(50, 50, 0, _HEIGHT)]
-        return _svg(f"{cell.value:.2f} ×", shapes)
-    shapes = [_rectangle(0, 100 * cell.value / scale, cell)]
-    if cell.low is not None and cell.high is not None:
-        low, high = 100 * cell.low / scale, 100 * cell.high / scale
-        middle, top, bottom = _HEIGHT / 2, (_HEIGHT - _CAP) / 2, (_HEIGHT + _CAP) / 2
-        shapes += [
-            _line(low, high, middle, middle),
-            _line(low, low, top, bottom),
-            _line(high, high, top, bottom),
-        ]
-    return _svg(figure(cell.value), shapes)
+def _drawing(plot: Plot) -> Iterator[str]:
+    heights: dict[float, float] = {}
+    for x, y in (point for one in plot.series for point in one.points):
+        heights[x] = heights.get(x, 0.0) + y if plot.is_stacked else max(y, heights.get(x, y))
+    xs = sorted(heights) or [0.0, 1.0]
+    margin = 0.5 if plot.is_stacked else 0.0
+    low = xs[0] - margin
+    high = max(xs[-1] + margin, low + 1e-9)
+    highest = max(heights.values(), default=1.0)
+    step = _nice(highest / _TICKS if highest > 0 else 0.25)
+    ticks = math.ceil(max(highest, step) / step - 1e-9)
+
+    def across(value: float) -> float:
+        return _LEFT + (value - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
+
+    def down(value: float) -> float:
+        return _HEIGHT - _BOTTOM - value / (step * ticks) * (_HEIGHT - _TOP - _BOTTOM)
+
+    for tick in range(ticks + 1):
+        y = down(tick * step)
+        yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield _text(_LEFT - 8, y + 4, "end", figure(tick * step))
+    for x in xs[:: max(1, math.ceil(len(xs) / _MOST_LABELS))]:
+        yield _text(across(x), _HEIGHT - _BOTTOM + 20, "middle", figure(x))
+    yield _text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", f"{plot.y_name}, by {plot.x_name}")
+
+    # A gap between columns, unless they are too narrow for one.
+    width = (_WIDTH - _LEFT - _RIGHT) / len(xs) * (0.8 if len(xs) < 150 else 1.0)
+    below = dict.fromkeys(xs, 0.0)
+    for one in plot.series:
+        if not plot.is_stacked and one.points:
+            path = " L".join(f"{across(x):.1f},{down(y):.1f}" for x, y in one.points)
+            yield f'<path class="{one.tone}" d="M{path}"/>'
+            continue
+        for x, y in one.points:
+            top, bottom = down(below[x] + y), down(below[x])
+            below[x] += y
+            yield (
+                f'<rect class="{one.tone}" x="{across(x) - width / 2:.1f}" y="{top:.1f}" '
+                f'width="{width:.1f}" height="{bottom - top:.1f}"/>'
+            )
 
 
-def _svg(label: str, shapes: Sequence[str]) -> str:
-    opening = f'<svg role="img" aria-label="{escape(label)}" width="100%" height="{_HEIGHT}">'
-    return f"{opening}{''.join(shapes)}</svg>"
+def _text(x: float, y: float, anchor: str, text: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _rectangle(left: float, width: float, bar: Bar) -> str:
-    top = (_HEIGHT - _THICKNESS) / 2
-    return (
-        f'<rect class="{bar.tone}" x="{left:.2f}%" y="{top:g}" width="{width:.2f}%" '
-        f'height="{_THICKNESS}" rx="2"/>'
-    )
-
-
-def _line(x1: float, x2: float, y1: float, y2: float) -> str:
-    return f'<line x1="{x1:.2f}%" x2="{x2:.2f}%" y1="{y1:g}" y2="{y2:g}"/>'
+def _nice(step: float) -> float:
+    """Return the next larger number of the form 1, 2 or 5 × 10ⁿ."""
+    power = math.pow(10, math.floor(math.log10(step)))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * (1 - 1e-9))

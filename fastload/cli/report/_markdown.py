@@ -1,4 +1,4 @@
-"""Documents as Markdown: bars and plots are left out, their figures stand in the tables."""
+"""Documents as Markdown, readable as plain text too; bars and plots are left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
 
 
 def to_markdown(document: Document) -> str:
-    """Render a document; its tables are GitHub's."""
+    """Render a document; its tables are GitHub's, with aligned columns."""
     answer = [_escape(sentence) for sentence in document.answer]
     answer[:1] = [f"**{sentence}**" for sentence in answer[:1]]
     parts = [f"# {_escape(document.title)}", *answer]
@@ -32,14 +32,19 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
-    shown = [place for place, column in enumerate(table.columns) if column.kind in ("text", "number")]
-    columns = [table.columns[place] for place in shown]
-    rules = ("--:" if column.kind == "number" else "---" for column in columns)
-    lines = [f"| {' | '.join(_escape(column.name) for column in columns)} |", f"|{'|'.join(rules)}|"]
-    for row in table.rows:
-        cells = (row.cells[place] for place in shown)
-        lines.append(f"| {' | '.join(_escape(cell) if isinstance(cell, str) else '' for cell in cells)} |")
-    return "\n".join(lines)
+    columns = []
+    for place, column in enumerate(table.columns):
+        if column.kind == "bars":
+            continue
+        cells = [_escape(column.name), *(_escape(str(row.cells[place])) for row in table.rows)]
+        width = max(3, *map(len, cells))
+        if column.kind == "number":
+            columns.append([cell.rjust(width) for cell in cells])
+            columns[-1].insert(1, f"{'-' * (width - 1)}:")
+        else:
+            columns.append([cell.ljust(width) for cell in cells])
+            columns[-1].insert(1, "-" * width)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
 
 
 def _escape(text: str) -> str:

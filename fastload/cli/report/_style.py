@@ -4,69 +4,55 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --sheet: #ffffff; --ink: #1b2430; --soft: #5b6675; --rule: #e2e6ec;
-  --reference: #d98324; --contender: #2f6fd0; --own: #12937a; --other: #98a2b0; --whisker: #1b2430;
+  --reference: #d98324; --contender: #2f6fd0; --own: #12937a; --other: #98a2b0;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #12161c; --sheet: #1a2029; --ink: #e4e8ee; --soft: #98a3b2; --rule: #2c3440;
-    --reference: #e69a45; --contender: #6a9ff0; --own: #3bbf9f; --other: #667180; --whisker: #e4e8ee;
+    --reference: #e69a45; --contender: #6a9ff0; --own: #3bbf9f; --other: #667180;
   }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main, footer { max-width: 74rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding: 2.5rem 0 .5rem; }
-h1 { margin: 0 0 .5rem; font-size: 2.1rem; line-height: 1.15; letter-spacing: -.02em; }
-h2 { margin: 2.5rem 0 .5rem; font-size: 1.35rem; letter-spacing: -.01em; }
+h1 { margin: 0 0 .5rem; font-size: 2.1rem; line-height: 1.15; }
+h2 { margin: 2.5rem 0 .5rem; font-size: 1.35rem; }
 h3 { margin: 0 0 .5rem; font-size: 1rem; }
-p { margin: .4rem 0; max-width: 60rem; }
+p { margin: .4rem 0; max-width: 60rem; overflow-wrap: anywhere; }
 .answer { font-size: 1.25rem; font-weight: 600; line-height: 1.35; }
-p, li { overflow-wrap: anywhere; }
 figure { margin: 1rem 0; padding: 1rem 1.1rem .8rem; background: var(--sheet); border: 1px solid var(--rule);
-  border-radius: .6rem; }
-figcaption, footer { color: var(--soft); font-size: .85rem; }
-figcaption { margin-top: .5rem; overflow-wrap: anywhere; }
+  border-radius: .6rem; break-inside: avoid; }
+figcaption, footer { color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
 footer { padding-top: 1.5rem; padding-bottom: 3rem; }
 table { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th { padding: 0 .5rem .35rem; color: var(--soft); font-size: .75rem; font-weight: 500; text-align: left;
   vertical-align: bottom; }
 td { padding: .22rem .5rem; border-top: 1px solid var(--rule); overflow-wrap: break-word; }
-th:first-child, td:first-child { padding-left: 0; }
-th:last-child, td:last-child { padding-right: 0; }
 .number { text-align: right; white-space: nowrap; }
-th.bars, td.bars { width: 30%; min-width: 7rem; }
-th.ratios, td.ratios { width: 20%; min-width: 7rem; }
-th.ratios { text-align: center; }
+.bars { width: 30%; min-width: 7rem; }
+.bars div { height: 10px; border-radius: 2px; background: var(--tone, var(--other)); }
 tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
-svg { display: block; overflow: visible; }
 .reference { --tone: var(--reference); }
 .contender { --tone: var(--contender); }
 .own { --tone: var(--own); }
 .other { --tone: var(--other); }
-rect { fill: var(--tone); }
-.plot { width: 100%; height: auto; font-size: 12px; overflow: visible; }
+.plot { display: block; width: 100%; height: auto; font-size: 12px; overflow: visible; }
 .plot text { fill: var(--soft); }
-.plot .grid { stroke: var(--rule); stroke-width: 1; opacity: 1; }
+.plot line { stroke: var(--rule); }
+.plot rect { fill: var(--tone); }
 .plot path { fill: none; stroke: var(--tone); stroke-width: 2; stroke-linejoin: round; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
   vertical-align: -1px; background: var(--tone); }
-line { stroke: var(--whisker); stroke-width: 1.25; opacity: .75; }
 @media (max-width: 44rem) {
   h1 { font-size: 1.6rem; }
-  .answer { font-size: 1.08rem; }
-  main, footer { padding: 0 .8rem; }
-  figure { padding: .8rem; }
   .plot { font-size: 20px; }
-  .minor { display: none; }
   thead { display: none; }
   tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; padding: .4rem 0; border-top: 1px solid var(--rule); }
-  td, td:first-child { border: 0; padding: 0; }
-  td.bars, td.ratios { flex: 1 0 100%; width: 100%; }
+  td { border: 0; padding: 0; }
+  td.bars { flex: 1 0 100%; width: 100%; }
   td:empty { display: none; }
-  td.number { font-size: .82rem; }
   td.number::before { content: attr(data-name) " "; color: var(--soft); }
 }
-@media print { body { background: none; } figure { break-inside: avoid; } }
 """

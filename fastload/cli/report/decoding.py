@@ -9,6 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from fastload.bench.results import (
+    LEAST_RATIO,
+    LEAST_WINS,
     MEAN_LEVELS_OF_CLOSE,
     MOST_LEVELS_OF_EQUAL,
     REFERENCE,
@@ -17,18 +19,11 @@ from fastload.bench.results import (
     Difference,
     ImageSet,
     Likeness,
-    Timing,
-)
-from fastload.bench.verdict import (
-    LEAST_RATIO,
-    LEAST_WINS,
     Standing,
-    fastest_equal,
-    most_similar,
     standings,
     verdict,
 )
-from fastload.cli.report.document import Bar, Cell, Document, ReportColumn, Row, Section, Table, Tone, figure
+from fastload.cli.report.document import Document, ReportColumn, Row, Section, Table, Tone, figure
 from fastload.system.units import format_count, format_size
 
 _SIGNS: dict[Likeness, str] = {"equal": "=", "close": "≈", "other": "≠"}
@@ -41,96 +36,84 @@ _LEGEND = (
 )
 _OVERVIEW_COLUMNS = (
     ReportColumn("operation"),
-    ReportColumn("PIL, images/s", "number", is_minor=True),
-    ReportColumn("OpenCV, images/s", "number", is_minor=True),
-    ReportColumn("← PIL faster · OpenCV faster →", "ratios"),
+    ReportColumn("PIL, images/s", "number"),
+    ReportColumn("OpenCV, images/s", "number"),
     ReportColumn("OpenCV ÷ PIL", "number"),
     ReportColumn("differs by", "number"),
-    ReportColumn("faster", is_minor=True),
-    ReportColumn("fastest with PIL's pixels", is_minor=True),
+    ReportColumn("faster"),
 )
 _COLUMNS = (
     ReportColumn("library"),
     ReportColumn("call"),
-    ReportColumn("median run, slowest to fastest", "bars"),
+    ReportColumn("median run", "bars"),
     ReportColumn("images/s", "number"),
-    ReportColumn("slowest–fastest", "number", is_minor=True),
+    ReportColumn("slowest–fastest", "number"),
     ReportColumn("× PIL", "number"),
     ReportColumn("differs by", "number"),
 )
-_LIBRARY_COLUMNS = (
-    ReportColumn("library"),
-    ReportColumn("version"),
-    ReportColumn("JPEG"),
-    ReportColumn("SIMD"),
-)
+_LIBRARY_COLUMNS = (ReportColumn("library"), ReportColumn("version"), ReportColumn("JPEG"))
 
 
 def decoding_document(bench: DecodeBench) -> Document:
     """Return the complete result for reading."""
     groups = itertools.groupby(bench.comparisons, key=lambda comparison: comparison.group)
     overview = Table("", _OVERVIEW_COLUMNS, tuple(map(_overview_row, standings(bench))), (_LEGEND,))
-    libraries = (
-        Row((lib.name, lib.version or lib.reason, lib.jpeg, lib.simd), _TONES.get(lib.name, "other"))
-        for lib in bench.libraries
-    )
+    libraries = (Row((each.name, each.version or each.reason, each.jpeg)) for each in bench.libraries)
     cpus = format_count(bench.usable_cpus, "usable CPU")
     machine = f"{bench.processor}, {cpus}, {bench.system}, Python {bench.python}."
     conditions = (images_line(bench.pictures), *bench.pictures.notes, machine)
-    library_table = Table("Libraries", _LIBRARY_COLUMNS, tuple(libraries))
     return Document(
         title="PIL or OpenCV?",
         answer=tuple(verdict(bench)),
         sections=(
             Section("Overview", tables=(overview,)),
             *(Section(name, tables=tuple(map(_comparison_table, found))) for name, found in groups),
-            Section("Images, machine and libraries", conditions, (library_table,)),
+            Section(
+                "Images, machine and libraries",
+                conditions,
+                (Table("Libraries", _LIBRARY_COLUMNS, tuple(libraries)),),
+            ),
         ),
         footer=tuple(_method_lines(bench)),
     )
 
 
 def _overview_row(standing: Standing) -> Row:
-    reference, contender, comparison = standing.reference, standing.contender, standing.comparison
-    best = fastest_equal(comparison)
     return Row(
         (
-            f"{comparison.title}, in a DataLoader" if comparison.is_loaded else comparison.title,
-            figure(reference.images_per_s),
-            figure(contender.images_per_s),
-            Bar(standing.ratio, tone=_TONES.get(standing.winner, "other")),
+            standing.comparison.title,
+            figure(standing.pil.images_per_s),
+            figure(standing.opencv.images_per_s),
             f"{standing.ratio:.2f} ×",
-            difference_text(contender.difference),
+            difference_text(standing.opencv.difference),
             standing.winner,
-            "" if best is None else f"{best.library}, {best.images_per_s / reference.images_per_s:.1f} ×",
         )
     )
 
 
 def _comparison_table(comparison: Comparison) -> Table:
-    reference = most_similar(comparison, REFERENCE)
-    rows = (Row(_cells(row, reference), _TONES.get(row.library, "other")) for row in comparison.rows)
-    notes = tuple(f"{m.library}, {m.call}, is missing: {m.reason}" for m in comparison.missing)
+    reference = comparison.row_of(REFERENCE)
+    rows = (
+        Row(
+            (
+                row.library,
+                row.call,
+                row.images_per_s,
+                figure(row.images_per_s),
+                f"{figure(1 / max(row.seconds))}–{figure(1 / min(row.seconds))}",
+                "" if reference is None else f"{row.images_per_s / reference.images_per_s:.2f}",
+                "" if row.library == REFERENCE else difference_text(row.difference),
+            ),
+            _TONES.get(row.library, "other"),
+        )
+        for row in comparison.rows
+    )
+    notes = tuple(f"missing: {call}" for call in comparison.missing)
     return Table(comparison.title, _COLUMNS, tuple(rows), notes)
 
 
-def _cells(row: Timing, reference: Timing | None) -> tuple[Cell, ...]:
-    slowest, fastest = 1 / max(row.seconds), 1 / min(row.seconds)
-    return (
-        row.library,
-        row.call,
-        Bar(row.images_per_s, slowest, fastest, _TONES.get(row.library, "other")),
-        figure(row.images_per_s),
-        f"{figure(slowest)}–{figure(fastest)}",
-        "" if reference is None else f"{row.images_per_s / reference.images_per_s:.2f}",
-        "" if row.library == REFERENCE else difference_text(row.difference),
-    )
-
-
-def difference_text(difference: Difference | None) -> str:
+def difference_text(difference: Difference) -> str:
     """Return a difference from PIL with a sign for its meaning: `= 0.06, 1`."""
-    if difference is None:
-        return "?"
     return f"{_SIGNS[difference.likeness]} {difference.mean:.2f}, {difference.most:.0f}"
 
 
@@ -140,22 +123,20 @@ def images_line(images: ImageSet) -> str:
     formats = ", ".join(f"{count:,} {name}" for name, count in images.formats.items())
     return (
         f"{images.count:,} {kind} ({formats}), {format_size(images.mean_bytes)} and "
-        f"{images.mean_width:.0f} × {images.mean_height:.0f} pixels on average; crops of "
-        f"{images.side} × {images.side}."
+        f"{images.mean_width:.0f} × {images.mean_height:.0f} pixels on average."
     )
 
 
 def _method_lines(bench: DecodeBench) -> Iterator[str]:
     yield (
-        f"images/s: the median of {bench.runs} runs, in which all calls take turns; a whisker goes from the "
-        "slowest run to the fastest. Operations run on one core and start from pixels in the library's own "
-        "kind of image; files are in the page cache."
+        f"images/s: the median of {bench.runs} runs, in which all calls take turns. Operations run on one "
+        "core and start from pixels in the library's own kind of image; files are in the page cache."
     )
     if bench.workers:
+        workers = format_count(bench.workers, "worker process", "worker processes")
         yield (
-            f"In a DataLoader: {bench.workers} worker processes and {bench.loader_runs} runs, from files to "
-            "batches of normalised floats; the start of the workers is not counted. Differences are those "
-            "measured on one core."
+            f"In a DataLoader: {workers} each; their start is not counted. PIL and OpenCV run in torch's. "
+            "Differences are those measured on one core."
         )
     yield (
         f"A library is called faster if its median leads by {LEAST_RATIO - 1:.0%} and it is faster in "
@@ -169,7 +150,7 @@ def decoding_json(bench: DecodeBench) -> str:
     for comparison, described in zip(bench.comparisons, content["comparisons"], strict=True):
         for row, values in zip(comparison.rows, described["rows"], strict=True):
             values["images_per_s"] = row.images_per_s
-            values["likeness"] = row.likeness
+            values["likeness"] = row.difference.likeness
     content["verdict"] = verdict(bench)
     content["winners"] = {standing.comparison.key: standing.winner for standing in standings(bench)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Contents of a report: sections, tables, bars in their cells, plots; data only, nothing rendered."""
+"""Contents of a report: sections, tables, plots; data only, nothing rendered."""
 
 from __future__ import annotations
 
@@ -8,30 +8,15 @@ from typing import Literal, TypeAlias
 Tone = Literal["reference", "contender", "own", "other"]
 """Colour of a row and its bar: the baseline, its competitor, fastload, all others."""
 
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A figure drawn as a bar, with an optional whisker from `low` to `high`."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    tone: Tone = "other"
-
-
-Cell: TypeAlias = "str | Bar | None"
+Cell: TypeAlias = "str | float"
 
 
 @dataclass(frozen=True, slots=True)
 class ReportColumn:
-    """A column of a table; a minor one is left out if there is little room.
-
-    Bars start at 0 and share one scale. Ratios are bars on a logarithmic scale around 1.
-    """
+    """A column of a table: texts, or numbers as text, or floats that are drawn as bars on one scale."""
 
     name: str
-    kind: Literal["text", "number", "bars", "ratios"] = "text"
-    is_minor: bool = False
+    kind: Literal["text", "number", "bars"] = "text"
 
 
 @dataclass(frozen=True, slots=True)
