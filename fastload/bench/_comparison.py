@@ -164,7 +164,7 @@ def compare_loading(
     timings = (
         Timing(
             row.library,
-            "FolderDataset, fastload.DataLoader" if row.library == "fastload" else "torch's DataLoader",
+            f"{'fastload' if row.library == 'fastload' else 'torch'}'s DataLoader, {row.call}",
             tuple(1 / rate for rate in values),
             row.difference,
         )

@@ -71,18 +71,17 @@ class TimedLoader:
         loader_class: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader,
     ) -> None:
         self._order = _RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
-        with warnings.catch_warnings():
-            # A user who asks for more workers than CPUs knows it; torch would repeat it for each loader.
-            warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-            self._loader = loader_class(
-                dataset,
-                batch_size=BATCH_SIZE,
-                sampler=self._order,
-                num_workers=workers,
-                persistent_workers=True,
-                worker_init_fn=_use_one_thread,
-                generator=torch.Generator().manual_seed(SEED),
-            )
+        # A user who asks for more workers than CPUs knows it; torch would repeat it for each loader.
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        self._loader = loader_class(
+            dataset,
+            batch_size=BATCH_SIZE,
+            sampler=self._order,
+            num_workers=workers,
+            persistent_workers=True,
+            worker_init_fn=_use_one_thread,
+            generator=torch.Generator().manual_seed(SEED),
+        )
         self._order.count = workers * BATCH_SIZE
         start = time.perf_counter()
         batches = iter(self._loader)

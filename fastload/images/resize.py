@@ -57,7 +57,7 @@ class Resampling:
 
     Attributes:
         filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
-        antialias: Whether every source pixel counts when shrinking, with bilinear and bicubic. If so, results
+        antialias: True if every source pixel counts when shrinking, with bilinear and bicubic. If so, results
             equal torchvision's, by PyTorch's kernels; if not, some source pixels are ignored, and bilinear is
             OpenCV's, which is faster.
     """

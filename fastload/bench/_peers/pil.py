@@ -29,8 +29,8 @@ def make() -> Peer:
         ("flip", "Image.transpose", steps.flip),
         ("jitter", "ImageEnhance, HSV", _jitter),
         ("normalise", "NumPy, torch", steps.normalise),
-        ("training", "Pillow, torch", steps.training),
-        ("evaluation", "Pillow, torch", steps.evaluation),
+        ("training", "Pillow", steps.training),
+        ("evaluation", "Pillow", steps.evaluation),
     ]
     turbo = features.version_feature("libjpeg_turbo")
     return Peer(
