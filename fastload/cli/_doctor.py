@@ -1,4 +1,4 @@
-"""`fastload doctor PATH`: find out what holds a training, or the data before it, back."""
+"""`fastload doctor PATH`: find what limits a training, or the data before there is one."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
 
 if TYPE_CHECKING:
-    from fastload.doctor.findings import Diagnosis
+    from fastload.cli.report._diagnosis import Parts
     from fastload.doctor.script import Ending
     from fastload.doctor.try_fix import Attempt
-
-    Part = tuple[str, Diagnosis, Any]
 
 HELP = "find out what holds a training back, and what to do: 'doctor train.py', 'doctor photos/'"
 
 EXIT_INTERRUPTED = 130
 
-# Of further loaders only the verdict is printed; --json and --html have everything.
+# Of further loaders only the headline is printed; --json and --html have everything.
 _MOST_WHOLE = 3
 
 
@@ -60,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=argparse.REMAINDER,
         help="the script's own arguments; the doctor's come before PATH",
     )
-    own.required = False  # argparse says so only from Python 3.13 on
+    own.required = False  # argparse does so itself only from Python 3.13 on
 
 
 def _positive(text: str) -> int:
@@ -80,14 +78,18 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine, print what was found, and return the script's own exit code."""
+    """Examine, print the findings, and return the script's own exit code."""
     if options.html:
-        _check_writable(options.html)
-        # Now: the script may change the working directory.
+        # Before measuring rather than after; and the script may change the working directory.
+        folder = Path(options.html).parent
+        if Path(options.html).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise OptionError(
+                f"--html must name a file in a folder that can be written to, got {options.html}"
+            )
         options.html = os.path.abspath(options.html)
     path = Path(os.path.expanduser(options.path))
     if options.is_module or (path.suffix == ".py" and not path.is_dir()):
-        return _run_script(str(path) if not options.is_module else options.path, options)
+        return _run_script(options.path if options.is_module else str(path), options)
     if options.arguments:
         raise OptionError(
             f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: options of the "
@@ -99,17 +101,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_script(path: str, options: argparse.Namespace) -> int:
-    # Importing torch takes seconds on a slow machine: not before it is needed.
+    # Importing torch may take seconds.
     from fastload.doctor.examine import examine_script
-    from fastload.doctor.script import find_module, find_script, local_rank, output_to_stderr
+    from fastload.doctor.script import find, local_rank, output_to_stderr
     from fastload.doctor.try_fix import try_first_fix
 
-    # The script may change it; the second run begins where the first one did.
+    # The script may change it, and the second run begins where the first one did.
     folder = os.getcwd()
-    if options.is_module:
-        script = find_module(path, options.arguments)
-    else:
-        script = find_script(Path(path), options.arguments)
+    script = find(path, options.is_module, options.arguments)
     tried = None
 
     def announce() -> None:
@@ -123,26 +122,25 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
         if options.tries and not local_rank():
             os.chdir(folder)
             tried = try_first_fix(found, path, options.is_module, options.arguments)
-    parts: list[Part] = [(one.name, one.diagnosis, one.measured) for one in found.examinations]
-    # Only one of several ranks on a machine reports.
+    # Of several ranks on a machine, only one reports.
     if local_rank() == 0:
-        _print_result(f"What holds {Path(path).name} back?", parts, options, found.notes, tried)
+        title = f"What holds {Path(path).name} back?"
+        _print_result(title, found.examinations, options, found.notes, tried)
     return 0 if found.was_cut else _exit_code(found.ending)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
-    from fastload.doctor.folder import diagnose_data, examine_data
+    from fastload.doctor.folder import examine_data
 
     with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
-        measured = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
-    parts: list[Part] = [(one.name, diagnose_data(one), one) for one in measured]
+        parts = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
     _print_result(f"What can {path} feed?", parts, options, ())
     return 0
 
 
 def _print_result(
     title: str,
-    parts: list[Part],
+    parts: Parts,
     options: argparse.Namespace,
     notes: tuple[str, ...],
     tried: Attempt | str | None = None,
@@ -157,21 +155,17 @@ def _print_result(
     if options.json:
         print(diagnosis_json(title, parts, notes, tried), end="")
     else:
-        _print(title, parts, footer)
+        print(f"\n{title}")
+        if not parts:
+            print("\nNo loader gave a batch, so there is nothing to judge.")
+        for place, part in enumerate(parts):
+            if len(parts) > 1:
+                print(f"\n{part.name}{'' if place else ', the main loader'}:")
+            print(f"\n{part.diagnosis if place < _MOST_WHOLE else part.diagnosis.headline}")
+        for note in footer:
+            print(f"\n{note}")
     if options.html:
         print(f"wrote {options.html}", file=sys.stderr)
-
-
-def _print(title: str, parts: list[Part], notes: tuple[str, ...]) -> None:
-    print(f"\n{title}")
-    if not parts:
-        print("\nNo loader gave a batch, so there is nothing to judge.")
-    for place, (name, diagnosis, _) in enumerate(parts):
-        if len(parts) > 1:
-            print(f"\n{name}{'' if place else ', the main loader'}:")
-        print(f"\n{diagnosis if place < _MOST_WHOLE else diagnosis.headline}")
-    for note in notes:
-        print(f"\n{note}")
 
 
 def _print_error(error: BaseException, file: str) -> None:
@@ -197,10 +191,3 @@ def _exit_code(ending: Ending) -> int:
     if isinstance(error, (SystemExit, HardExit)):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-
-
-def _check_writable(file: str) -> None:
-    """Refuse a file that cannot be written before measuring rather than after."""
-    folder = Path(file).parent
-    if Path(file).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise OptionError(f"--html must name a file in a folder that can be written to, got {file}")

@@ -1,20 +1,21 @@
-"""Categories of work, told from a stack by tables of names: pure functions."""
+"""Classification of stack samples into kinds of work, by tables of file and function names."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fastload.doctor.findings import Category
 
 
-class Frame(NamedTuple):
-    """A frame of a stack.
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A stack frame; each is created once, so that stacks are compared by identity.
 
-    `text` is the call that runs (before Python 3.11 its whole line; "" without source), and `called` the same
-    without its arguments: `cv2.reformat_size(`; "" where Python does not tell.
+    `text` is the source of the call that runs (before Python 3.11, of its whole line; "" without source),
+    and `called` is the same without arguments, such as `cv2.resize(`; "" if unknown.
     """
 
     file: str
@@ -30,25 +31,10 @@ class Frame(NamedTuple):
         return self.called or self.text
 
 
-_T = TypeVar("_T")
-_MOST_STACKS = 5000
+Stack = tuple[Frame, ...]
+"""Frames, the innermost last."""
 
-
-def _cached_by_frames(function: Callable[..., _T]) -> Callable[..., _T]:
-    """Cache by the frames' identity: hashing them takes as long as the function, and few stacks differ."""
-    known: dict[tuple[int, ...], tuple[Sequence[Frame], _T]] = {}
-
-    @functools.wraps(function)
-    def once(stack: Sequence[Frame], **options: bool) -> _T:
-        key = (*map(id, stack), *options.values())
-        found = known.get(key)
-        if found is None:
-            if len(known) >= _MOST_STACKS:
-                known.clear()
-            found = known[key] = tuple(stack), function(stack, **options)
-        return found[1]
-
-    return once
+_cached = functools.lru_cache(maxsize=5000)
 
 
 def _calls(names: str) -> re.Pattern[str]:
@@ -68,9 +54,9 @@ _LOADING_CALLS: tuple[tuple[Category, re.Pattern[str]], ...] = (
             r"\w*txn\.get os\.stat get_object"
         ),
     ),
-    # Many swap the channels that OpenCV's decoders give before anything else.
-    ("decode", re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")),
 )
+# Swapping the channels of a decoded image belongs to decoding with OpenCV.
+_CHANNEL_SWAP = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
 _IMAGE_READERS = re.compile(
     r"/(h5py|zarr|numcodecs|imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel|skimage/io"
     r"|monai/data|monai/transforms/io)/"
@@ -86,7 +72,7 @@ _PIL_DECODING = re.compile(
     r"\b(open|_open_core|preinit|_decompression_bomb_check|close|__exit__|_close_fp"
     r"|load|convert|draft|load_prepare|load_end|tobytes|__array_interface__|__array__)$"
 )
-# Files of libraries, from the innermost frame outwards.
+# Files of libraries.
 _LOADING_FILES: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("decode", _DECODERS),
     ("load", _IMAGE_READERS),
@@ -122,12 +108,9 @@ _WORK_CALLS = _calls(
 )
 # Mathematics whose names sound like logging: logarithms, losses, random draws, recomputed blocks.
 _MATHS = (
-    r"(?!logs?_?((prob|probs|probabilit\w+|det|std|stddev|var|variance|mel|spec|normal|normalizer|scale|[pqz]\w?)"
-    r"(_|$)|likelihood|softmax|sigmoid|sum_?exp|mean_?exp|add_?exp|abs_|pdf|pmf|cdf|density|posterior|prior|joint"
-    r"|marginal|gaussian|odds|ratio|mel_?spec|spectr|sigma|cosh|1p))"
-    r"(?!metrics?_(loss|learning|fn|function|space|tensor)|record_function)"
-    r"(?!draw_(noise|samples?|latents?|z|eps|negatives?|timesteps?|random|normal|gaussian|prior|posterior|from))"
-    r"(?!checkpoint_?(block|layer|segment|forward|sequential|wrapper|fn|func|module))"
+    r"(?!logs?_?(prob|det|std|var(?!iables)|mel|spec|norm|scale|[pqz]\w?(_|$)|likelihood|softmax|sigmoid|sum_?exp"
+    r"|mean_?exp|abs_|density|posterior|prior|odds|ratio|1p)"
+    r"|metrics?_(loss|learning|fn)|draw_(noise|samples?|latents?)|checkpoint_?(block|layer|segment|forward))"
 )
 _WORK_FUNCTIONS = re.compile(
     rf"(^|\.)_*{_MATHS}(logs?|logging|logger|write|save|plot|print|report|checkpoint|dump|flush|draw|record"
@@ -137,7 +120,6 @@ _WORK_FUNCTIONS = re.compile(
 _FORWARD = re.compile(r"(^|\.)forward$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda) [\w.]*_to_device move_data_to_device tree_map")
 
-# Kinds of work beside the model, by the line that does it.
 _WORK_NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("checkpoints", re.compile(r"checkpoint|torch\.save|state_dict|save_model", re.IGNORECASE)),
     ("metrics", re.compile(r"metric|accuracy|confusion|sklearn", re.IGNORECASE)),
@@ -145,9 +127,9 @@ _WORK_NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-@_cached_by_frames
-def loading_category(stack: Sequence[Frame]) -> Category:
-    """Return what a process that makes a batch does; the stack is from torch's fetcher inwards."""
+@_cached
+def loading_category(stack: Stack) -> Category:
+    """Return the kind of work of a process that makes a batch; the stack begins at torch's fetcher."""
     if not stack:
         return "transform"
     if _is_collating(stack):
@@ -155,19 +137,18 @@ def loading_category(stack: Sequence[Frame]) -> Category:
     innermost = stack[-1]
     if _IMAGE_READERS.search(innermost.file):
         return "load"
-    for category, pattern in () if _TRANSFORM_LIBRARIES.search(innermost.file) else _LOADING_CALLS:
-        text = innermost.text if pattern is _LOADING_CALLS[-1][1] else innermost.call
-        if pattern.search(text):
-            return category
-    for frame in reversed(stack):
-        found = _category_of_frame(frame)
-        if found is not None:
-            return found
-    return "transform"
+    if not _TRANSFORM_LIBRARIES.search(innermost.file):
+        for category, pattern in _LOADING_CALLS:
+            if pattern.search(innermost.call):
+                return category
+        if _CHANNEL_SWAP.search(innermost.text):
+            return "decode"
+    found = (_category_of_frame(frame) for frame in reversed(stack))
+    return next((category for category in found if category is not None), "transform")
 
 
-def _is_collating(stack: Sequence[Frame]) -> bool:
-    # A dataset that fills its batches is called in place of collating.
+def _is_collating(stack: Stack) -> bool:
+    # A fastload dataset loads whole batches within collate_fn.
     if any("/fastload/datasets/" in frame.file for frame in stack):
         return False
     return "collate_fn(" in stack[0].text or any(frame.file.endswith("_utils/collate.py") for frame in stack)
@@ -180,9 +161,9 @@ def _category_of_frame(frame: Frame) -> Category | None:
     return next((category for category, pattern in table if pattern.search(text)), None)
 
 
-@_cached_by_frames
-def step_category(stack: Sequence[Frame], has_device: bool) -> Category:
-    """Return what the main thread does between two batches; the stack is from the script inwards."""
+@_cached
+def step_category(stack: Stack, has_device: bool) -> Category:
+    """Return the kind of work of the main thread between two batches; the stack begins at the script."""
     if not stack:
         return "model"
     innermost = stack[-1]
@@ -193,14 +174,14 @@ def step_category(stack: Sequence[Frame], has_device: bool) -> Category:
     return "model" if _outermost_work(stack) is None else "work"
 
 
-@_cached_by_frames
-def work_site(stack: Sequence[Frame]) -> str:
-    """Return the user's line that calls work beside the model; "" for none."""
+@_cached
+def work_site(stack: Stack) -> str:
+    """Return the user's line that calls work beside the model; "" if there is none."""
     return users_line(stack[: _outermost_work(stack) or 0])
 
 
-def _outermost_work(stack: Sequence[Frame]) -> int | None:
-    # What a model calls is the model, whatever its name.
+def _outermost_work(stack: Stack) -> int | None:
+    # Functions that a model calls belong to the model, whatever their names.
     is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
     for place, frame in enumerate(stack):
         if _WORK_FILES.search(frame.file):
@@ -211,52 +192,46 @@ def _outermost_work(stack: Sequence[Frame]) -> int | None:
 
 
 def work_name(place: str) -> str:
-    """Return the noun for the work that a line does beside the model."""
+    """Return a noun for the work that a line does beside the model."""
     return next((name for name, pattern in _WORK_NAMES if pattern.search(place)), "logging")
 
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")
-# Classes that call the transforms, base classes, and methods that each of them has.
-_CALLERS = {"Compose", "Sequential", "SequentialTransforms", "RandomApply", "RandomChoice", "OneOf", "SomeOf"}
-_BASES = re.compile(
-    r"^(Base|Basic|ImageOnly|Dual|Geometric\w*|Intensity\w*|Map|_\w*)?(Transform|Augment\w*)?$"
-)
-_METHODS = re.compile(r"^_*(call|forward|transform|apply\w*|wrap\w*|inner|<\w+>)_*$")
+# Containers and base classes of transforms, which name no transform themselves.
+_CONTAINERS = re.compile(r"^(_\w*|Compose|Sequential\w*|Random(Apply|Choice)|OneOf|SomeOf|\w*Transform)$")
 
 
-@_cached_by_frames
-def users_line(stack: Sequence[Frame]) -> str:
+@_cached
+def users_line(stack: Stack) -> str:
     """Return the innermost line of the user's own code: `train.py:41 self.transform(img) → Normalize`.
 
-    Behind the arrow is what it runs in a library of transforms or of decoding. Where a library's dataset does
-    everything, only that part or the library's name is returned.
+    Behind the arrow is the transform or the decoder that it calls. If there is no line of the user's, as in
+    a library's dataset, only that or the library's name is returned.
     """
-    inner: list[Frame] = []
-    for frame in reversed(stack):
-        if frame.is_users:
-            name = frame.file.replace("\\", "/").rpartition("/")[2]
-            place = f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
-            return " → ".join(filter(None, (place, _library_part(inner))))
-        inner.append(frame)
-    packages = (match[1] for match in (_PACKAGE.search(frame.file) for frame in inner) if match)
-    return _library_part(inner) or next((name for name in packages if name != "torch"), "")
+    place = max((number for number, frame in enumerate(stack) if frame.is_users), default=-1)
+    inner = stack[place + 1 :]
+    part = _library_part(inner)
+    if place >= 0:
+        frame = stack[place]
+        name = frame.file.replace("\\", "/").rpartition("/")[2]
+        line = f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
+        return f"{line} → {part}" if part else line
+    packages = (match[1] for match in (_PACKAGE.search(frame.file) for frame in reversed(inner)) if match)
+    return part or next((name for name in packages if name != "torch"), "")
 
 
 def _library_part(inner: Sequence[Frame]) -> str:
-    function = ""
+    """Return the decoder, or else the transform, that library frames belong to; "" if unknown."""
     for frame in inner:
         if "/PIL/" in frame.file and _category_of_frame(frame) == "decode":
             return "PIL"
         if _DECODERS.search(frame.file) or "cv2.imdecode" in frame.text or "cv2.imread" in frame.text:
             return "OpenCV"
-        if _TRANSFORM_LIBRARIES.search(frame.file):
-            owner, _, method = frame.function.replace("<locals>.", "").rpartition(".")
-            owner = owner.rpartition(".")[2]
-            if owner and owner not in _CALLERS and not _BASES.search(owner):
-                return owner
-            if not owner and not function and not _METHODS.search(method):
-                function = method
-    return function
+    for frame in reversed(inner):
+        owner = frame.function.rpartition(".")[0].rpartition(".")[2]
+        if owner and _TRANSFORM_LIBRARIES.search(frame.file) and not _CONTAINERS.search(owner):
+            return owner
+    return ""
 
 
 def shortened(text: str, most: int = 60) -> str:

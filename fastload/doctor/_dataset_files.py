@@ -1,4 +1,4 @@
-"""Files that a dataset reads, found where datasets list them, and the speed of their disk."""
+"""Files that a dataset lists in its attributes, and the speed of their disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.read_speed import measure_reading
 
+# Attributes that are looked at first.
 _NAMES = (
     *("samples", "imgs", "images", "files", "paths", "image_paths", "img_paths", "image_files", "im_files"),
     *("img_files", "file_list", "filenames", "data", "items"),
@@ -46,7 +47,7 @@ def files_of(dataset: Any) -> DataFiles:
 
 
 def count_of(dataset: Any) -> int:
-    """Return the number of a dataset's samples; 0 where it does not tell."""
+    """Return the number of a dataset's samples; 0 if unknown."""
     with contextlib.suppress(Exception):
         return len(dataset)
     return 0
@@ -62,16 +63,15 @@ def encoding_of(dataset: Any) -> str | None:
 
 
 def parts_of(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset, then those that it is made of."""
+    """Yield a dataset, then the datasets that it wraps."""
     parts = [dataset]
     for _ in range(_MOST_DEPTH):
         yield from parts
         inner: list[Any] = []
         for part in parts:
             attributes = getattr(part, "__dict__", {})
-            inner += [
-                attributes[name] for name in ("dataset", "source", "_source", "files") if name in attributes
-            ]
+            names = ("dataset", "source", "_source", "files")
+            inner += [attributes[name] for name in names if name in attributes]
             several = attributes.get("datasets")
             inner += several[:8] if isinstance(several, (list, tuple)) else []
         parts = inner
@@ -107,16 +107,16 @@ def _listed(part: Any) -> list[str]:
 
 
 def _path_in(item: Any) -> str | None:
-    """Return the path in a listed item: a path itself, or the first one of a tuple or a dict."""
+    """Return the path in a listed item: the item itself, or the first one in a tuple or a dict."""
     if isinstance(item, (str, os.PathLike)):
         return os.fspath(item) if isinstance(os.fspath(item), str) else None
     if isinstance(item, dict):
-        return next((path for path in map(_path_in, item.values()) if path is not None), None)
+        return next(filter(None, map(_path_in, item.values())), None)
     return _path_in(item[0]) if isinstance(item, (tuple, list)) and item else None
 
 
 def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
-    """Read some of the files for a second, from the disk and from the page cache; None for no files."""
+    """Read some of the files for a second, from the disk and the page cache; return None for no files."""
     sizes = []
     for path in files.paths if files.are_shards else files.paths[:: max(1, len(files.paths) // 256)]:
         with contextlib.suppress(OSError):
@@ -137,7 +137,14 @@ def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
             random_per_s=reading.cold_random.records_per_s,
             parallel_per_s=max(reading.cold_parallel.records_per_s, reading.cold_random.records_per_s),
             warm_per_s=reading.warm_random.records_per_s,
-            latency_s=reading.latency_s,
             are_shards=files.are_shards,
         )
     return DataStorage(samples, size_bytes, are_shards=files.are_shards)
+
+
+def drop_pages(files: DataFiles) -> None:
+    """Drop the files from the page cache, where the system can."""
+    if hasattr(os, "posix_fadvise"):
+        for path in dict.fromkeys(files.paths):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

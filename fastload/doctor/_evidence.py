@@ -1,12 +1,11 @@
-"""The verdict in a sentence, the evidence behind it, reasons for doubt, and limits of the machine."""
+"""The verdict in a sentence, the evidence for it, reasons for doubt, and limits of the machine."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from fastload.doctor._categories import work_name
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, blocked_s, is_colder, share
@@ -15,14 +14,14 @@ from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
 MOST_OF_OTHERS = 0.2
-"""On a machine whose other programs take more than this share of its CPUs, figures differ from day to day."""
+"""If other programs take more than this share of a machine's CPUs, figures differ from run to run."""
 
 SMALL_SHARED_MEMORY = 64 << 20
-"""Docker gives a container so much unless told otherwise."""
+"""Docker's default for /dev/shm."""
 
 FEW_OPEN_FILES = 4096
-"""Below this a training comes to the end of its descriptors: torch's file_descriptor strategy takes one for
-each tensor on its way, h5py and LMDB one for each shard and worker (pytorch 973). Distributions give 1024."""
+"""With fewer, a training may run out of descriptors: torch's file_descriptor strategy takes one per tensor,
+h5py and LMDB one per shard and worker (pytorch 973). Distributions set 1024."""
 
 STORAGE_SHARE = 0.15
 """Reading that takes less than this share of loading is not mentioned, and nothing is advised against it."""
@@ -34,7 +33,7 @@ _FEW_STEPS = 5
 _NO_DESCRIPTORS = re.compile(r"too many open files|received 0 items of ancdata", re.IGNORECASE)
 _FULL_SHARED_MEMORY = re.compile(
     r"bus error|/dev/shm|unable to (write|mmap|allocate|resize).*(shared memory|torch_)"
-    # A file of the user's that is named fills another disk.
+    # With the name of a file of the user's, another disk is full.
     r"|no space left on device(?!: ['\"](?!/(torch_|psm_|dev/shm)))",
     re.IGNORECASE,
 )
@@ -43,47 +42,45 @@ _ENDED = {
     "shared memory": "/dev/shm was full",
 }
 
-
-class Cause(NamedTuple):
-    """A cause in words: its headline, and the noun for its part of the time."""
-
-    headline: str
-    part: str
-
-
-CAUSES: dict[Verdict, Cause] = {
-    "storage": Cause("Reading from storage is the limit", "reading"),
-    "decoding": Cause("Decoding is the limit", "decoding"),
-    "transforms": Cause("Transforms are the limit", "transforms"),
-    "preparing": Cause("Making samples (decoding and transforms) is the limit", "making samples"),
-    "transport": Cause("Collating and moving batches is the limit", "collating"),
-    "copy": Cause("Copying batches to the device is the limit", "copying to the device"),
-    "main thread": Cause("{work} on the main thread is the limit", "logging and the like"),
-    "model": Cause("The model is the limit", "the model's step"),
+# For each cause the beginning of the headline, and the noun for its part of the time.
+_CAUSES: dict[Verdict, tuple[str, str]] = {
+    "storage": ("Reading from storage is the limit", "reading"),
+    "decoding": ("Decoding is the limit", "decoding"),
+    "transforms": ("Transforms are the limit", "transforms"),
+    "preparing": ("Making samples (decoding and transforms) is the limit", "making samples"),
+    "transport": ("Collating and moving batches is the limit", "collating"),
+    "copy": ("Copying batches to the device is the limit", "copying to the device"),
+    "main thread": ("{work} on the main thread is the limit", "logging and the like"),
+    "model": ("The model is the limit", "the model's step"),
 }
 
 
 def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeconds, verdict: Verdict) -> str:
-    """Return the verdict as a sentence, with the figures behind it."""
+    """Return the verdict as a sentence with its figures."""
     if verdict == "little":
         all_s = measured.first_wait_s + measured.waiting_s + measured.stepping_s + measured.warmup_s
         batches = format_count(measured.batches, "batch", "batches")
         return (
             f"There is too little work for loading to matter: {batches} took {format_duration(all_s)} in all."
         )
-    work = next((work_name(one.place) for one in measured.training if one.category == "work"), "")
-    limit = CAUSES[verdict].headline.format(work=work.capitalize())
+    limit = limit_of(measured, verdict)
     ended = ran_out_of(measured.error)
     if ended:
         return f"{limit}: the training ended because {_ENDED[ended]}."
     step: tuple[Verdict, ...] = ("model", "main thread", "copy")
-    side = {cause: taken for cause, taken in seconds.items() if (cause in step) == (verdict in step)}
-    if verdict in ("model", "copy") or share(side, verdict) < _LEAST_SHARE:
-        part = ""
-    else:
-        part = f", with {share(side, verdict):.0%} of {'each step' if verdict in step else 'loading'}"
+    part = share(
+        {cause: taken for cause, taken in seconds.items() if (cause in step) == (verdict in step)}, verdict
+    )
+    if verdict not in ("model", "copy") and part >= _LEAST_SHARE:
+        limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
     loading, training = (_rate(rate, measured.unit) for rate in (rates.loading, rates.step))
-    return f"{limit}{part}: the loader alone gives {loading}, the training step alone takes {training}."
+    return f"{limit}: the loader alone gives {loading}, the training step alone takes {training}."
+
+
+def limit_of(measured: TrainingMeasurements, verdict: Verdict) -> str:
+    """Return the beginning of the headline."""
+    work = next((work_name(one.place) for one in measured.training if one.category == "work"), "")
+    return _CAUSES[verdict][0].format(work=work.capitalize())
 
 
 def _rate(rate: float, unit: str) -> str:
@@ -93,9 +90,9 @@ def _rate(rate: float, unit: str) -> str:
 
 
 def ran_out_of(error: str) -> str:
-    """Return the resource that the training ran out of, if that ended it; "" for none.
+    """Return the resource whose exhaustion ended the training: open files, shared memory, or "" for none.
 
-    "unable to open shared memory object </torch_1>: Too many open files" is a matter of descriptors.
+    "unable to open shared memory object </torch_1>: Too many open files" is a lack of descriptors.
     """
     if _NO_DESCRIPTORS.search(error):
         return "open files"
@@ -103,15 +100,17 @@ def ran_out_of(error: str) -> str:
 
 
 def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[str]:
-    """Yield the measurements, a sentence each, the steps first."""
+    """Yield the measurements in sentences."""
     yield from _step_evidence(measured)
-    yield from _loading_evidence(measured, loading)
+    if measured.made_samples:
+        yield from _loading_evidence(measured, loading)
     making = [one for one in attributed(measured.loading) if one.category != "collate"]
     yield from _places(making, "making samples")
     yield from _places(measured.training, "the training step")
     if rates.start_s * measured.epochs > 0.05:
-        yield f"Starting and ending the workers takes {format_duration(rates.start_s)} in each epoch."
-    yield from _store_evidence(measured, loading)
+        yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
+    if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
+        yield from _store_evidence(measured.store, measured.machine.available_bytes)
     if measured.gpu_busy:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
     if measured.error:
@@ -128,27 +127,19 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
     if measured.warmup_steps:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (
-            f"The {steps} took {format_duration(measured.warmup_s)}: warm-up, such as compilation. It is "
-            "left out of all other figures."
+            f"The {steps} took {format_duration(measured.warmup_s)}: warm-up, such as compilation. All other "
+            "figures are without it."
         )
     if measured.role == "evaluation":
         yield "No optimizer stepped on these batches: they are evaluation."
 
 
 def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
-    made = measured.made_samples
-    if not made:
-        return
-    cpu_s, delayed_s = (
-        sum(getattr(worker, name) for worker in measured.workers) / made for name in ("cpu_s", "delayed_s")
-    )
+    made, workers = measured.made_samples, measured.workers
+    cpu_s, delayed_s = sum(each.cpu_s for each in workers), sum(each.delayed_s for each in workers)
     one = "sample" if measured.batch_size else "batch"
-    yield loading_text(measured.num_workers, one, cpu_s, blocked_s(measured) / made, delayed_s)
-    parts = [
-        f"{CAUSES[cause].part} {share(loading, cause):.0%}"
-        for cause, seconds in loading.items()
-        if seconds > 0
-    ]
+    yield loading_text(measured.num_workers, one, cpu_s / made, blocked_s(measured) / made, delayed_s / made)
+    parts = [f"{_CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
     if parts:
         yield f"Loading's time: {', '.join(parts)}."
     if measured.num_workers and measured.trial("same") is None:
@@ -157,32 +148,30 @@ def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> 
 
 def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
     """Yield the user's lines that take most of the time."""
-    by_place: Counter[str] = Counter()
+    by_place: dict[str, float] = defaultdict(float)
     for one in sampled:
-        by_place[one.place] += one.seconds  # type: ignore[assignment]
+        by_place[one.place] += one.seconds
     all_s = sum(by_place.values())
     shown = [
         f"{seconds / all_s:.0%} {place}"
-        for place, seconds in by_place.most_common(_MOST_PLACES + 1)
+        for place, seconds in sorted(by_place.items(), key=lambda item: -item[1])
         if place and seconds > _LEAST_SHARE * all_s
     ]
     if shown:
         yield f"Lines in {where}: {'; '.join(shown[:_MOST_PLACES])}."
 
 
-def _store_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
-    store = measured.store
-    if store is None or share(loading, "storage") < STORAGE_SHARE:
-        return
+def _store_evidence(store: DataStorage, available_bytes: int | None) -> Iterator[str]:
     if store.random_per_s:
-        state = "from the disk" if store.is_cold else "out of the page cache"
+        state = "from the disk" if store.is_cold else "from the page cache"
         yield (
-            f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} a second "
-            f"one by one, {store.parallel_per_s:,.0f} by several readers; "
-            f"{format_duration(store.latency_s)} to the first byte."
+            f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} per "
+            f"second one by one, {store.parallel_per_s:,.0f} by several readers."
         )
-    if fits_page_cache(store, measured.machine.available_bytes):
-        yield "The data take less than half of the available memory: later epochs read from the page cache."
+    if fits_page_cache(store, available_bytes):
+        yield (
+            "The data take less than half of the available memory: only the first epoch reads from the disk."
+        )
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
@@ -202,41 +191,36 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
         yield f"Other virtual machines took {machine.stolen_cpus:.1f} CPUs' worth of time (steal time)."
     if side == "balanced":
         yield "Loading and the training step are nearly equally fast: either may be the limit on another day."
-    cpu_s = rates.loading_cpu_s + rates.step_cpu_s
-    if rates.num_workers and cpu_s > 1.1 * rates.cpus / min(rates.loading, rates.step):
-        yield (
-            f"Workers and the training step compete for {rates.cpus:g} CPUs: together they need "
-            f"{format_duration(cpu_s)} of CPU time for each of the {measured.unit}."
-        )
     if 0 < measured.steps < _FEW_STEPS:
         yield f"Few steps were measured: {measured.steps}."
     if is_colder(measured):
         yield (
-            "During the training, workers made batches much slower than afterwards: files came from the "
-            "disk rather than from memory, or CPUs were taken. The training's own rate is used."
+            "During the training, workers made batches much more slowly than afterwards: files came from the "
+            "disk rather than from memory, or CPUs were busy. The training's own rate is used."
         )
 
 
 def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
-    """Yield the limits of the machine that the training meets, or soon will."""
+    """Yield the machine's limits that the training reaches, or may reach soon."""
     machine = measured.machine
     waiting_bytes = measured.num_workers * (measured.prefetch_factor or 2) * measured.batch_bytes
     if machine.usable_cpus < machine.cpus:
         yield (
-            f"CPU quota: {machine.usable_cpus:g} CPUs' worth of time on {machine.cpus} CPUs. os.cpu_count() "
-            "does not know of it, so programs start too many threads and workers."
+            f"CPU quota: {machine.usable_cpus:g} CPUs' worth of time on {machine.cpus} CPUs (docker run "
+            "--cpus, or Kubernetes' resources.limits.cpu). os.cpu_count() does not know of it, so programs "
+            "start too many threads and workers."
         )
     if machine.open_files is not None and machine.open_files < FEW_OPEN_FILES:
         yield (
-            f"ulimit -n: {machine.open_files} open files. torch's loader takes one for each tensor on its "
-            "way, and shards one each a worker: 'ulimit -n 65536' before the training."
+            f"ulimit -n: {machine.open_files} open files. torch's loader needs one per tensor that it "
+            "passes, and each worker one per shard: 'ulimit -n 65536' before the training."
         )
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):
         way = (
             "fastload's loader does not use it."
             if measured.is_fastload
-            else "torch's loader dies of a bus error where it is full: docker run --shm-size=8g, or "
+            else "torch's loader dies of a bus error when it is full: docker run --shm-size=8g, or "
             "fastload's DataLoader, which does not use it."
         )
         yield f"/dev/shm: {format_size(shared)}, for {format_size(waiting_bytes)} of waiting batches. {way}"

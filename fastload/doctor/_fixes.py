@@ -11,69 +11,33 @@ from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Ver
 from fastload.system.units import format_duration, format_size
 
 LEAST_GAIN = 1.05
-"""A smaller gain is not worth the trouble, nor can one second of measuring tell it."""
+"""A smaller gain is not worth the trouble, and one second of measuring cannot resolve it."""
 
 WRITES_LEFT = 0.1
-"""One log write in ten is left."""
+"""The share of log writes that is left when logging less often."""
 
 CODE_EFFORT = 1.3
-"""Another dataset has to gain so many times as much to come before the change of a line."""
+"""A fix that replaces the dataset has to gain this many times as much to be listed before one that changes
+an argument."""
 
 _OTHER_DATASETS = frozenset({"decoder", "transforms", "pack"})
 
 ENOUGH = 0.95
-"""The fewest workers that give this share of the best rate are advised: each is a process of some 200 MB."""
+"""The fewest workers that reach this share of the best rate are advised: each takes some 200 MB."""
 
 MOST_OF_MEMORY = 0.7
-"""Share of the available memory that may be filled with data: the rest is the training's to grow into."""
+"""The share of the available memory that may be filled with data; the rest is for the training."""
 
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
 
-_MODEL_CHANGES = {
-    "batch": "a batch twice as large (batch_size={doubled}; adapt the learning rate)",
-    "amp": "automatic mixed precision: with torch.autocast({device!r}, dtype=torch.bfloat16): …",
-}
 _FASTLOAD = {"class": "fastload.DataLoader"}
 _USE_FASTLOAD = "from fastload import DataLoader, in place of torch.utils.data's"
-
-# Advice that cannot be tried, by its occasion.
-_ADVICE: dict[str, Fix] = {
-    "open files": Fix(
-        "open files",
-        "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
-        "torch.multiprocessing.set_sharing_strategy('file_system')",
-        None,
-        "torch's workers pass a descriptor for each tensor on its way, and for each that is kept",
-    ),
-    "shared memory": Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD),
-    "pin": Fix(
-        "pin",
-        "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
-        'DataLoader(…, device="cuda")',
-        None,
-        "copies out of page-locked memory run beside the model",
-        {"pin_memory": True},
-    ),
-    "model": Fix(
-        "amp",
-        "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
-        "smaller model",
-        None,
-        "the gain of each depends on the model and the device",
-    ),
-    "pack": Fix(
-        "pack",
-        "pack the files into shards: fastload pack FOLDER data.fl, then fastload.PackedDataset('data.fl')",
-        None,
-        "shards are read in long runs; how fast depends on the disk that they will be on",
-    ),
-}
 
 
 def fixes_of(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> tuple[Fix, ...]:
-    """Return the fixes, first things first: by gain, arguments before code, the unmeasured last."""
+    """Return the fixes by gain, arguments before other datasets, those that were not measured last."""
     found = _candidates(measured, rates, loading, verdict)
 
     def rank(fix: Fix) -> tuple[bool, float]:
@@ -86,33 +50,46 @@ def _candidates(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
+    if ended == "open files":
+        yield Fix(
+            ended,
+            "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
+            "torch.multiprocessing.set_sharing_strategy('file_system')",
+            None,
+            "torch's workers pass one descriptor per tensor",
+        )
+    elif ended:
+        yield Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD)
     if ended:
-        yield _ADVICE[ended]
         return
     if verdict in ("model", "main thread", "copy"):
         yield from _log_fix(measured, rates)
     if verdict == "model":
-        yield from _model_fixes(measured, rates)
+        yield Fix(
+            "model",
+            "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
+            "smaller model",
+            None,
+            "the gain of each depends on the model and the device",
+        )
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
-        yield _ADVICE["pin"]
+        yield Fix(
+            "pin",
+            "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
+            'DataLoader(…, device="cuda")',
+            None,
+            "copies from page-locked memory overlap with the model",
+            {"pin_memory": True},
+        )
     yield from _worker_fixes(measured, rates)
     if verdict in LOADING:
         yield from _loading_fixes(measured, rates, loading)
-    machine = measured.machine
-    if machine.usable_cpus < machine.cpus and verdict != "little":
-        yield Fix(
-            "quota",
-            f"raise the container's CPU quota from {machine.usable_cpus:g} to {machine.cpus} (docker run "
-            f"--cpus={machine.cpus}, or Kubernetes' resources.limits.cpu)",
-            None,
-            "the machine has more CPUs than the quota gives",
-        )
 
 
 def _tried(
     measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial, read_s: float = 0.0
 ) -> tuple[float, str]:
-    """Return the gain of a trial, and a sentence with its measurement."""
+    """Return the gain of a trial, and its measurement in a sentence."""
     gain = rates.with_trial(trial, read_s).combined() / rates.combined()
     why = (
         f"tried on your data: the loader then gives {trial.samples_per_s:,.0f} {measured.unit}/s, now "
@@ -140,22 +117,18 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
     best = min(number for number, total in totals.items() if total >= ENOUGH * max(totals.values()))
     if best == present:
         return
+    gain: float | None
     gain, why = _tried(measured, rates, tried[best])
-    arguments = {"num_workers": best}
-    if best == 0:
-        yield Fix("no workers", "DataLoader(…, num_workers=0)", gain, why, arguments)
-        return
+    if gain < LEAST_GAIN and 0 < 2 * best <= present:
+        gain, why = None, f"{best} give as much as {present}, and each takes some 200 MB"
+    kind = "workers" if best else "no workers"
     action = f"DataLoader(…, num_workers={best}) in place of num_workers={present}"
-    if gain < LEAST_GAIN and present >= 2 * best:
-        why = f"{best} give as much as {present}, and each is a process of some 200 MB"
-        yield Fix("workers", action, None, why, arguments)
-        return
-    yield Fix("workers", action, gain, why, arguments)
+    yield Fix(kind, action, gain, why, {"num_workers": best})
 
 
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
     reads = share(loading, "storage") >= STORAGE_SHARE
-    # Files that are packed, or decoded in another way, still have to be read from where they are.
+    # Files that are packed, or decoded in another way, still have to be read.
     read_s = blocked_s(measured) / measured.made_samples if reads and measured.made_samples else 0.0
     for trial in measured.trials:
         if trial.kind == "cache":
@@ -164,25 +137,31 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
             gain, why = _tried(measured, rates, trial, read_s)
             yield Fix(trial.kind, action, gain, why, _FASTLOAD if trial.kind == "loader" else {})
     if reads and measured.encoding is None and not measured.trial("pack"):
-        yield _ADVICE["pack"]
+        yield Fix(
+            "pack",
+            f"pack the files into shards: fastload pack {measured.folder} data.fl, then "
+            "fastload.PackedDataset('data.fl')",
+            None,
+            "shards are read in long runs; how fast depends on the disk that they will be on",
+        )
     if share(loading, "transforms") >= STORAGE_SHARE:
         yield from _transform_fix(measured)
 
 
 def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
-    """Return the change of code behind a trial; "" for a trial that is none."""
-    encoding, _, transforms = trial.detail.partition(" ")
+    """Return the change of code behind a trial; "" if there is none."""
+    folder, (encoding, _, transforms) = measured.folder, trial.detail.partition(" ")
     samples = measured.store.samples if measured.store is not None else 0
     room = f" ({format_size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
     return {
         "loader": _USE_FASTLOAD,
-        "decoder": "decode with OpenCV: fastload.FolderDataset('FOLDER', transform=…)",
+        "decoder": f"decode with OpenCV: fastload.FolderDataset({folder!r}, transform=…)",
         "transforms": (
-            f"import fastload.transforms as T; fastload.FolderDataset('FOLDER', transform=T.{trial.detail})"
+            f"import fastload.transforms as T; fastload.FolderDataset({folder!r}, transform=T.{trial.detail})"
         ),
         "pack": (
-            f"fastload pack FOLDER data.fl --encode {encoding}{room}, then fastload.PackedDataset('data.fl', "
-            f"transform={f'T.{transforms}' if transforms else '…'})"
+            f"fastload pack {folder} data.fl --encode {encoding}{room}, then "
+            f"fastload.PackedDataset('data.fl', transform={f'T.{transforms}' if transforms else '…'})"
         ),
     }.get(trial.kind, "")
 
@@ -199,12 +178,8 @@ def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial)
         ways.append(f'fastload.{kind}(…, cache="auto")')
     if ways:
         gain, why = _tried(measured, rates, trial)
-        yield Fix(
-            "cache",
-            f"keep the data in memory: {', or '.join(ways)}",
-            gain,
-            f"{why}; from the second epoch on",
-        )
+        action = f"keep the data in memory: {', or '.join(ways)}"
+        yield Fix("cache", action, gain, f"{why}; from the second epoch on")
 
 
 def _transform_fix(measured: TrainingMeasurements) -> Iterator[Fix]:
@@ -218,39 +193,20 @@ def _transform_fix(measured: TrainingMeasurements) -> Iterator[Fix]:
             f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole "
             "batches, on the device, or with fastload.transforms",
             None,
-            f"it takes {slowest.seconds / all_s:.0%} of the time in which samples are made",
+            f"it takes {slowest.seconds / all_s:.0%} of the time for making samples",
         )
 
 
 def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
-    """Yield the advice to log less often, by the measured share of logging in the step."""
     logged = share(step_work(measured), "main thread")
     if logged:
         places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
         yield Fix(
             "fewer log writes",
-            f"log, save and draw ten times less often than now: {'; '.join(list(places)[:3])}".rstrip(": "),
+            f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
             rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
             f"logging, saving and the like take {logged:.0%} of the step, and a tenth of that would be left",
         )
-
-
-def _model_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
-    model_share = share(step_work(measured), "model") if measured.training else 1.0
-    for trial in measured.model_trials:
-        # A larger batch saves the script's own work too; the other changes save the model's alone.
-        part = model_share if trial.change == "batch" else min(model_share, trial.seconds * rates.step)
-        left = 1 - part * (1 - trial.changed_s / trial.seconds)
-        doubled = 2 * (measured.batch_size or 0)
-        yield Fix(
-            trial.change,
-            _MODEL_CHANGES[trial.change].format(doubled=doubled, device=measured.device),
-            rates.with_step(left).combined() / rates.combined(),
-            f"tried with your model: {format_duration(trial.seconds)} a sample became "
-            f"{format_duration(trial.changed_s)}",
-        )
-    if not measured.model_trials:
-        yield _ADVICE["model"]
 
 
 def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
@@ -268,7 +224,7 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
 
 
 def workers_to_try(measured: TrainingMeasurements) -> list[int]:
-    """Return the numbers of workers to try: about the usable CPUs; more where loading waits."""
+    """Return the numbers of workers to try: about the usable CPUs; more if loading is often blocked."""
     cpus = max(1, round(measured.machine.usable_cpus + 0.49))
     busy_s = sum(worker.busy_s for worker in measured.workers)
     numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}

@@ -7,21 +7,21 @@ import math
 from fastload.doctor._evidence import doubts_of, evidence_of, headline_of, limits_of, ran_out_of
 from fastload.doctor._fixes import fixes_of
 from fastload.doctor._rates import CauseSeconds, Rates, loading_work, rates_of, seen_loading_per_s, step_work
-from fastload.doctor.findings import Diagnosis, Forecast, Side, TrainingMeasurements, Verdict
+from fastload.doctor.findings import Diagnosis, Side, TrainingMeasurements, Verdict
 
 BALANCED = 0.9
 """Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
-work, stack samples and clocks tell no smaller difference."""
+work, stack samples and clocks cannot resolve a smaller difference."""
 
 LEAST_S = 0.25
-"""A training of less than this in all has nothing to gain."""
+"""A training that takes less than this in all has nothing to gain."""
 
 MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
-"""Workers whose start takes more than this share of an epoch have too little to do; nobody minds that in an
-epoch of more than so many seconds."""
+"""Workers have too little to do if starting them takes more than this share of an epoch, which does not
+matter in epochs longer than this."""
 
 LEAST_BUSY = 0.6
-"""Workers are not the cause where their loader gives less than this share of their own rate."""
+"""Workers are not the cause if their loader gives less than this share of their own rate."""
 
 GPU_BUSY = 0.9
 """A GPU that computes for more than this share of the time is the limit, wherever the host waits for it."""
@@ -33,8 +33,8 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     side = side_of(measured, rates)
     verdict = verdict_of(measured, rates, loading, step)
     tried = {trial.num_workers: rates.with_trial(trial) for trial in measured.trials_of("workers")}
-    by_workers = {measured.num_workers: rates, **tried}
-    forecast = (Forecast(workers, each.combined()) for workers, each in sorted(by_workers.items()))
+    by_workers = {measured.num_workers: rates.combined()}
+    by_workers |= {number: each.combined() for number, each in tried.items()}
     return Diagnosis(
         verdict=verdict,
         headline=headline_of(measured, rates, {**loading, **step}, verdict),
@@ -46,7 +46,7 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
         loading_per_s=rates.loading if math.isfinite(rates.loading) else 0.0,
         step_per_s=rates.step if math.isfinite(rates.step) else 0.0,
         doubts=tuple(doubts_of(measured, rates, side)),
-        forecast=tuple(one for one in forecast if math.isfinite(one.samples_per_s)),
+        forecast={number: rate for number, rate in sorted(by_workers.items()) if math.isfinite(rate)},
     )
 
 
@@ -96,13 +96,13 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
 
 
 def _are_workers_idle(measured: TrainingMeasurements) -> bool:
-    """Return whether the loader gives much less than its workers make, even while nobody trains."""
+    """Return whether the loader gives much less than its workers make, even without training."""
     busy_s = [worker.busy_s for worker in measured.workers if worker.batches]
     same = measured.trial("same")
     if not busy_s or same is None or measured.batches < 4 * measured.num_workers:
         return False
-    # One that is much slower than the others holds up all: that is a matter of its samples.
+    # If one worker is much slower than the others, its samples are the cause.
     is_even = max(busy_s) <= 1.5 * sum(busy_s) / len(busy_s)
     made_per_s = measured.made_samples * measured.num_workers / sum(busy_s)
-    # The better of both rates: other programs may have slowed one of the two runs.
+    # Other programs may have slowed down one of the two runs.
     return is_even and max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import linecache
 import os
@@ -10,31 +11,66 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import Any
 
-from fastload.doctor._categories import Frame
+from fastload.doctor._categories import Frame, Stack
 
 INTERVAL_S = 0.005
 """A thousand samples in five seconds tell a share of 1 % to within a third of it, one of 30 % to within 5 %
 of it; a sample takes 150 to 250 µs, 3 to 5 % of a core."""
 
 SWITCH_S = 0.0001
-"""Python's switch interval while sampling, in place of 5 ms: by then the sampled thread would have released
-the lock by itself, at a call of some library, and would never be seen elsewhere. Two threads that compute
-beside each other take no longer for it (measured down to 0.05 ms)."""
+"""Python's switch interval while sampling, in place of 5 ms: within 5 ms the sampled thread releases the lock
+by itself in some library call, and would be sampled only there. Two threads that compute beside each other
+take no longer for it (measured down to 0.05 ms)."""
 
 _DEEPEST = 60
 
-Notice = Callable[[Sequence[Frame], float], None]
-"""Called with the stack (innermost frame last) and the seconds since the sample before."""
+Notice = Callable[[Stack, float], None]
+"""Called with a stack and the seconds since the previous sample in which the thread ran or was blocked."""
+
+
+class ThreadClock:
+    """Clock of the time in which the thread that creates it was ready to run but no CPU was free.
+
+    It reads /proc's `schedstat`, whose second figure is that time in nanoseconds (the kernel's
+    sched-stats.rst), and returns 0 where there is none.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+        with contextlib.suppress(OSError):
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def delayed_s(self) -> float:
+        """Return the seconds so far."""
+        if self._file < 0:
+            return 0.0
+        try:
+            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 class Sampler:
-    """Samples a thread's stack from `start` to `stop`; `cpu_s` is the CPU time that this took."""
+    """Samples the stack of a thread, with its clock, from `start` to `stop`.
 
-    def __init__(self, thread: int, notice: Notice) -> None:
+    Time in which the thread waited for a free CPU is left out: it says nothing about the code. `cpu_s` is
+    the CPU time that sampling took.
+    """
+
+    def __init__(self, thread: int, clock: ThreadClock, notice: Notice) -> None:
         self._thread = thread
+        self._clock = clock
         self._notice = notice
         self.cpu_s = 0.0
         self._is_over = False
@@ -47,32 +83,34 @@ class Sampler:
         self._sampling.start()
 
     def stop(self) -> None:
-        """Stop it, and wait for the last sample."""
+        """Stop it after its last sample."""
         self._is_over = True
         if self._sampling.is_alive():
             self._sampling.join()
         sys.setswitchinterval(self._switch_s)
 
     def _run(self) -> None:
-        before = time.perf_counter()
+        before = self._running_s()
         while not self._is_over:
             # Waiting for an event would take as long again as the sample.
             time.sleep(INTERVAL_S)
-            now, stack = time.perf_counter(), stack_of(self._thread)
-            self._notice(stack, now - before)
+            now, stack = self._running_s(), stack_of(self._thread)
+            self._notice(stack, max(0.0, now - before))
             self.cpu_s = time.thread_time()
             before = now
 
+    def _running_s(self) -> float:
+        return time.perf_counter() - self._clock.delayed_s()
 
-def stack_of(thread: int) -> list[Frame]:
-    """Return the stack of a thread, the innermost frame last; empty where there is no such thread."""
+
+def stack_of(thread: int) -> Stack:
+    """Return the stack of a thread; empty if there is no such thread."""
     frame = sys._current_frames().get(thread)
     found: list[Frame] = []
     while frame is not None and len(found) < _DEEPEST:
         found.append(described(frame))
         frame = frame.f_back
-    found.reverse()
-    return found
+    return tuple(reversed(found))
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -85,12 +123,12 @@ def _library_folders() -> tuple[str, ...]:
 
 
 _LIBRARIES = _library_folders()
-# By identity: a code object's hash is that of all its constants. It is kept, so that no other gets its id.
+# By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.
 _described: dict[tuple[int, int], tuple[CodeType, Frame]] = {}
 
 
 def described(frame: FrameType) -> Frame:
-    """Return the names and the source of what a frame runs now."""
+    """Return the names and the source of the instruction that a frame runs now."""
     code, instruction = frame.f_code, frame.f_lasti
     known = _described.get((id(code), instruction))
     if known is None:
@@ -103,12 +141,31 @@ def _describe(code: CodeType, instruction: int, line: int) -> Frame:
     file = code.co_filename
     name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
     is_users = not file.startswith(_LIBRARIES) and not file.startswith("<")
-    text, is_exact = _source(code, instruction, line)
-    return Frame(file, name, line, text, is_users, _without_arguments(text) if is_exact else "")
+    text = _source_line(file, line).strip()
+    exact = _expression(code, instruction) if text else ""
+    return Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
+
+
+def _source_line(file: str, line: int) -> str:
+    # Another thread may clear the cache meanwhile, as it does to format a traceback.
+    with contextlib.suppress(LookupError):
+        return linecache.getline(file, line)
+    return ""
+
+
+def _expression(code: CodeType, instruction: int) -> str:
+    """Return the source of an instruction on one line; "" if unknown, as before Python 3.11."""
+    positions: Any = getattr(code, "co_positions", tuple)()
+    first, last, begin, end = next(itertools.islice(positions, max(0, instruction) // 2, None), (None,) * 4)
+    if first is None or first != last or begin is None or end is None:
+        return ""
+    # Columns count bytes.
+    source = _source_line(code.co_filename, first).encode(errors="replace")
+    return source[begin:end].decode(errors="replace").strip()
 
 
 def _without_arguments(text: str) -> str:
-    """Return an expression without what its brackets hold; "" where a string has half of a pair."""
+    """Return an expression without the contents of brackets; "" if a string contains half of a pair."""
     depth, outside = 0, []
     for character in text:
         depth -= character in ")]}"
@@ -116,18 +173,3 @@ def _without_arguments(text: str) -> str:
             outside.append(character)
         depth += character in "([{"
     return "".join(outside) + "(" * text.endswith(")") if depth == 0 else ""
-
-
-def _source(code: CodeType, instruction: int, line: int) -> tuple[str, bool]:
-    """Return the source of an instruction and True; its line and False where Python does not tell more."""
-    whole = linecache.getline(code.co_filename, line).strip()
-    positions = getattr(code, "co_positions", None)  # not before 3.11
-    if positions is None or not whole:
-        return whole, False
-    first, last, begin, end = next(itertools.islice(positions(), instruction // 2, None), (None,) * 4)
-    if first is None or first != last or begin is None or end is None:
-        return whole, False
-    # Columns count bytes.
-    source = linecache.getline(code.co_filename, first).encode()
-    exact = source[begin:end].decode(errors="replace").strip()
-    return exact or whole, bool(exact)

@@ -1,4 +1,4 @@
-"""The two rates that decide, and the time that each side spends on each cause: pure functions."""
+"""The two rates that decide, and the time that each side spends on each cause, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fastload.doctor.findings import Category, LoaderTrial, Sampled, TrainingMeasurements, Verdict
 
 COLDER = 0.75
-"""Workers that loaded at less than this share of the rate of a later trial read from a disk what the trial
-found in memory: then the training's own rate counts."""
+"""If workers loaded at less than this share of a later trial's rate, they read from a disk what the trial
+found in memory, and the training's own rate counts."""
 
 _ALL_COLLATING = 0.95
 
@@ -19,9 +19,9 @@ CauseSeconds = dict[Verdict, float]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates in samples a second, infinite where nothing takes time, and CPU seconds of a sample.
+    """Samples per second of loading and of the step (infinite if they take no time), and CPU time per sample.
 
-    `start_s` and `warmup_s` are the seconds of starting workers and of warm-up for each epoch.
+    `start_s` is the time for starting workers and `warmup_s` that of warm-up, in each epoch.
     """
 
     loading: float
@@ -37,8 +37,8 @@ class Rates:
     def combined(self) -> float:
         """Return the throughput of the training, by the one rule behind all gains.
 
-        Without workers, loading and the step take turns. With workers the slower one decides, unless the CPUs
-        that they share do. The start of workers and warm-up count once an epoch.
+        Without workers, loading and the step take turns. With workers, the slower one decides, unless the
+        CPUs that they share do. Starting workers and warm-up count once per epoch.
         """
         if self.num_workers:
             steady = min(self.loading, self.step, per_s(self.loading_cpu_s + self.step_cpu_s, self.cpus))
@@ -49,7 +49,7 @@ class Rates:
         return self.epoch_samples / (self.epoch_samples / steady + self.start_s + self.warmup_s)
 
     def with_trial(self, trial: LoaderTrial, read_s: float = 0.0) -> Rates:
-        """Return the rates with the loader of a trial, and `read_s` of each sample for reading."""
+        """Return the rates with the loader of a trial that also spends `read_s` per sample on reading."""
         return replace(
             self,
             loading=per_s(per_s(trial.samples_per_s) + read_s / max(1, trial.num_workers)),
@@ -59,7 +59,7 @@ class Rates:
         )
 
     def with_step(self, left: float) -> Rates:
-        """Return the rates with a step that takes only the share `left` of its time."""
+        """Return the rates with a step that takes only a share `left` of its time."""
         return replace(self, step=per_s(left * per_s(self.step)), step_cpu_s=left * self.step_cpu_s)
 
 
@@ -96,14 +96,14 @@ def _loading_per_s(measured: TrainingMeasurements, same: LoaderTrial | None) -> 
 
 
 def seen_loading_per_s(measured: TrainingMeasurements) -> float:
-    """Return the rate at which the loading processes made batches in the training."""
+    """Return the rate at which the loading processes made batches during the training."""
     busy_s = sum(worker.busy_s - worker.delayed_s for worker in measured.workers)
     made = measured.made_samples
     return per_s(busy_s, made * max(1, measured.num_workers)) if made else math.inf
 
 
 def is_colder(measured: TrainingMeasurements) -> bool:
-    """Return whether the training loaded much slower than the same loader did afterwards."""
+    """Return whether the training loaded much more slowly than the same loader did afterwards."""
     same = measured.trial("same")
     return same is not None and seen_loading_per_s(measured) < COLDER * same.samples_per_s
 
@@ -119,7 +119,7 @@ def share(seconds: CauseSeconds, *causes: Verdict) -> float:
 
 
 def blocked_s(measured: TrainingMeasurements) -> float:
-    """Return the seconds of making batches that waited for a disk, a lock or a sleep."""
+    """Return the seconds of making batches that were spent blocked on a disk, a lock or a sleep."""
     return sum(max(0.0, worker.busy_s - worker.cpu_s - worker.delayed_s) for worker in measured.workers)
 
 
@@ -130,13 +130,17 @@ def step_work(measured: TrainingMeasurements) -> CauseSeconds:
 
 
 def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
-    """Split the time of making batches by the stack samples; a clock measured collating.
+    """Split the time of making batches, without waits for a CPU, by the stack samples.
 
-    Without samples, decoding and transforms cannot be told apart: they are "preparing".
+    Collating is measured by a clock. Without samples, decoding and transforms cannot be told apart, and are
+    "preparing".
     """
-    busy_s, cpu_s, collate_s = (
-        sum(getattr(worker, name) for worker in measured.workers) for name in ("busy_s", "cpu_s", "collate_s")
+    all_s, delayed_s, cpu_s, collate_s = (
+        sum(getattr(worker, name) for worker in measured.workers)
+        for name in ("busy_s", "delayed_s", "cpu_s", "collate_s")
     )
+    busy_s = max(0.0, all_s - delayed_s)
+    collate_s *= busy_s / (all_s or 1.0)
     known = attributed(measured.loading)
     sampled_s, collating_s = spent(known, "read", "load", "decode", "transform"), spent(known, "collate")
     if sampled_s + collating_s <= 0:
@@ -144,13 +148,13 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
         rest_s = max(0.0, busy_s - storage_s - collate_s)
         return {"storage": storage_s, "preparing": rest_s, "transport": collate_s}
     if not 0 < collate_s < _ALL_COLLATING * busy_s:
-        # To the clock, a dataset that fills batches itself does nothing but collate: the samples tell.
+        # A dataset that makes whole batches appears to the clock to do nothing but collate.
         collate_s = busy_s * collating_s / (sampled_s + collating_s)
     scale = (busy_s - collate_s) / sampled_s if sampled_s > 0 else 0.0
     categories: tuple[Category, ...] = ("read", "load", "decode", "transform")
     read_s, load_s, decode_s, transform_s = (scale * spent(known, name) for name in categories)
-    # Reading hides in calls that read and decode at once, and in lazy decoders. A transform may sleep as
-    # well: a call that reads counts first, then the transform, then the decoder.
+    # Calls that read and decode, and lazy decoders, contain reading. Because transforms may be blocked too,
+    # blocked time is assigned to such calls first, then to transforms, then to decoders.
     hidden_s = max(0.0, blocked_s(measured) - read_s)
     in_loads_s = min(load_s, max(0.0, hidden_s - max(0.0, transform_s - cpu_s)))
     moved_s = in_loads_s + min(decode_s, max(0.0, hidden_s - in_loads_s - transform_s))
@@ -163,9 +167,9 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
 
 
 def attributed(loading: Sequence[Sampled]) -> Sequence[Sampled]:
-    """Return the stack samples of making batches without those between two samples, if these are the fewer.
+    """Return the stack samples of making batches without those in torch's loop, if these are the fewer.
 
-    There, in torch's own loop, memory of the samples is freed: that time belongs to all parts alike.
+    There, between two samples, the memory of samples is freed: that time belongs to all parts alike.
     """
     known = [one for one in loading if one.place or one.category != "transform"]
     is_most = sum(one.seconds for one in known) > 0.5 * sum(one.seconds for one in loading)

@@ -1,4 +1,4 @@
-"""Notes of one loader: its waits, its steps, and the work of the main thread in them."""
+"""Record of one loader: its waits, its steps, and the work of the main thread in them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from fastload.doctor._categories import Frame, step_category, users_line, work_site
-from fastload.doctor._workers import ThreadClock, WorkerLog
+from fastload.doctor._categories import Stack, step_category, users_line, work_site
+from fastload.doctor._workers import WorkerLog
 from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements, WorkerTimes
 from fastload.loader.clock import size_of
 
 WARMUP_RATIO = 3
-"""A first step that takes more than so many median steps is warm-up: compilation, memory, choice of
-algorithms."""
+"""A first step that takes more than this many median steps is warm-up: compilation, memory allocation,
+choice of algorithms."""
 
-# Warm-up is looked for in so many first steps; of the others, only the latest are kept.
+# Warm-up is at most this many first steps; only the latest steps are kept.
 _EARLY_STEPS = 16
 _MOST_NOTED = 4096
 
@@ -34,9 +34,12 @@ _OPTIONS = (
 Seen = Iterable[tuple[tuple[str, str], float]]
 """Seconds by (category, place)."""
 
+Readings = Callable[[], tuple[float, float, float]]
+"""Returns the time, the process's CPU seconds, and the seconds that the thread waited for a CPU."""
+
 
 class LoaderSettings:
-    """The settings of a loader that are needed to make one like it; the loader itself is not kept."""
+    """Settings of a loader that are needed to create another one like it, without a reference to it."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.dataset = loader.dataset
@@ -47,7 +50,11 @@ class LoaderSettings:
         self.device = str(getattr(loader, "device", None) or "")
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         self.sampler = getattr(loader, "sampler", None)
-        self.epoch_batches = _length(loader)
+        self.epoch_batches: int | None = None
+        # torch notes that the length of an iterable dataset was asked for, and may warn later.
+        if not isinstance(self.dataset, IterableDataset):
+            with contextlib.suppress(Exception):
+                self.epoch_batches = len(loader)
 
     @property
     def batch_size(self) -> int | None:
@@ -56,23 +63,9 @@ class LoaderSettings:
         return size if isinstance(size, int) and size > 0 else None
 
 
-def _length(loader: DataLoader[Any]) -> int | None:
-    # torch notes that the length of an iterable dataset was asked for, and warns where it gives more.
-    name = "_IterableDataset_len_called"
-    noted = getattr(loader, name, None)
-    try:
-        return len(loader)
-    except Exception:
-        return None
-    finally:
-        if getattr(loader, name, None) is not noted:
-            with contextlib.suppress(Exception):
-                setattr(loader, name, noted)
-
-
 @dataclass(slots=True)
 class _Step:
-    """One step: its times, and the stack samples of the main thread."""
+    """Times of one step, and the stack samples of the main thread in it."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -81,30 +74,22 @@ class _Step:
 
 
 class LoaderRecord:
-    """Notes of one loader while it had one number of workers.
+    """Record of one loader while it had one number of workers.
 
-    `others_s` is the part of its steps in which other loaders were asked too, and `copying_s` the part of its
-    waits that the loader spent on copies to the device.
+    `others_s` is time in its steps during which the training waited for other loaders, and `copying_s` time
+    in its waits that the loader spent on copies to the device.
     """
 
-    def __init__(
-        self,
-        name: str,
-        view: LoaderSettings,
-        num_workers: int,
-        clock: ThreadClock,
-        cpu_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, name: str, settings: LoaderSettings, num_workers: int, readings: Readings) -> None:
         self.name = name
-        self.view = view
+        self.settings = settings
         self.num_workers = num_workers
-        self.prefetch_factor: int | None = view.options["prefetch_factor"]
+        self.prefetch_factor: int | None = settings.options["prefetch_factor"]
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
-        self._clock = clock
-        self._cpu_s = cpu_s
+        self._readings = readings
         self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
         self._work_sites: set[str] = set()
@@ -123,14 +108,14 @@ class LoaderRecord:
         return [step.seconds for step in self._steps]
 
     def take_over(self, before: LoaderRecord) -> None:
-        """Go on in the place of the record of the same loader whose number of workers has changed."""
+        """Continue from the record of the same loader with another number of workers."""
         self._at = before._at
         self.phase, before.phase = before.phase, "outside"
         self.epochs += 1
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Note that the iterator of an epoch is made meanwhile."""
+        """Record that an epoch's iterator is created meanwhile."""
         self.phase = "starting"
         self._is_first = True
         began = time.perf_counter()
@@ -142,13 +127,13 @@ class LoaderRecord:
             self.phase = "outside"
 
     def ask(self) -> None:
-        """Note that the training asks for a batch."""
+        """Record that the training asks for a batch."""
         self.close_step()
         self.phase = "waiting"
         self._at = time.perf_counter()
 
     def hand(self, batch: Any, copied_s: float) -> None:
-        """Note that the training gets a batch; `copied_s` is the time of the loader's copy to the device."""
+        """Record that the training gets a batch, which the loader copied to the device in `copied_s`."""
         wait_s = time.perf_counter() - self._at
         if self._is_first:
             self.first_wait_s += wait_s
@@ -166,13 +151,13 @@ class LoaderRecord:
         self.phase = "stepping"
 
     def close_step(self) -> None:
-        """Note that the step ends, if there is one."""
+        """Record the end of the step, if there is one."""
         if self.phase == "stepping":
             self.phase = "outside"
             self._lengthen_step()
 
     def extend_step(self) -> None:
-        """Count the time since the last step's end to it as well: it takes batches of other loaders too."""
+        """Add the time since the last step's end to it, because it uses batches of other loaders too."""
         if self.phase == "outside" and self._steps:
             self.others_s += self._lengthen_step()
 
@@ -186,13 +171,10 @@ class LoaderRecord:
         self.stepping_s += seconds
         return seconds
 
-    def _readings(self) -> tuple[float, float, float]:
-        return time.perf_counter(), self._cpu_s(), self._clock.delayed_s()
-
-    def notice(self, stack: Sequence[Frame], seconds: float) -> None:
-        """Note a stack sample of the main thread, from the script inwards."""
+    def notice(self, stack: Stack, seconds: float) -> None:
+        """Record a stack sample of the main thread; the stack begins at the script."""
         if self.phase == "stepping" and self._steps:
-            category = step_category(stack, has_device=torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+            category = step_category(stack, torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             if category == "work":
                 self._work_sites.add(work_site(stack))
             self._steps[-1].seen.append(((category, users_line(stack)), seconds))
@@ -206,7 +188,7 @@ class LoaderRecord:
         return "evaluation" if self.without_grad > self.batches / 2 else "unknown"
 
     def measured(self, logs: Sequence[WorkerLog], machine: MachineState) -> TrainingMeasurements:
-        """Return all notes as measurements; `logs` are those of the workers."""
+        """Return the measurements; `logs` are those of the workers."""
         logs = logs if self.num_workers else [self.log]
         workers = tuple(log.times() for log in logs)
         steps_s = self.steps_s
@@ -216,11 +198,11 @@ class LoaderRecord:
             machine=machine,
             num_workers=self.num_workers,
             prefetch_factor=self.prefetch_factor,
-            batch_size=self.view.batch_size or _size_of_batches(workers),
+            batch_size=self.settings.batch_size or _size_of_batches(workers),
             batches=self.batches,
             batch_bytes=self.batch_bytes,
             epochs=max(1, self.epochs),
-            epoch_batches=self.view.epoch_batches,
+            epoch_batches=self.settings.epoch_batches,
             first_wait_s=self.first_wait_s,
             waits=self.waits,
             waiting_s=self.waiting_s,
@@ -237,21 +219,21 @@ class LoaderRecord:
             loading=_as_sampled(list(log.seen.items()) for log in logs),
             training=_as_sampled(self._with_ends_of_work(step.seen) for step in steps),
             role=self.role(),
-            is_fastload=self.view.is_fastload,
-            pin_memory=bool(self.view.options["pin_memory"]),
-            persistent_workers=bool(self.view.options["persistent_workers"]),
+            is_fastload=self.settings.is_fastload,
+            pin_memory=bool(self.settings.options["pin_memory"]),
+            persistent_workers=bool(self.settings.options["persistent_workers"]),
         )
 
     def _with_ends_of_work(self, seen: Seen) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield samples of lines that call work as work, though the call had ended: its objects are freed."""
+        """Yield samples of lines that call work as work, even if only its objects are being freed."""
         for (category, place), seconds in seen:
             is_end = category == "model" and place != "" and place in self._work_sites
             yield ("work" if is_end else category, place), seconds
 
 
 def warmup_steps(steps_s: Sequence[float]) -> int:
-    """Return how many of the first steps are warm-up, given all steps in their order."""
-    # Where so many steps were taken that the first ones are no longer known, they do not matter.
+    """Return how many of the first steps are warm-up, given all steps in order."""
+    # After so many steps the first ones are no longer known, and do not matter.
     if not 1 < len(steps_s) < _MOST_NOTED:
         return 0
     most_s = WARMUP_RATIO * statistics.median_low(steps_s)
@@ -260,7 +242,7 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
 
 
 def _size_of_batches(workers: Sequence[WorkerTimes]) -> int | None:
-    """Return the mean number of indices of a batch; None for one, which may stand for a whole batch."""
+    """Return the mean number of indices per batch; None for one, which may stand for a whole batch."""
     batches = sum(worker.batches for worker in workers)
     size = round(sum(worker.samples for worker in workers) / batches) if batches else 0
     return size if size > 1 else None

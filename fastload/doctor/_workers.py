@@ -8,16 +8,16 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torchs
 
-from fastload.doctor._categories import Frame, loading_category, users_line
+from fastload.doctor._categories import Stack, loading_category, users_line
 from fastload.doctor._patching import patched
-from fastload.doctor._profile import Sampler
+from fastload.doctor._profile import Sampler, ThreadClock
 from fastload.doctor.findings import WorkerTimes
 
 _FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
@@ -28,44 +28,15 @@ _SAVE_EACH_S = 0.25
 original_loop = torchs._worker_loop
 
 
-class ThreadClock:
-    """Clock of the time for which the thread that makes it was ready to run and no CPU was free.
-
-    It reads /proc's `schedstat`, whose second figure is that time in nanoseconds (the kernel's
-    sched-stats.rst); where there is none, it returns 0.
-    """
-
-    def __init__(self) -> None:
-        self._file = -1
-        with contextlib.suppress(OSError):
-            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def delayed_s(self) -> float:
-        """Return the seconds until now."""
-        if self._file < 0:
-            return 0.0
-        try:
-            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
 class WorkerLog:
-    """Notes of one process that makes batches: sums of times, and stack samples."""
+    """Times and stack samples of one process that makes batches."""
 
     def __init__(self) -> None:
         self.sums = dict.fromkeys(("batches", "samples", "busy_s", "cpu_s", "delayed_s", "collate_s"), 0.0)
         self.seen: dict[tuple[str, str], float] = defaultdict(float)
 
-    def notice(self, stack: Sequence[Frame], seconds: float) -> None:
-        """Note a stack sample of the main thread, where it is making a batch."""
+    def notice(self, stack: Stack, seconds: float) -> None:
+        """Record a stack sample if the thread is making a batch."""
         begin = next((place for place, frame in enumerate(stack) if frame.file == _FETCH_FILE), None)
         if begin is not None:
             key = loading_category(stack[begin:]), users_line(stack[begin:])
@@ -83,8 +54,8 @@ class WorkerLog:
         return WorkerTimes(**{**self.sums, **counts})  # type: ignore[arg-type]
 
     def save(self, path: Path) -> None:
-        """Write the notes to a file, which another process may read at any time."""
-        # A copy: the sampling thread may add to it.
+        """Write the log to a file that another process may read at any time."""
+        # A copy, because the sampling thread may add to it.
         seen = [[*key, seconds] for key, seconds in list(self.seen.items())]
         part = path.with_suffix(".part")
         part.write_text(json.dumps({"sums": self.sums, "seen": seen}), encoding="utf-8")
@@ -92,7 +63,7 @@ class WorkerLog:
 
     @classmethod
     def load(cls, path: Path) -> WorkerLog:
-        """Read the notes that `save` wrote."""
+        """Read a log that `save` wrote."""
         content = json.loads(path.read_text(encoding="utf-8"))
         log = cls()
         log.sums.update(content["sums"])
@@ -102,7 +73,7 @@ class WorkerLog:
 
 @contextlib.contextmanager
 def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
-    """Note the times of torch's fetchers in this process in the log that `current()` returns, if any."""
+    """Record the times of torch's fetchers in this process in the log that `current()` returns, if any."""
     clocks: dict[int, ThreadClock] = {}
 
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +81,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
             log = current()
             if log is None:
                 return original(self, possibly_batched_index)
-            # One for each process, not one for each batch: it holds a file open.
+            # One per process rather than one per batch, because it holds a file open.
             clock = clocks.get(os.getpid()) or clocks.setdefault(os.getpid(), ThreadClock())
             began, cpu_s, delayed_s = time.perf_counter(), time.thread_time(), clock.delayed_s()
             with _collating_timed(self, log):
@@ -136,7 +107,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _collating_timed(fetcher: Any, log: WorkerLog) -> Iterator[None]:
-    """Note the time of a fetcher's `collate_fn`; fastload's own makes samples too, and is left alone."""
+    """Record the time of a fetcher's `collate_fn`, except fastload's own, which loads samples too."""
     collate = fetcher.collate_fn
     if type(collate).__module__.startswith("fastload."):
         yield
@@ -161,28 +132,28 @@ def count_in(asked: Any) -> int:
 
 
 def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
-    """Run torch's worker loop, watched; workers that do not fork import this function by name.
+    """Run torch's worker loop and write a log of it into a folder; spawned workers import it by name.
 
-    The folder for the notes is an argument and not a variable of the environment: all workers of a forkserver
-    have the environment of its start.
+    The folder is an argument rather than an environment variable, because all workers of a forkserver have
+    the environment that the server started in.
     """
     path = Path(folder) / f"{loader}-{os.getpid()}.json"
     log = WorkerLog()
     saved = time.perf_counter()
 
     def save() -> None:
-        # Without the doctor, its folder is gone too.
+        # If the doctor has ended, its folder is gone too.
         with contextlib.suppress(OSError):
             log.save(path)
 
-    def notice(stack: Sequence[Frame], seconds: float) -> None:
+    def notice(stack: Stack, seconds: float) -> None:
         nonlocal saved
         log.notice(stack, seconds)
         if time.perf_counter() - saved >= _SAVE_EACH_S:
             save()
             saved = time.perf_counter()
 
-    sampler = Sampler(threading.get_ident(), notice)
+    sampler = Sampler(threading.get_ident(), ThreadClock(), notice)
     with noting_fetches(lambda: log):
         sampler.start()
         try:

@@ -1,24 +1,22 @@
-"""Examining a script: run it, watched; try changes on its data and its model; judge."""
+"""Examination of a script: run it while watching, try changes on its data, judge."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from fastload.doctor._dataset_files import DataFiles, count_of, encoding_of, files_of, measure_store
+from fastload.doctor._dataset_files import count_of, encoding_of, files_of, measure_store
 from fastload.doctor._fixes import trials_to_make, workers_to_try
-from fastload.doctor._gpu import GpuWatch, uuid_of
 from fastload.doctor._judge import diagnose
-from fastload.doctor._machine import BusyWatch
-from fastload.doctor._model_trials import ModelWatch, try_model
+from fastload.doctor._machine import BusyWatch, GpuWatch, gpu_in_use
 from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor._workspace import workspace
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
 from fastload.system.units import format_count
@@ -35,10 +33,9 @@ class Examination:
 
 @dataclass(frozen=True, slots=True)
 class ScriptReport:
-    """A script that was examined.
+    """The loaders of a script, training before evaluation, then by the time spent on them.
 
-    The main loader comes first: training before evaluation, then by the time spent on them. `notes` tell how
-    the script ended, and what could not be watched.
+    `notes` tell how the script ended, and what could not be watched.
     """
 
     examinations: tuple[Examination, ...]
@@ -75,19 +72,20 @@ def examine_script(
 ) -> ScriptReport:
     """Run a script and find the limit of its training.
 
-    `steps` ends it after so many batches, `seconds` so many seconds after its first step; else it comes to
-    its own end.
+    `steps` ends it after this many batches, `seconds` this long after its first step; by default, it runs to
+    its end. `on_trials` is called before changes are tried.
     """
-    model, gpu, busy = ModelWatch(), GpuWatch(), BusyWatch()
-    with workspace() as folder:
+    gpu, busy = GpuWatch(), BusyWatch()
+    with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
+        folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
-        with watcher.watching(), model.watching(), gpu.watching():
+        with watcher.watching(), gpu.watching():
             ending = run_script(script)
-        # Not by the exception: a framework may have made another of it.
+        # Not by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
         machine = busy.state()
-        gpu_busy = gpu.busy(watcher.span, uuid_of(model.device))
-        # A loader that failed before its first batch explains the failure, if it is the only one.
+        gpu_busy = gpu.busy(watcher.span, gpu_in_use())
+        # A loader that failed before its first batch explains the failure if there is no other.
         records = [record for record in watcher.records if record.batches]
         records = records or (watcher.records[:1] if ending.text and not was_cut else [])
         has_training = any(record.role() == "training" for record in records)
@@ -95,20 +93,21 @@ def examine_script(
         for record in records:
             measured = replace(
                 record.measured(watcher.logs_of(record), machine),
-                # A loader without optimizer steps beside another one with them is evaluation.
+                # A loader without optimizer steps beside one with them is evaluation.
                 role="evaluation" if has_training and not record.trained else record.role(),
-                device=_device(model, record),
-                encoding=encoding_of(record.view.dataset),
+                device=_device(record),
+                encoding=encoding_of(record.settings.dataset),
                 gpu_busy=gpu_busy,
                 was_cut=was_cut,
                 error="" if was_cut else ending.text,
             )
             found.append((record, measured))
         found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
-        # Only one of several ranks on a machine reports, and the others' CPUs and GPUs are left alone.
+        # Of several ranks on a machine, only one tries changes and reports.
         if found and not local_rank():
             on_trials()
-            found[0] = found[0][0], _with_trials(found[0][1], found[0][0], model, folder / "trials")
+            record, measured = found[0]
+            found[0] = record, _with_trials(measured, record, folder / "trials")
         examinations = tuple(
             Examination(_name(record), measured, diagnose(measured)) for record, measured in found
         )
@@ -116,25 +115,19 @@ def examine_script(
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes)
 
 
-def _with_trials(
-    measured: TrainingMeasurements, record: LoaderRecord, model: ModelWatch, folder: Path
-) -> TrainingMeasurements:
-    """Add the speed of the disk and the trials that matter for the verdict."""
-    files = files_of(record.view.dataset)
-    measured = replace(measured, store=measure_store(files, count_of(record.view.dataset)))
+def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: Path) -> TrainingMeasurements:
+    """Add the speed of the disk, and the trials that can change the advice."""
+    files = files_of(record.settings.dataset)
+    measured = replace(measured, store=measure_store(files, count_of(record.settings.dataset)))
     if not measured.batches:
         return measured
     folder.mkdir()
-    measured = replace(measured, trials=tuple(_loader_trials(measured, record, files, folder)))
-    if diagnose(measured).verdict == "model":
-        measured = replace(measured, model_trials=try_model(model, measured.step_s))
-    return measured
+    trials = Trials(record.settings, measured.num_workers, files, folder, record.total_s)
+    return replace(measured, trials=tuple(trials_of(measured, trials)))
 
 
-def _loader_trials(
-    measured: TrainingMeasurements, record: LoaderRecord, files: DataFiles, folder: Path
-) -> Iterator[LoaderTrial]:
-    trials = Trials(record.view, measured.num_workers, files, folder, record.total_s)
+def trials_of(measured: TrainingMeasurements, trials: Trials) -> Iterator[LoaderTrial]:
+    """Make the trials that can change the advice."""
     if measured.num_workers:
         same = trials.same()
         yield from same
@@ -151,15 +144,13 @@ def _loader_trials(
         yield from trials.from_files()
 
 
-def _device(model: ModelWatch, record: LoaderRecord) -> str:
-    if model.device is not None:
-        return model.device.type
-    if record.view.device:
-        return torch.device(record.view.device).type
+def _device(record: LoaderRecord) -> str:
+    if record.settings.device:
+        return torch.device(record.settings.device).type
     return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 
 def _name(record: LoaderRecord) -> str:
-    dataset = record.view.dataset
+    dataset = record.settings.dataset
     samples = count_of(dataset)
     return f"{type(dataset).__name__}{f' of {samples:,} samples' if samples else ''}"

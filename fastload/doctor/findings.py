@@ -1,4 +1,4 @@
-"""Measurements of a training, and the diagnosis that is made of them."""
+"""Measurements of a training, and the diagnosis that is based on them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "model"]
-"""Kinds of work: reading files; reading and decoding in one call; decoding; anything else that makes a
-sample; collating; copying to the device; logging and the like; the model and the rest of a step."""
+"""Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample, `work` is
+logging and the like, `model` is the rest of a training step."""
 
 Verdict = Literal[
     "storage", "decoding", "transforms", "preparing", "transport", "copy", "model", "main thread", "little"
 ]
-"""The main cause: reading; decoding; transforms; one of these two where they cannot be told apart; collating
-and moving batches; copies to the device; the model; logging and the like; or too little work to matter."""
+"""The main cause. `preparing` is decoding or transforms where these cannot be told apart, `transport` is
+collating and moving batches, `copy` goes to the device, `main thread` is logging and the like."""
 
 Side = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
@@ -22,7 +22,7 @@ Role = Literal["training", "evaluation", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Seconds that a thread spent on one line of the user's code, by stack samples."""
+    """Seconds that a thread spent on one line of the user's code, estimated from stack samples."""
 
     category: Category
     place: str
@@ -31,7 +31,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTimes:
-    """Seconds that one process spent on making batches; `delayed_s` is the wait for a free CPU."""
+    """Seconds that one process spent on making batches; `delayed_s` is time waiting for a free CPU."""
 
     batches: int = 0
     samples: int = 0
@@ -43,11 +43,11 @@ class WorkerTimes:
 
 @dataclass(frozen=True, slots=True)
 class LoaderTrial:
-    """The rate of a loader that was made again with one change, while nobody trains.
+    """Throughput of a loader that was created again with one change, measured without training.
 
     `kind` is `same`, or the change: `workers`, `loader`, `decoder`, `transforms`, `pack`, `cache`. `cpu_s` is
-    the CPU time of a sample, `start_s` the time for starting and ending the workers, once an epoch; `detail`
-    names the encoding and the transforms.
+    CPU time per sample, `start_s` the time for starting and stopping the workers once; `detail` names the
+    encoding and the transforms, and `stored_bytes` is the size of a packed sample.
     """
 
     kind: str
@@ -60,19 +60,10 @@ class LoaderTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTrial:
-    """Seconds that the model's step took for each sample, as it is and with a change, on the same batch."""
-
-    change: Literal["batch", "amp"]
-    seconds: float
-    changed_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class DataStorage:
-    """The files of a dataset and the speed of their disk, in samples a second (0: not measured).
+    """Files of a dataset and the speed of their disk in samples per second (0: not measured).
 
-    Cold figures are those of the page cache too where `is_cold` is False: its pages could not be dropped.
+    Where `is_cold` is False, pages could not be dropped, and all figures are those of the page cache.
     """
 
     samples: int
@@ -82,16 +73,15 @@ class DataStorage:
     random_per_s: float = 0.0
     parallel_per_s: float = 0.0
     warm_per_s: float = 0.0
-    latency_s: float = 0.0
     are_shards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """CPUs and limits of this machine (None: unknown or unlimited), and CPUs taken by others meanwhile.
+    """CPUs and limits of this machine (None: unknown or unlimited), and the CPUs that others kept busy.
 
-    `usable_cpus` is the affinity of this process, or its quota if that is less; `stolen_cpus` went to other
-    virtual machines.
+    `usable_cpus` is the process's affinity or its quota, whichever is less; `stolen_cpus` is the time that
+    the hypervisor gave to other virtual machines.
     """
 
     usable_cpus: float
@@ -105,13 +95,14 @@ class MachineState:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMeasurements:
-    """Measurements of one loader and the steps that used its batches; times are sums in seconds.
+    """Measurements of one loader and of the steps that used its batches; times are sums in seconds.
 
-    Warm-up steps are in `warmup_s` alone, and the first wait of each epoch, which starts workers, is in
-    `first_wait_s` alone. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is
-    that of the loader's sampler; None where the dataset makes whole batches. `step_delayed_s` is the time for
-    which the main thread was ready to run and no CPU was free. `loading` and `training` are the stack samples
-    of the processes that make batches, and of the main thread in the steps. `error` ended the training.
+    The first wait of each epoch, in which workers start, counts in `first_wait_s` only, and warm-up steps
+    in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is the
+    sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during which
+    the main thread waited for a free CPU. `loading` and `training` are the stack samples of the processes
+    that make batches, and of the main thread in the steps. `error` is the exception that ended the training;
+    `folder` is a name for the files in the actions of fixes.
     """
 
     machine: MachineState
@@ -143,47 +134,47 @@ class TrainingMeasurements:
     persistent_workers: bool = False
     device: str = "cpu"
     encoding: str | None = None
+    folder: str = "FOLDER"
     was_cut: bool = False
     trials: tuple[LoaderTrial, ...] = ()
-    model_trials: tuple[ModelTrial, ...] = ()
     store: DataStorage | None = None
     gpu_busy: tuple[float, ...] = ()
     error: str = ""
 
     @property
     def samples_a_batch(self) -> float:
-        """Samples of a batch; 1 where that is unknown, so that rates are of batches."""
+        """Samples per batch; 1 if unknown, so that rates count batches."""
         return float(self.batch_size or 1)
 
     @property
     def unit(self) -> str:
-        """The noun for the units of all rates."""
+        """The unit that all rates count: samples or batches."""
         return "samples" if self.batch_size else "batches"
 
     @property
     def made_samples(self) -> float:
-        """Samples that all processes made."""
+        """Samples that all loading processes made."""
         return sum(worker.batches for worker in self.workers) * self.samples_a_batch
 
     @property
     def wait_s(self) -> float:
-        """Seconds of waiting for a batch."""
+        """The mean wait for a batch."""
         return self.waiting_s / self.waits if self.waits else 0.0
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step, warm-up left out."""
+        """The mean step without warm-up."""
         return self.stepping_s / self.steps if self.steps else 0.0
 
     @property
     def samples_per_s(self) -> float:
-        """The throughput of the training, the starts of epochs and warm-up left out; 0 where unknown."""
+        """Throughput of the training without warm-up and the first waits of epochs; 0 if unknown."""
         batch_s = self.wait_s + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 and self.waits else 0.0
 
     @property
     def overall_per_s(self) -> float:
-        """The throughput with the starts of epochs, in which workers start; warm-up is left out."""
+        """Throughput of the training without warm-up, but with the first waits of epochs; 0 if unknown."""
         if not self.batches:
             return 0.0
         batch_s = (self.first_wait_s + self.waiting_s) / self.batches + self.step_s
@@ -191,7 +182,7 @@ class TrainingMeasurements:
 
     @property
     def gpu_share(self) -> float:
-        """The mean utilisation of the GPU, from 0 to 1."""
+        """The GPU's mean utilisation, from 0 to 1."""
         return sum(self.gpu_busy) / len(self.gpu_busy) if self.gpu_busy else 0.0
 
     def trials_of(self, kind: str) -> list[LoaderTrial]:
@@ -205,10 +196,10 @@ class TrainingMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One thing to do; `kind` stays the same from release to release.
+    """A change that would help; `kind` is a stable name.
 
-    `gain` is the training's throughput with it as a multiple of the present one; None where not measured.
-    `arguments` of the DataLoader apply it, for `--try`; they are empty where the script has to change.
+    `gain` is the training's throughput with the fix divided by the present one; None if not measured.
+    `arguments` are those of the DataLoader that apply it, for `--try`; empty if the script has to change.
     """
 
     kind: str
@@ -219,26 +210,18 @@ class Fix:
 
     @property
     def gain_text(self) -> str:
-        """The gain as people read it: `1.8 ×`."""
+        """The gain for printing: `1.8 ×`."""
         if self.gain is None:
             return "not measured"
         return f"{self.gain:.0f} ×" if self.gain >= 10 else f"{self.gain:.2g} ×"
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """The throughput of the training with a number of workers, from the trials."""
-
-    num_workers: int
-    samples_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict, its evidence and the fixes; `str()` of it is a report.
+    """The verdict, its evidence and the fixes; `str()` returns a report.
 
-    `loading_per_s` is the rate of the loader while nobody trains, `step_per_s` that of the training step on
-    batches that are already there; 0 where unknown.
+    `loading_per_s` is the loader's throughput without training, `step_per_s` that of the training step with
+    batches already in memory; 0 if unknown. `forecast` is the training's throughput by number of workers.
     """
 
     verdict: Verdict
@@ -251,7 +234,7 @@ class Diagnosis:
     loading_per_s: float = 0.0
     step_per_s: float = 0.0
     doubts: tuple[str, ...] = ()
-    forecast: tuple[Forecast, ...] = ()
+    forecast: dict[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [self.headline, *_bullets("Evidence", self.evidence), *_bullets("Doubts", self.doubts)]

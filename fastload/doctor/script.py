@@ -15,7 +15,6 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from fastload.doctor._patching import patched
@@ -23,7 +22,7 @@ from fastload.errors import OptionError
 
 
 class HardExit(BaseException):
-    """Takes the place of `os._exit` in the watched process, so that a report can be printed first."""
+    """Replaces `os._exit` in the watched process, so that a report can be printed first."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -39,20 +38,19 @@ class Ending:
 
     @property
     def text(self) -> str:
-        """The exception in a line; "" for none, and for an exit with status 0."""
+        """The exception in one line; "" for none, and for an exit with status 0."""
         if isinstance(self.error, HardExit):
             return f"os._exit({self.error.code})" if self.error.code else ""
         if self.error is None or isinstance(self.error, SystemExit):
             code = getattr(self.error, "code", None)
             return "" if code in (None, 0) else f"exit code {code}"
         lines = [line.strip() for line in str(self.error).splitlines() if line.strip()]
-        # torch gives the whole traceback of a worker's exception, and its last line is the message.
+        # torch passes on the whole traceback of a worker's exception, whose last line is the message.
         message = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
         name = type(self.error).__name__
         # torch's messages begin with the name already.
-        return (
-            f"{name}: {message[:300]}" if message and not message.startswith(name) else message[:300] or name
-        )
+        text = message if message.startswith(name) else f"{name}: {message}".rstrip(": ")
+        return text[:300]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,12 @@ class Script:
     names: dict[str, Any]
 
 
-def find_script(path: Path, arguments: Sequence[str]) -> Script:
-    """Find the script that `python PATH ARGUMENTS` would run, or raise OptionError."""
+def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
+    """Find what `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run, or raise OptionError."""
+    return _find_module(path, arguments) if is_module else _find_file(path, arguments)
+
+
+def _find_file(path: str, arguments: Sequence[str]) -> Script:
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:
@@ -77,12 +79,11 @@ def find_script(path: Path, arguments: Sequence[str]) -> Script:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
     names: dict[str, Any] = {"__file__": file, "__cached__": None}
     names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
-    return Script(code, [str(path), *arguments], os.path.dirname(os.path.realpath(path)), names)
+    return Script(code, [path, *arguments], os.path.dirname(os.path.realpath(path)), names)
 
 
-def find_module(name: str, arguments: Sequence[str]) -> Script:
-    """Find the module that `python -m NAME ARGUMENTS` would run, or raise OptionError."""
-    # As Python does for -m; the folder of the command that runs now is not the script's.
+def _find_module(name: str, arguments: Sequence[str]) -> Script:
+    # Python puts the working directory there for -m.
     sys.path[0] = os.getcwd()
     try:
         spec = importlib.util.find_spec(name)
@@ -99,10 +100,7 @@ def find_module(name: str, arguments: Sequence[str]) -> Script:
 
 
 def run_script(script: Script) -> Ending:
-    """Run a script in this process until it ends, whichever way.
-
-    It stays `__main__` afterwards, because unpickling its classes needs it.
-    """
+    """Run a script in this process; it stays `__main__`, so that its classes can be pickled."""
     main = types.ModuleType("__main__")
     main.__dict__.update({"__builtins__": builtins, "__spec__": None, "__package__": None, **script.names})
     sys.modules["__main__"] = main
@@ -117,7 +115,7 @@ def run_script(script: Script) -> Ending:
 
 
 def _hard_exits_raised() -> contextlib.AbstractContextManager[None]:
-    """Raise `HardExit` in place of `os._exit` in this thread; children and other threads exit as ever."""
+    """Raise `HardExit` for `os._exit` in this thread; children and other threads exit as usual."""
     original, process, thread = os._exit, os.getpid(), threading.get_ident()
 
     def hard_exit(status: int) -> None:
@@ -130,14 +128,16 @@ def _hard_exits_raised() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _noting_children() -> Iterator[list[str]]:
-    """Note the programs and processes that the script starts; daemons are workers of loaders and pools."""
+    """Record the programs and processes that the script starts, except daemons, which are workers."""
     children: list[str] = []
     popen, start, process = subprocess.Popen.__init__, BaseProcess.start, os.getpid()
 
     def noted_popen(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         if os.getpid() == process:
             parts = args if isinstance(args, (list, tuple)) else [args]
-            children.append(" ".join(os.fsdecode(_text(part)) for part in parts))
+            children.append(
+                " ".join(os.fsdecode(part) if isinstance(part, bytes) else str(part) for part in parts)
+            )
         popen(self, args, *rest, **options)
 
     def noted_start(self: BaseProcess) -> None:
@@ -153,13 +153,9 @@ def _noting_children() -> Iterator[list[str]]:
         yield children
 
 
-def _text(argument: Any) -> Any:
-    return argument if isinstance(argument, (str, bytes, os.PathLike)) else str(argument)
-
-
 @contextlib.contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
-    """Send the output of this process and its children to standard error, if that is wanted."""
+    """Send the output of this process and its children to standard error if `is_wanted`."""
     if not is_wanted:
         yield
         return
@@ -176,6 +172,6 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
 
 
 def local_rank() -> int:
-    """Return the rank of this process on its machine, which torchrun sets; 0 for a single process."""
+    """Return the process's rank on its machine, as torchrun sets it; 0 for a single process."""
     text = os.environ.get("LOCAL_RANK", "")
     return int(text) if text.isdigit() else 0

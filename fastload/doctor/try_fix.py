@@ -1,4 +1,4 @@
-"""Running a script a second time with a fix in place that needs no change of its code."""
+"""Running a script a second time with a fix that needs no change of its code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,20 @@ from torch.utils.data import DataLoader
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._patching import patched
 from fastload.doctor._watch import Watcher
-from fastload.doctor._workspace import workspace
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
-from fastload.doctor.script import find_module, find_script, run_script
+from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
-# torch refuses these arguments where there are no workers.
+# torch refuses these arguments if there are no workers.
 _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The second run, beside the first one; `skipped` comes before `fix` but needs a change of the code.
+    """The throughputs of both runs with the start of workers; `after_per_s` is 0 if there were no batches.
 
-    Throughputs include the start of workers; `after_per_s` is 0 where the second run gave no batches.
+    `skipped` is a better fix that needs a change of the code, if there is one.
     """
 
     fix: Fix
@@ -69,21 +69,18 @@ def try_first_fix(
     fix = next((one for one in fixes if one.arguments), None)
     if fix is None:
         return f"The first fix needs a change of the code, and no other can do without: {fixes[0].action}"
-    content = {
-        "changes": fix.arguments,
-        "dataset": main.name.partition(" of ")[0],
-        "batches": max(1, report.batches),
-        "path": path,
-        "is_module": is_module,
-        "arguments": list(arguments),
-    }
-    after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its end could be noted."}
-    with workspace() as folder:
-        spec, result = folder / "fix.json", folder / "result.json"
-        spec.write_text(json.dumps({**content, "result": str(result)}), encoding="utf-8")
-        subprocess.run([sys.executable, "-m", "fastload.doctor.try_fix", str(spec)], check=False)
+    after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its throughput was known."}
+    with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as folder:
+        content = {
+            "changes": fix.arguments,
+            "dataset": main.name.partition(" of ")[0],
+            "batches": max(1, report.batches),
+            "folder": folder,
+            "script": [path, is_module, list(arguments)],
+        }
+        subprocess.run([sys.executable, "-m", "fastload.doctor.try_fix", json.dumps(content)], check=False)
         with contextlib.suppress(OSError, ValueError):
-            after = json.loads(result.read_text(encoding="utf-8"))
+            after = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
     return Attempt(
         fix,
         main.measured.overall_per_s,
@@ -96,12 +93,12 @@ def try_first_fix(
 
 
 def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:
-    """Change the arguments, or the class, of loaders of a dataset's class while a script makes them."""
+    """Change the arguments or the class of the loaders of a dataset's class that are created meanwhile."""
 
     def has_dataset(given: tuple[Any, ...], options: dict[str, Any]) -> bool:
         return type(given[0] if given else options.get("dataset")).__name__ == dataset
 
-    def changed_init(original: Callable[..., None]) -> Callable[..., None]:
+    def changed_init(original: Any) -> Any:
         names = original.__code__.co_varnames[1 : original.__code__.co_argcount]
 
         def __init__(self: Any, *given: Any, **options: Any) -> None:
@@ -115,7 +112,7 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
         return __init__
 
     def new_of_fastload(kind: type[Any], *given: Any, **options: Any) -> Any:
-        # Python then calls `__init__` of the class that is really made.
+        # Python then calls `__init__` of the class of this object.
         return object.__new__(
             FastloadDataLoader if kind is DataLoader and has_dataset(given, options) else kind
         )
@@ -126,24 +123,21 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
     return patched(*((kind, "__init__", changed_init(kind.__init__)) for kind in kinds))
 
 
-def main(spec: Path) -> None:
-    """Run the script that a file names, and write its throughput to another file."""
-    content = json.loads(spec.read_text(encoding="utf-8"))
-    path, arguments, dataset = content["path"], content["arguments"], content["dataset"]
-    script = find_module(path, arguments) if content["is_module"] else find_script(Path(path), arguments)
-    busy = BusyWatch()
-    with workspace() as folder:
-        watcher = Watcher(folder, steps=content["batches"])
-        with changed_loaders(content["changes"], dataset), watcher.watching():
-            ending = run_script(script)
-        records = [each for each in watcher.records if type(each.view.dataset).__name__ == dataset]
-        longest = max(records, key=lambda record: record.batches, default=None)
-        rate = 0.0
-        if longest is not None:
-            rate = longest.measured(watcher.logs_of(longest), busy.state()).overall_per_s
-        result = {"samples_per_s": rate, "error": "" if watcher.was_cut else ending.text}
-        Path(content["result"]).write_text(json.dumps(result), encoding="utf-8")
+def _run_changed(content: dict[str, Any]) -> None:
+    """Run a script with changed loaders, and write its throughput to a file."""
+    folder, dataset = Path(content["folder"]), content["dataset"]
+    script, busy = find(*content["script"]), BusyWatch()
+    watcher = Watcher(folder, steps=content["batches"])
+    with changed_loaders(content["changes"], dataset), watcher.watching():
+        ending = run_script(script)
+    records = [each for each in watcher.records if type(each.settings.dataset).__name__ == dataset]
+    longest = max(records, key=lambda record: record.batches, default=None)
+    rate = 0.0
+    if longest is not None:
+        rate = longest.measured(watcher.logs_of(longest), busy.state()).overall_per_s
+    result = {"samples_per_s": rate, "error": "" if watcher.was_cut else ending.text}
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    _run_changed(json.loads(sys.argv[1]))

@@ -1,5 +1,7 @@
 """Categories of work, told from stacks."""
 
+from dataclasses import replace
+
 import pytest
 
 from fastload.doctor._categories import (
@@ -12,11 +14,11 @@ from fastload.doctor._categories import (
 )
 
 FETCH = Frame("/lib/torch/utils/data/_utils/fetch.py", "fetch", 52, "self.dataset[idx]", False)
-COLLATES = FETCH._replace(text="self.collate_fn(data)")
+COLLATES = replace(FETCH, text="self.collate_fn(data)")
 
 
-def mine(text, function="Photos.__getitem__", file="/home/me/train.py"):
-    return Frame(file, function, 41, text, True)
+def mine(text, function="Photos.__getitem__", file="/home/me/train.py", called=""):
+    return Frame(file, function, 41, text, True, called)
 
 
 def lib(path, function, text=""):
@@ -35,8 +37,8 @@ LOADING = {
         [mine("Image.open(path)"), lib("PIL/Image.py", "open", "im = factory(fp, filename)")],
         [mine("decode_jpeg(data)"), lib("simplejpeg/__init__.py", "decode_jpeg")],
         [mine("total += 1", "my_decoder.decode_frame")],
-        [mine("Image.open(path).convert('RGB')")._replace(called="Image.open.convert(")],
-        [mine("cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)")._replace(called="cv2.cvtColor(")],
+        [mine("Image.open(path).convert('RGB')", called="Image.open.convert(")],
+        [mine("cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)", called="cv2.cvtColor(")],
     ],
     "load": [
         [mine("cv2.imread(path)")],
@@ -51,7 +53,7 @@ LOADING = {
     "transform": [
         [mine("time.sleep(0.1)", "Augment.__call__")],
         [mine("x * 2")],
-        [mine("cv2.GaussianBlur(np.asarray(image), (9, 9), 3)")._replace(called="cv2.GaussianBlur(")],
+        [mine("cv2.GaussianBlur(np.asarray(image), (9, 9), 3)", called="cv2.GaussianBlur(")],
         [mine("self.transform(image)"), lib("torchvision/transforms/functional.py", "resize")],
         [mine("image.filter(blur)"), lib("PIL/Image.py", "Image.filter")],
     ],
@@ -62,11 +64,11 @@ LOADING = {
     ("category", "stack"), [(name, stack) for name, all_ in LOADING.items() for stack in all_]
 )
 def test_loading(category, stack):
-    assert loading_category([FETCH, *stack]) == category
+    assert loading_category((FETCH, *stack)) == category
 
 
 def test_collating_is_told_by_the_caller():
-    assert loading_category([COLLATES, mine("torch.stack(images)", "my_collate")]) == "collate"
+    assert loading_category((COLLATES, mine("torch.stack(images)", "my_collate"))) == "collate"
 
 
 STEPS = {
@@ -96,11 +98,11 @@ STEPS = {
     ("category", "stack"), [(name, stack) for name, all_ in STEPS.items() for stack in all_]
 )
 def test_steps(category, stack):
-    assert step_category(stack, has_device=False) == category
+    assert step_category(tuple(stack), has_device=False) == category
 
 
 def test_copies_are_those_to_a_device():
-    assert step_category([mine("images.to(device)", "main")], has_device=True) == "copy"
+    assert step_category((mine("images.to(device)", "main"),), has_device=True) == "copy"
 
 
 def test_the_line_is_the_innermost_one_of_the_users():
@@ -109,8 +111,8 @@ def test_the_line_is_the_innermost_one_of_the_users():
         mine("model(x)", "train"),
         lib("torch/nn/modules/module.py", "_call_impl"),
     ]
-    assert users_line(stack) == "train.py:41 model(x)"
-    assert users_line([]) == ""
+    assert users_line(tuple(stack)) == "train.py:41 model(x)"
+    assert users_line(()) == ""
     assert len(shortened("x" * 100)) == 60
 
 
@@ -129,19 +131,19 @@ def test_the_line_is_the_innermost_one_of_the_users():
     ],
 )
 def test_mathematics_is_the_model_though_it_sounds_like_writing(name):
-    assert step_category([mine("x * y", name)], has_device=False) == "model"
+    assert step_category((mine("x * y", name),), has_device=False) == "model"
 
 
 @pytest.mark.parametrize(
     "name", ["log_summary", "log_scalars", "log_variables", "save_checkpoint", "draw_boxes"]
 )
 def test_what_writes_is_work(name):
-    assert step_category([mine("x * y", name)], has_device=False) == "work"
+    assert step_category((mine("x * y", name),), has_device=False) == "work"
 
 
 def test_what_a_model_calls_is_the_model_whatever_its_name():
     stack = [mine("model(x)", "main"), mine("self.report(x)", "Net.forward"), mine("x * y", "Net.report")]
-    assert step_category(stack, has_device=False) == "model"
+    assert step_category(tuple(stack), has_device=False) == "model"
 
 
 LIBRARIES = [
@@ -154,12 +156,12 @@ LIBRARIES = [
 @pytest.mark.parametrize("path", [*LIBRARIES, "monai/transforms/compose.py", "imgaug/augmenters/meta.py"])
 def test_a_library_of_transforms_in_a_function_that_loads_is_a_transform(path):
     stack = [FETCH, mine("self.transform(image)", "load_item"), lib(path, "apply", "np.asarray(image)")]
-    assert loading_category(stack) == "transform"
+    assert loading_category(tuple(stack)) == "transform"
 
 
 def test_what_such_a_library_reads_is_loading():
     stack = [FETCH, mine("self.transform(path)"), lib("monai/transforms/io/array.py", "LoadImage.__call__")]
-    assert loading_category(stack) == "load"
+    assert loading_category(tuple(stack)) == "load"
 
 
 COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.py", "Compose.__call__")]
@@ -182,7 +184,6 @@ COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.
             ],
             "Normalize",
         ),
-        ([lib("torchvision/transforms/functional.py", "normalize")], "normalize"),
         (
             [
                 lib("torchvision/transforms/transforms.py", "ToTensor.__call__"),
@@ -194,12 +195,12 @@ COMPOSED = [mine("self.transform(img)"), lib("torchvision/transforms/transforms.
     ],
 )
 def test_the_line_names_the_part_of_the_library(frames, part):
-    assert users_line([FETCH, *COMPOSED, *frames]) == f"train.py:41 self.transform(img) → {part}"
-    assert users_line([FETCH, *frames]) == part
+    assert users_line((FETCH, *COMPOSED, *frames)) == f"train.py:41 self.transform(img) → {part}"
+    assert users_line((FETCH, *frames)) == part
 
 
 def test_a_transform_of_the_users_that_a_library_calls_is_their_own():
-    assert users_line([*COMPOSED, mine("x * 2", "Mine.__call__")]) == "train.py:41 x * 2"
+    assert users_line((*COMPOSED, mine("x * 2", "Mine.__call__"))) == "train.py:41 x * 2"
 
 
 @pytest.mark.parametrize(

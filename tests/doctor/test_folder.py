@@ -1,74 +1,94 @@
-"""Examining data that nobody trains on yet."""
+"""Examining data without a training."""
 
 import json
 
+import pytest
+
 import fastload
-from fastload.doctor.findings import DataStorage, MachineState
-from fastload.doctor.folder import DataMeasurements, diagnose_data, examine_data
+from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled, WorkerTimes
+from fastload.doctor.findings import TrainingMeasurements as Training
+from fastload.doctor.folder import diagnose_data, examine_data
 from tests.commands import run
 from tests.doctor.situations import make_photos
 from tests.folders import encoded, pixels
 
 
-def measured(random_per_s=5000.0, samples=100_000, available_bytes=4 << 30, **changes):
-    size_bytes = samples * 100_000
-    store = DataStorage(samples, size_bytes, "nvme, ext4", True, random_per_s, 2 * random_per_s, 9000, 1e-4)
-    values = {
-        "way": "PIL",
-        "sample_s": 2e-3,
-        "machine": MachineState(8.0, 8, available_bytes=available_bytes),
-        "store": store,
-        "decoding": {"OpenCV": 1e-3, "PIL": 2e-3, "raw": 1e-4},
-        "encoding": "raw",
-    }
-    return DataMeasurements("photos", samples, 10, **{**values, **changes})
+def measured(category="decode", cpu_s=8.0):
+    """Two workers that load 400 samples/s in 100 batches of 32."""
+    return Training(
+        MachineState(2.0, 2),
+        num_workers=2,
+        batch_size=32,
+        batches=100,
+        waits=99,
+        waiting_s=8.0,
+        steps=100,
+        stepping_s=0.001,
+        workers=(WorkerTimes(50, 1600, 8.0, cpu_s),) * 2,
+        loading=(Sampled(category, "PIL", 8.0),),
+        trials=(LoaderTrial("same", 2, 400.0, 0.0, 0.0), LoaderTrial("pack", 2, 4000.0, 0.0, 0.0, "tiled")),
+        store=DataStorage(100_000, 100_000_000),
+        persistent_workers=True,
+        was_cut=True,
+        epoch_batches=3125,
+        folder="photos",
+    )
 
 
-def test_a_fast_disk_leaves_decoding():
-    diagnosis = diagnose_data(measured())
-    assert diagnosis.verdict == "decoding"
-    gains = {fix.kind: fix.gain for fix in diagnosis.fixes}
-    assert gains["pack"] > gains["decoder"] > 1
+def test_decoding_is_the_limit_and_packing_names_the_folder():
+    diagnosis = diagnose_data(measured(), 100_000, is_warm=True)
+    assert (diagnosis.side, diagnosis.verdict) == ("loading", "decoding")
+    assert "2 workers gives 400 samples/s after the first epoch" in diagnosis.headline
+    [fix] = diagnosis.fixes
+    assert fix.action.startswith("fastload pack photos data.fl --encode tiled")
+    assert fix.gain == pytest.approx(10)
 
 
-def test_a_slow_disk_is_the_limit():
-    assert diagnose_data(measured(random_per_s=50.0)).verdict == "storage"
-
-
-def test_a_slow_disk_is_none_after_the_first_epoch_where_memory_holds_the_data():
-    diagnosis = diagnose_data(measured(random_per_s=50.0, available_bytes=64 << 30))
-    assert diagnosis.verdict == "decoding"
-    assert "after the first epoch" in diagnosis.headline
+def test_a_disk_that_is_waited_for_is_the_limit():
+    diagnosis = diagnose_data(measured("read", cpu_s=1.0), 100_000, is_warm=False)
+    assert diagnosis.verdict == "storage"
+    assert "after the first epoch" not in diagnosis.headline
 
 
 def test_a_few_images_do_not_matter():
-    assert diagnose_data(measured(samples=50)).verdict == "little"
+    diagnosis = diagnose_data(measured(), 50, is_warm=True)
+    assert (diagnosis.verdict, diagnosis.fixes) == ("little", ())
 
 
 def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp_path):
     for number in range(4):
         (tmp_path / f"{number}").write_bytes(encoded(pixels(number), ".webp"))
     (tmp_path / "notes.txt").write_text("none of them")
-    [measured] = examine_data(tmp_path)
-    assert (measured.samples, measured.way) == (4, "PIL")
-    assert measured.notes == ("left out, no image: 1 file (1 .txt)",)
+    [found] = examine_data(tmp_path)
+    assert "4 samples" in found.diagnosis.evidence[0]
+    assert found.diagnosis.evidence[-1] == "left out, no image: 1 file (1 .txt)"
+
+
+def test_images_that_cannot_be_decoded_are_passed_over(tmp_path):
+    photos = make_photos(tmp_path / "photos", 6, 64, 64)
+    (photos / "0003.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    [found] = examine_data(photos)
+    assert found.measured.trial("same").samples_per_s > 0
 
 
 def test_a_folder_and_what_is_packed_of_it_are_examined(tmp_path):
     photos = make_photos(tmp_path / "photos", 40, 240, 320)
-    fastload.pack(photos, tmp_path / "photos.fl", encode="raw", workers=1)
-    for path, way in ((photos, "PIL"), (tmp_path / "photos.fl", "raw")):
+    encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
+    for path, packed in ((photos, None), (tmp_path / "photos.fl", encoding)):
         done = run("doctor", "--json", "--html", tmp_path / "page.html", path)
         assert done.returncode == 0, done.stderr
         [part] = json.loads(done.stdout)["parts"]
-        assert part["measurements"]["samples"] == 40
-        assert part["measurements"]["way"] == way
-        assert part["measurements"]["sample_s"] > 0
+        assert part["name"] == str(path)
+        assert part["measurements"]["store"]["samples"] == 40
+        assert part["measurements"]["encoding"] == packed
+        assert part["loading_per_s"] > 0
         assert "<svg" in (tmp_path / "page.html").read_text()
+        chosen = f"'fastload pack --encode auto' chooses {encoding}"
+        assert any(text.startswith(chosen) for text in part["evidence"]) == (packed is None)
 
 
-def test_the_encoding_is_the_one_that_packing_chooses(tmp_path):
-    photos = make_photos(tmp_path / "photos", 8, 64, 64)
-    [measured] = examine_data(photos)
-    assert measured.encoding == fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
-    assert measured.decoding[measured.encoding] > 0
+def test_the_files_are_packed_as_packing_chooses(tmp_path):
+    photos = make_photos(tmp_path / "photos", 60, 480, 640)
+    [found] = examine_data(photos)
+    encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
+    assert found.measured.trial("pack").detail.startswith(encoding)

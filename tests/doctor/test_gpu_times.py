@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-from fastload.doctor._gpu import GpuWatch
+from fastload.doctor._machine import GpuWatch
 from fastload.system.gpus import Gpu
 
 

@@ -7,7 +7,7 @@ import pytest
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._rates import Rates, loading_work, rates_of
-from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, ModelTrial, Sampled, WorkerTimes
+from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled, WorkerTimes
 from fastload.doctor.findings import TrainingMeasurements as Training
 
 MACHINE = MachineState(8.0, 8)
@@ -226,13 +226,6 @@ def test_a_cache_is_advised_where_the_kernel_does_not_keep_the_data(size_bytes, 
         trials=(trial("cache", 0, 5000.0),),
     )
     assert [fix.kind for fix in diagnose(measured).fixes if fix.kind == "cache"] == kinds
-
-
-def test_the_gain_of_a_larger_batch_is_that_of_its_trial():
-    measured = training(wait_s=0.001, step_s=0.1, model_trials=(ModelTrial("batch", 2e-3, 1e-3),))
-    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "batch")
-    assert fix.gain == pytest.approx(101 / 51, rel=0.01)
-    assert "batch_size=64;" in fix.action
 
 
 def test_a_training_that_ran_out_of_shared_memory_says_so():

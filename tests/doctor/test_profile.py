@@ -1,10 +1,14 @@
 """Reading what a frame runs from its source."""
 
+import linecache
 import sys
+import threading
+import time
+from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._profile import described
+from fastload.doctor._profile import Sampler, described
 
 
 class Chain:
@@ -27,5 +31,30 @@ def test_a_call_is_told_without_its_arguments():
 
 
 def test_where_python_tells_no_call_the_line_is_asked():
-    frame = described(sys._getframe())._replace(called="")
+    frame = replace(described(sys._getframe()), called="")
     assert frame.call == frame.text
+
+
+def test_time_without_a_free_cpu_is_left_out_of_samples():
+    class Starved:
+        """Clock of a thread that got a CPU for a tenth of the time."""
+
+        def delayed_s(self):
+            return 0.9 * time.perf_counter()
+
+    weights = []
+    sampler = Sampler(threading.get_ident(), Starved(), lambda stack, seconds: weights.append(seconds))
+    began = time.perf_counter()
+    sampler.start()
+    while len(weights) < 20:
+        sum(range(1000))
+    sampler.stop()
+    assert 0 < sum(weights) < 0.2 * (time.perf_counter() - began)
+
+
+def test_a_source_that_another_thread_drops_meanwhile_is_unknown(monkeypatch):
+    def dropped(file, line):
+        raise KeyError(file)
+
+    monkeypatch.setattr(linecache, "getline", dropped)
+    assert described((lambda: sys._getframe())()).text == ""

@@ -1,11 +1,5 @@
 """Trials of loaders: the user's own loader made again, and its files packed."""
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from torch.utils.data import DataLoader
 
@@ -82,23 +76,3 @@ def test_a_known_pipeline_of_torchvision_is_translated():
     assert [type(part) for part in ours.transforms] == [T.CenterCrop, T.ToTensor]
     assert translated(named_after_torchvision("Compose", transforms=[*steps, len])) is None
     assert translated(named_after_torchvision("Unheard")) is None
-
-
-def test_a_workspace_is_gone_even_where_its_process_is_killed():
-    code = (
-        "import sys, time\nfrom fastload.doctor._workspace import workspace\n"
-        "with workspace() as folder:\n    (folder / 'file').touch()\n    print(folder, flush=True)\n"
-        "    time.sleep(60)"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    with child.stdout as output:
-        folder = Path(output.readline().strip())
-    assert (folder / "file").exists()
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    for _ in range(1000):
-        if not folder.exists():
-            break
-        os.sched_yield()
-        subprocess.run(["sleep", "0.01"], check=True)
-    assert not folder.exists()

@@ -9,39 +9,40 @@ from dataclasses import asdict
 from typing import Any
 
 from fastload.cli.report.document import Document, Plot, ReportColumn, Row, Section, Series, Table
+from fastload.doctor.examine import Examination
 from fastload.doctor.findings import Diagnosis, TrainingMeasurements
-from fastload.doctor.folder import DataMeasurements
 
-Parts = Sequence[tuple[str, Diagnosis, "TrainingMeasurements | DataMeasurements"]]
-"""Each loader, or each split: its name, the diagnosis, the measurements."""
+Parts = Sequence[Examination]
+"""Loaders of a script, or splits of a dataset."""
 
 _MOST_COLUMNS = 120
 
 
 def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
-    """Return everything that was found, for reading; `footer` tells how the script ended."""
+    """Return all findings as a document; `footer` tells how the script ended."""
     if not parts:
         return Document(title, ("No loader gave a batch, so there is nothing to judge.",), (), tuple(footer))
     sections: list[Section] = []
-    for place, (name, diagnosis, measured) in enumerate(parts):
-        prefix = "" if len(parts) == 1 else f"{name}: "
+    for place, part in enumerate(parts):
+        prefix = "" if len(parts) == 1 else f"{part.name}: "
         if place:
-            sections.append(Section(name, (diagnosis.headline,)))
-        sections += _sections(prefix, diagnosis, measured)
-    first = parts[0][1]
+            sections.append(Section(part.name, (part.diagnosis.headline,)))
+        sections += _sections(prefix, part.diagnosis, part.measured)
+    first = parts[0].diagnosis
     answer = [first.headline, *(f"First: {fix.action}. Gain: {fix.gain_text}." for fix in first.fixes[:1])]
     return Document(title, tuple(answer), tuple(sections), tuple(footer))
 
 
-def _sections(
-    prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements | DataMeasurements
-) -> Iterator[Section]:
+def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements) -> Iterator[Section]:
     yield Section(f"{prefix}What to do, first things first", tables=(_fix_table(diagnosis),))
-    plots = tuple(_training_plots(measured)) if isinstance(measured, TrainingMeasurements) else ()
-    if plots:
-        yield Section(f"{prefix}Time per step", plots=plots)
+    count = min(len(measured.waits_s), len(measured.steps_s))
+    if count > 1:
+        waits, steps = _thinned(measured.waits_s[:count]), _thinned(measured.steps_s[:count])
+        series = (Series("waiting", waits, "reference"), Series("training", steps, "contender"))
+        plot = Plot("Each step: waiting for data, then training", "step", "ms", series, is_stacked=True)
+        yield Section(f"{prefix}Time per step", plots=(plot,))
     if len(diagnosis.forecast) > 1:
-        points = tuple((float(one.num_workers), one.samples_per_s) for one in diagnosis.forecast)
+        points = tuple((float(number), rate) for number, rate in diagnosis.forecast.items())
         plot = Plot("Throughput", "workers", "samples/s", (Series("training", points, "own"),))
         yield Section(f"{prefix}Throughput by workers", plots=(plot,))
     for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
@@ -64,33 +65,22 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
     return Table("", columns, rows, () if rows else ("Nothing that would gain 5%.",))
 
 
-def _training_plots(measured: TrainingMeasurements) -> Iterator[Plot]:
-    count = min(len(measured.waits_s), len(measured.steps_s))
-    if count > 1:
-        waits, steps = _thinned(measured.waits_s[:count]), _thinned(measured.steps_s[:count])
-        series = (Series("waiting", waits, "reference"), Series("training", steps, "contender"))
-        yield Plot("Each step: waiting for data, then training", "step", "ms", series, is_stacked=True)
-    if len(measured.gpu_busy) > 1:
-        points = tuple((0.25 * place, 100 * busy) for place, busy in enumerate(measured.gpu_busy))
-        yield Plot("GPU utilisation", "seconds", "%", (Series("GPU", points, "own"),))
-
-
 def _thinned(seconds: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Return milliseconds by step; where there are many, the mean of each few."""
+    """Return milliseconds by step, averaged over groups if there are many."""
     each = max(1, -(-len(seconds) // _MOST_COLUMNS))
     groups = (seconds[begin : begin + each] for begin in range(0, len(seconds), each))
     return tuple((1.0 + place * each, 1e3 * sum(group) / len(group)) for place, group in enumerate(groups))
 
 
 def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: Any = None) -> str:
-    """Return everything that was found and measured."""
+    """Return all findings and measurements as JSON."""
     content: dict[str, Any] = {
         "examined": title,
-        "verdict": parts[0][1].verdict if parts else None,
+        "verdict": parts[0].diagnosis.verdict if parts else None,
         "notes": list(notes),
         "parts": [
-            {"name": name, **asdict(diagnosis), "measurements": asdict(measured)}
-            for name, diagnosis, measured in parts
+            {"name": part.name, **asdict(part.diagnosis), "measurements": asdict(part.measured)}
+            for part in parts
         ],
     }
     if tried is not None:
@@ -99,7 +89,7 @@ def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: A
 
 
 def _finite(content: Any) -> Any:
-    """Return the content with null in place of figures that JSON does not have."""
+    """Return the content with null for numbers that JSON does not have."""
     if isinstance(content, dict):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, (list, tuple)):
