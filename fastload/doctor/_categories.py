@@ -120,12 +120,6 @@ _WORK_FUNCTIONS = re.compile(
 _FORWARD = re.compile(r"(^|\.)forward$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda) [\w.]*_to_device move_data_to_device tree_map")
 
-_WORK_NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("checkpoints", re.compile(r"checkpoint|torch\.save|state_dict|save_model", re.IGNORECASE)),
-    ("metrics", re.compile(r"metric|accuracy|confusion|sklearn", re.IGNORECASE)),
-    ("drawing", re.compile(r"plot|draw|fig|image|imshow|visuali", re.IGNORECASE)),
-)
-
 
 @_cached
 def loading_category(stack: Stack) -> Category:
@@ -171,29 +165,14 @@ def step_category(stack: Stack, has_device: bool) -> Category:
         return "work"
     if has_device and _COPY_CALLS.search(innermost.call):
         return "copy"
-    return "model" if _outermost_work(stack) is None else "work"
-
-
-@_cached
-def work_site(stack: Stack) -> str:
-    """Return the user's line that calls work beside the model; "" if there is none."""
-    return users_line(stack[: _outermost_work(stack) or 0])
-
-
-def _outermost_work(stack: Stack) -> int | None:
     # Functions that a model calls belong to the model, whatever their names.
     is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
-    for place, frame in enumerate(stack):
+    for frame in stack:
         if _WORK_FILES.search(frame.file):
-            return place
+            return "work"
         if frame.is_users and not is_inside_model and _WORK_FUNCTIONS.search(frame.function):
-            return place
-    return None
-
-
-def work_name(place: str) -> str:
-    """Return a noun for the work that a line does beside the model."""
-    return next((name for name, pattern in _WORK_NAMES if pattern.search(place)), "logging")
+            return "work"
+    return "model"
 
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")

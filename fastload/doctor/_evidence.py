@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor._categories import work_name
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, blocked_s, is_colder, share
 from fastload.doctor.findings import DataStorage, Sampled, Side, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
@@ -43,14 +42,14 @@ _ENDED = {
 }
 
 # For each cause the beginning of the headline, and the noun for its part of the time.
-_CAUSES: dict[Verdict, tuple[str, str]] = {
+CAUSES: dict[Verdict, tuple[str, str]] = {
     "storage": ("Reading from storage is the limit", "reading"),
     "decoding": ("Decoding is the limit", "decoding"),
     "transforms": ("Transforms are the limit", "transforms"),
     "preparing": ("Making samples (decoding and transforms) is the limit", "making samples"),
     "transport": ("Collating and moving batches is the limit", "collating"),
     "copy": ("Copying batches to the device is the limit", "copying to the device"),
-    "main thread": ("{work} on the main thread is the limit", "logging and the like"),
+    "main thread": ("Logging, saving or drawing on the main thread is the limit", "logging and the like"),
     "model": ("The model is the limit", "the model's step"),
 }
 
@@ -63,7 +62,7 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
         return (
             f"There is too little work for loading to matter: {batches} took {format_duration(all_s)} in all."
         )
-    limit = limit_of(measured, verdict)
+    limit = CAUSES[verdict][0]
     ended = ran_out_of(measured.error)
     if ended:
         return f"{limit}: the training ended because {_ENDED[ended]}."
@@ -75,12 +74,6 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
         limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
     loading, training = (_rate(rate, measured.unit) for rate in (rates.loading, rates.step))
     return f"{limit}: the loader alone gives {loading}, the training step alone takes {training}."
-
-
-def limit_of(measured: TrainingMeasurements, verdict: Verdict) -> str:
-    """Return the beginning of the headline."""
-    work = next((work_name(one.place) for one in measured.training if one.category == "work"), "")
-    return _CAUSES[verdict][0].format(work=work.capitalize())
 
 
 def _rate(rate: float, unit: str) -> str:
@@ -139,7 +132,7 @@ def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> 
     cpu_s, delayed_s = sum(each.cpu_s for each in workers), sum(each.delayed_s for each in workers)
     one = "sample" if measured.batch_size else "batch"
     yield loading_text(measured.num_workers, one, cpu_s / made, blocked_s(measured) / made, delayed_s / made)
-    parts = [f"{_CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
+    parts = [f"{CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
     if parts:
         yield f"Loading's time: {', '.join(parts)}."
     if measured.num_workers and measured.trial("same") is None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from fastload.doctor._categories import Stack, step_category, users_line, work_site
+from fastload.doctor._categories import Stack, step_category, users_line
 from fastload.doctor._workers import WorkerLog
 from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements, WorkerTimes
 from fastload.loader.clock import size_of
@@ -92,7 +92,6 @@ class LoaderRecord:
         self._readings = readings
         self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
-        self._work_sites: set[str] = set()
         self._is_first = True
         self._at = 0.0
         self._read = (0.0, 0.0, 0.0)
@@ -175,8 +174,6 @@ class LoaderRecord:
         """Record a stack sample of the main thread; the stack begins at the script."""
         if self.phase == "stepping" and self._steps:
             category = step_category(stack, torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            if category == "work":
-                self._work_sites.add(work_site(stack))
             self._steps[-1].seen.append(((category, users_line(stack)), seconds))
         elif self.phase == "waiting" and not self._is_first and not self.num_workers:
             self.log.notice(stack, seconds)
@@ -217,18 +214,12 @@ class LoaderRecord:
             steps_s=tuple(steps_s),
             workers=workers,
             loading=_as_sampled(list(log.seen.items()) for log in logs),
-            training=_as_sampled(self._with_ends_of_work(step.seen) for step in steps),
+            training=_as_sampled(step.seen for step in steps),
             role=self.role(),
             is_fastload=self.settings.is_fastload,
             pin_memory=bool(self.settings.options["pin_memory"]),
             persistent_workers=bool(self.settings.options["persistent_workers"]),
         )
-
-    def _with_ends_of_work(self, seen: Seen) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield samples of lines that call work as work, even if only its objects are being freed."""
-        for (category, place), seconds in seen:
-            is_end = category == "model" and place != "" and place in self._work_sites
-            yield ("work" if is_end else category, place), seconds
 
 
 def warmup_steps(steps_s: Sequence[float]) -> int:

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
-from torch.utils.data._utils.collate import default_convert
+from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
 import fastload.transforms
 from fastload.datasets.folder import FolderDataset

@@ -19,13 +19,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
-from torch.utils.data import dataloader as torchs
-from torch.utils.data._utils import worker as torchs_worker
 
 from fastload.doctor._categories import Stack
-from fastload.doctor._patching import patched
 from fastload.doctor._profile import Sampler, ThreadClock
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
+from fastload.doctor._torch import BaseIterator, patched, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
@@ -117,7 +115,7 @@ class Watcher:
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
         kinds: tuple[tuple[Any, str, Any], ...] = (
-            (torchs._BaseDataLoaderIter, "__next__", self._next),
+            (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
             # A subclass may call this directly rather than `__iter__`.
             (DataLoader, "_get_iterator", self._start),
@@ -155,7 +153,7 @@ class Watcher:
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
         """Watch the workers that start meanwhile."""
         loop = functools.partial(watched_loop, str(self._folder), record.name)
-        return patched((torchs_worker, "_worker_loop", loop))
+        return patched((worker_module, "_worker_loop", loop))
 
     def _log(self) -> WorkerLog | None:
         record = self._current

@@ -12,20 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data._utils import fetch
-from torch.utils.data._utils import worker as torchs
-
 from fastload.doctor._categories import Stack, loading_category, users_line
-from fastload.doctor._patching import patched
 from fastload.doctor._profile import Sampler, ThreadClock
+from fastload.doctor._torch import FETCH_FILE, FETCHERS, patched, worker_loop
 from fastload.doctor.findings import WorkerTimes
 
-_FETCHERS: tuple[Any, ...] = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
-_FETCH_FILE = fetch.__file__
 _MOST_PLACES = 200
 _SAVE_EACH_S = 0.25
-
-original_loop = torchs._worker_loop
 
 
 class WorkerLog:
@@ -37,7 +30,7 @@ class WorkerLog:
 
     def notice(self, stack: Stack, seconds: float) -> None:
         """Record a stack sample if the thread is making a batch."""
-        begin = next((place for place, frame in enumerate(stack) if frame.file == _FETCH_FILE), None)
+        begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
         if begin is not None:
             key = loading_category(stack[begin:]), users_line(stack[begin:])
             if key in self.seen or len(self.seen) < _MOST_PLACES:
@@ -98,7 +91,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
         return fetch_noted
 
     try:
-        with patched(*((kind, "fetch", noted(kind.fetch)) for kind in _FETCHERS)):
+        with patched(*((kind, "fetch", noted(kind.fetch)) for kind in FETCHERS)):
             yield
     finally:
         for clock in clocks.values():
@@ -157,7 +150,7 @@ def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
     with noting_fetches(lambda: log):
         sampler.start()
         try:
-            original_loop(*arguments)
+            worker_loop(*arguments)
         finally:
             sampler.stop()
             save()

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, measure_store
-from fastload.doctor._evidence import fits_page_cache, limit_of
+from fastload.doctor._evidence import CAUSES, fits_page_cache
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
@@ -176,7 +176,7 @@ def diagnose_data(
     else:
         when = " after the first epoch" if is_warm else ""
         rate = f"{loading_per_s:,.0f} samples/s{when}"
-        headline = f"{limit_of(measured, verdict)}: a loader with {workers} gives {rate}."
+        headline = f"{CAUSES[verdict][0]}: a loader with {workers} gives {rate}."
     about = f"{measured.folder}: {format_count(samples, 'sample')}."
     return replace(
         found, verdict=verdict, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes

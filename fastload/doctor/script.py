@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from fastload.doctor._patching import patched
+from fastload.doctor._torch import patched
 from fastload.errors import OptionError
 
 

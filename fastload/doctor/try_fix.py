@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._patching import patched
+from fastload.doctor._torch import patched
 from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix

@@ -180,5 +180,4 @@ APPLIED: dict[str, Callable[[str], str | None]] = {
     "persistent workers": lambda action: "--persistent",
     "loader": lambda action: "--fastload",
     "workers": lambda action: f"--workers {action.partition('num_workers=')[2].partition(')')[0]}",
-    "batch": lambda action: f"--batch {action.partition('batch_size=')[2].partition(';')[0]}",
 }

@@ -10,7 +10,6 @@ from fastload.doctor._categories import (
     shortened,
     step_category,
     users_line,
-    work_name,
 )
 
 FETCH = Frame("/lib/torch/utils/data/_utils/fetch.py", "fetch", 52, "self.dataset[idx]", False)
@@ -201,16 +200,3 @@ def test_the_line_names_the_part_of_the_library(frames, part):
 
 def test_a_transform_of_the_users_that_a_library_calls_is_their_own():
     assert users_line((*COMPOSED, mine("x * 2", "Mine.__call__"))) == "train.py:41 x * 2"
-
-
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        ("train.py:9 torch.save(state, path)", "checkpoints"),
-        ("train.py:9 metrics.update(output)", "metrics"),
-        ("train.py:9 draw_boxes(images)", "drawing"),
-        ("train.py:9 file.write(line)", "logging"),
-    ],
-)
-def test_work_beside_the_model_has_a_name(place, name):
-    assert work_name(place) == name

@@ -1,4 +1,4 @@
-"""Replacing attributes of modules and classes for a while."""
+"""torch's private members that the doctor wraps, and the replacement of attributes for a while."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from torch.utils.data import dataloader as _dataloader
+from torch.utils.data._utils import fetch as _fetch
+from torch.utils.data._utils import worker as _worker
+
+BaseIterator: Any = _dataloader._BaseDataLoaderIter
+FETCHERS: tuple[Any, ...] = (_fetch._MapDatasetFetcher, _fetch._IterableDatasetFetcher)
+FETCH_FILE = _fetch.__file__
+worker_module: Any = _worker
+worker_loop: Any = _worker._worker_loop
+
 _MISSING = object()
 
 
 @contextlib.contextmanager
 def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
-    """Replace attributes, each given as (owner, name, value), and put the originals back at the end."""
+    """Replace attributes, given as (owner, name, value), and restore the originals at the end."""
     originals = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in replacements]
     for owner, name, value in replacements:
         setattr(owner, name, value)
