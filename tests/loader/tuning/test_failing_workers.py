@@ -87,7 +87,7 @@ def test_epoch_that_is_left_early_leaves_no_process():
 
 
 def test_worker_that_dies_while_the_training_computes_is_done_without():
-    loader = fastload.DataLoader(Slow(900), batch_size=6)
+    loader = planned(fastload.DataLoader(Slow(900), batch_size=6), workers=2)
     before = set(multiprocessing.active_children())
     seen, victims = [], []
     for batch in loader:
