@@ -146,10 +146,6 @@ class Grayscale(Transform):
             return with_last_axis(cv2.extractChannel(greys, 0))
         return greys
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        greys = self.apply(_tall(images), ())
-        return greys.reshape(*images.shape[:3], self.num_output_channels)
-
 
 class RandomGrayscale(BernoulliTransform):
     """Turns colours into grey at random, in as many channels.
@@ -158,22 +154,12 @@ class RandomGrayscale(BernoulliTransform):
         p: The probability that an image is changed.
     """
 
-    works_in_place = True
-
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def changed(self, image: Pixels) -> Pixels:
         _adjusting.require_channels(image)
-        return _adjusting.grey(image) if parameters[0] else image
-
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        _adjusting.require_channels(images)
-        chosen = np.flatnonzero(parameters[:, 0])
-        if chosen.size:
-            coloured = images[chosen]
-            images[chosen] = _adjusting.grey(_tall(coloured)).reshape(coloured.shape)
-        return images
+        return _adjusting.grey(image)
 
 
 class RGB(Transform):
@@ -282,11 +268,6 @@ def _permuted(image: Pixels, number: float) -> Pixels:
         order.append(left.pop(int(number)))
         number %= 1
     return image.take(order, axis=2)
-
-
-def _tall(images: Pixels) -> Pixels:
-    """Return the images of a batch one under the other."""
-    return images.reshape(-1, *images.shape[2:])
 
 
 def _to_amounts(

@@ -103,10 +103,15 @@ class MixUp(Mix):
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         share = self._draw()
-        mixed = torch.empty_like(images)
-        for own, other, out in zip(_runs(images), _previous_runs(images), _runs(mixed), strict=True):
-            _blend(own, other, share, out)
-        return mixed, share
+        previous = torch.empty_like(images)
+        previous[1:], previous[:1] = images[:-1], images[-1:]
+        if images.is_floating_point():
+            return torch.lerp(previous, images, share, out=previous), share
+        own, mixed = (_as_rows(pixels) for pixels in (images, previous)) if images.is_cpu else (None, None)
+        if own is None or mixed is None or not own.size:
+            return torch.lerp(previous.float(), images.float(), share).round_().to(torch.uint8), share
+        cv2.addWeighted(own, share, mixed, 1 - share, 0, dst=mixed)
+        return previous, share
 
 
 class CutMix(Mix):
@@ -120,8 +125,8 @@ class CutMix(Mix):
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         rows, columns, share = self._rectangle(images.shape[2], images.shape[3])
         mixed = images.clone()
-        for other, out in zip(_previous_runs(images), _runs(mixed), strict=True):
-            out[:, :, rows, columns] = other[:, :, rows, columns]
+        mixed[1:, :, rows, columns] = images[:-1, :, rows, columns]
+        mixed[:1, :, rows, columns] = images[-1:, :, rows, columns]
         return mixed, share
 
     def _rectangle(self, height: int, width: int) -> tuple[slice, slice, float]:
@@ -137,26 +142,6 @@ class CutMix(Mix):
 def _require(is_valid: bool, rule: str, given: torch.Tensor) -> None:
     if not is_valid:
         raise OptionError(f"{rule}, got {given.dtype} {tuple(given.shape)}")
-
-
-def _runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return all images but the first, and the first; their partners are `_previous_runs`."""
-    return images[1:], images[:1]
-
-
-def _previous_runs(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return images[:-1], images[-1:]
-
-
-def _blend(own: torch.Tensor, other: torch.Tensor, share: float, out: torch.Tensor) -> None:
-    if own.is_floating_point():
-        torch.lerp(other, own, share, out=out)
-        return
-    rows = [_as_rows(pixels) for pixels in (own, other, out)] if own.device.type == "cpu" else []
-    if rows and own.numel() and not any(row is None for row in rows):
-        cv2.addWeighted(rows[0], share, rows[1], 1 - share, 0, dst=rows[2])
-    else:
-        out.copy_(torch.lerp(other.float(), own.float(), share).round_())
 
 
 def _as_rows(images: torch.Tensor) -> Any:

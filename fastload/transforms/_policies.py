@@ -135,19 +135,16 @@ class Policy(Distortion):
         `chosen` are numbers of operations, `bins` numbers of strengths out of `count`; `signs` are numbers in
         [0, 1), and those below 0.5 negate the strength.
         """
-        ranges = list(self._space.values())
+        operations = list(self._space.values())
+        found = []
         bins = np.broadcast_to(bins, chosen.shape)
-        found = np.zeros(len(chosen))
-        for number in np.unique(chosen).tolist():
-            strengths, images = ranges[number], np.flatnonzero(chosen == number)
-            ones = np.ones(len(images), np.int64)
-            sides = ones if strengths.side is None else sizes[images, strengths.side]
-            for side in np.unique(sides).tolist():
-                which = images[sides == side]
-                found[which] = _scale(strengths, count, side)[bins[which]]
-        is_signed = np.array([strengths.is_signed for strengths in ranges])[chosen]
-        signed: NDArray[np.float64] = np.where(is_signed & (signs < 0.5), -found, found)
-        return signed
+        is_negated = signs < 0.5
+        for image, size in enumerate(sizes.tolist()):
+            operation = operations[chosen[image]]
+            scale = _scale(operation, count, 1 if operation.side is None else size[operation.side])
+            strength = scale[bins[image]]
+            found.append(-strength if operation.is_signed and is_negated[image] else strength)
+        return np.array(found)
 
 
 class RandAugment(Policy):

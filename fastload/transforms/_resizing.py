@@ -123,14 +123,11 @@ class RandomResizedCrop(Resizing):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw boxes (top, left, height, width): the first of ten attempts that fits, else the middle."""
         numbers = draws.uniform(2 * _ATTEMPTS + 2)
-        crop_widths, crop_heights = random_sides(numbers[:, :-2], sizes, self.scale, self.ratio)
-        fits = (crop_widths > 0) & (crop_widths <= sizes[:, 1:])
-        fits &= (crop_heights > 0) & (crop_heights <= sizes[:, :1])
-        each, first = np.arange(len(sizes)), fits.argmax(axis=1)
+        sides, fits = random_sides(numbers[:, :-2], sizes, self.scale, self.ratio, 1, sizes[:, ::-1])
         boxes = np.empty((len(sizes), 4))
-        boxes[:, 2], boxes[:, 3] = crop_heights[each, first], crop_widths[each, first]
+        boxes[:, 2:] = sides[:, ::-1]
         boxes[:, :2] = integers(numbers[:, -2:], sizes - boxes[:, 2:].astype(np.int64) + 1)
-        for image in np.flatnonzero(~fits[each, first]).tolist():
+        for image in np.flatnonzero(~fits).tolist():
             boxes[image] = self._middle(*sizes[image].tolist())
         return boxes
 

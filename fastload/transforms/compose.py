@@ -111,26 +111,30 @@ def _to_steps(transforms: Any) -> list[Step]:
 
 
 class _Sequence(Transform):
-    """Base class of transforms that apply others in a random order, or not all of them.
+    """Base class of transforms that apply lists of others in a random order, or not all of them.
 
-    The parameters are the numbers of the steps to apply, in order, then the parameters of each step; those of
-    steps that are not applied are 0.
+    The parameters are the numbers of the lists to apply, in order, then the parameters of each transform;
+    those of transforms that are not applied are 0.
     """
 
-    def __init__(self, steps: Sequence[Transform], turns: int) -> None:
-        self._steps = steps
+    def __init__(self, lists: Sequence[Sequence[Transform]], turns: int) -> None:
         self._turns = turns
-        ends = (turns + np.cumsum([0, *(step.width for step in steps)])).tolist()
-        self._columns = [slice(*ends[number : number + 2]) for number in range(len(steps))]
-        self.width = ends[-1]
+        self._lists: list[list[tuple[Transform, slice]]] = []
+        self.width = turns
+        for steps in lists:
+            columns = []
+            for step in steps:
+                columns.append((step, slice(self.width, self.width + step.width)))
+                self.width += step.width
+            self._lists.append(columns)
 
     @property
     def takes_any_dtype(self) -> bool:  # type: ignore[override]
-        return all(step.takes_any_dtype for step in self._steps)
+        return all(step.takes_any_dtype for steps in self._lists for step, _ in steps)
 
     def channels_after(self, channels: int) -> int:
-        for step in self._steps:
-            after = step.channels_after(channels)
+        for steps in self._lists:
+            after = functools.reduce(lambda before, step: step[0].channels_after(before), steps, channels)
             if after != channels:
                 name = type(self).__name__
                 raise OptionError(f"{name} must keep the {channels} channels of an image, got {after}")
@@ -147,56 +151,31 @@ class _Sequence(Transform):
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         for number in map(int, parameters[: self._turns]):
-            image = self._apply_step(self._steps[number], image, parameters[self._columns[number]])
+            for step, columns in self._lists[number]:
+                image = step.apply_checked(image, parameters[columns])
         return image
 
-    def _apply_step(self, step: Transform, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        return step.apply(image, parameters)
-
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
-        """Draw the numbers of the steps to apply, (images, turns)."""
+        """Draw the numbers of the lists to apply, (images, turns)."""
         raise NotImplementedError
 
     def _draws_of(self, draws: Draws, number: int) -> Draws:
         return draws.at(number)
 
     def _follow(self, sizes: Sizes, rows: Parameters, draws: Draws | None) -> Sizes:
-        """Return the sizes after each image's steps; with `draws`, fill in their parameters."""
+        """Return the sizes after each image's transforms; with `draws`, fill in their parameters."""
         after = np.array(sizes)
         for turn in range(self._turns):
-            for number, (step, columns) in enumerate(zip(self._steps, self._columns, strict=True)):
-                which = np.flatnonzero(rows[:, turn] == number)
-                if not which.size:
+            for number, steps in enumerate(self._lists):
+                which = np.flatnonzero(rows[:, turn] == number) if steps else ()
+                if not len(which):
                     continue
-                if draws is not None:
-                    own = Draws(self._draws_of(draws, number).keys[which], len(which))
-                    rows[which, columns] = step.draw(own, after[which])
-                after[which] = step.sizes_after(after[which], rows[which, columns])
+                for place, (step, columns) in enumerate(steps):
+                    if draws is not None:
+                        keys = self._draws_of(draws, number).at(place).keys[which]
+                        rows[which, columns] = step.draw(Draws(keys, len(which)), after[which])
+                    after[which] = step.sizes_after(after[which], rows[which, columns])
         return after
-
-
-class _Chain(_Sequence):
-    """All of some transforms of fastload's in order, as one step of another transform, the owner."""
-
-    def __init__(self, transforms: Sequence[Step], owner: str) -> None:
-        steps: list[Transform] = []
-        for step in flattened(transforms):
-            if not isinstance(step, Transform):
-                raise OptionError(
-                    f"{owner} takes transforms of fastload's for images, got {step!r}: "
-                    f"torchvision.transforms.v2.{owner} takes any"
-                )
-            steps.append(step)
-        super().__init__(steps, len(steps))
-
-    def channels_after(self, channels: int) -> int:
-        return functools.reduce(lambda before, step: step.channels_after(before), self._steps, channels)
-
-    def _apply_step(self, step: Transform, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        return step.apply_checked(image, parameters)
-
-    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
-        return np.arange(self._turns)
 
 
 class RandomApply(_Sequence):
@@ -210,7 +189,7 @@ class RandomApply(_Sequence):
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = transforms
         self.p = to_probability(p)
-        super().__init__([_Chain([], "RandomApply"), _Chain(transforms, "RandomApply")], 1)
+        super().__init__([[], _own_steps(transforms, "RandomApply")], 1)
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         return draws.uniform(1) < self.p
@@ -230,7 +209,7 @@ class RandomChoice(_Sequence):
 
     def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
         self._is_of_mixes = _is_list(transforms) and all(isinstance(step, Mix) for step in transforms)
-        super().__init__([] if self._is_of_mixes else _to_chains(transforms, "RandomChoice"), 1)
+        super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
 
@@ -255,7 +234,7 @@ class RandomOrder(_Sequence):
     """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
-        super().__init__(_to_chains(transforms, "RandomOrder"), len(transforms))
+        super().__init__(_each_as_list(transforms, "RandomOrder"), len(transforms))
         self.transforms = transforms
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
@@ -266,9 +245,22 @@ def _is_list(transforms: object) -> bool:
     return isinstance(transforms, (list, tuple)) and len(transforms) > 0
 
 
-def _to_chains(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[_Chain]:
+def _each_as_list(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[list[Transform]]:
     require(_is_list(transforms), f"{owner} must be given a list of transforms", transforms)
-    return [_Chain([transform], owner) for transform in transforms]
+    return [_own_steps([transform], owner) for transform in transforms]
+
+
+def _own_steps(transforms: Sequence[Step], owner: str) -> list[Transform]:
+    """Return fastload's transforms that these consist of; raise OptionError for any others."""
+    steps: list[Transform] = []
+    for step in flattened(transforms):
+        if not isinstance(step, Transform):
+            raise OptionError(
+                f"{owner} takes transforms of fastload's for images, got {step!r}: "
+                f"torchvision.transforms.v2.{owner} takes any"
+            )
+        steps.append(step)
+    return steps
 
 
 def _to_shares(count: int, p: list[float] | None) -> list[float]:

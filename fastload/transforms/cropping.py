@@ -31,8 +31,6 @@ from fastload.transforms.windows import (
     Gathered,
     crop_padded,
     pad,
-    pad_batch,
-    windows_into,
     windows_over_black_into,
 )
 
@@ -167,13 +165,9 @@ class RandomCrop(BoxCrop):
         is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
         if is_black and windows_over_black_into(gathered, offsets, out):
             return
-        images = gathered.taken()
-        size = np.array(images.shape[1:3])
-        before = np.maximum(-offsets.min(axis=0), 0)
-        after = np.maximum(offsets.max(axis=0) + self.size - size, 0)
-        (top, left), (bottom, right) = before.tolist(), after.tolist()
-        padded = pad_batch(images, (top, bottom), (left, right), self.fill, self.padding_mode)
-        windows_into(Gathered.all_of(padded), offsets + before, out)
+        rows = parameters.tolist()
+        for image, row, result in zip(gathered.taken(), rows, out, strict=True):
+            result[:] = self.apply(image, row)
 
 
 class RandomZoomOut(BoxCrop):

@@ -156,14 +156,12 @@ class RandomErasing(Transform):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw rectangles (top, left, height, width) and seeds of noise; height 0 for unchanged images."""
         numbers = draws.uniform(2 * _ATTEMPTS + 4)
-        heights, widths = random_sides(numbers[:, :-4], sizes, self.scale, self.ratio)
-        fits = (heights < sizes[:, :1]) & (widths < sizes[:, 1:])
-        each, first = np.arange(len(sizes)), fits.argmax(axis=1)
+        sides, fits = random_sides(numbers[:, :-4], sizes, self.scale, self.ratio, 0, sizes - 1)
         rows = np.empty((len(sizes), self.width))
-        rows[:, 2], rows[:, 3] = heights[each, first], widths[each, first]
-        rows[:, :2] = integers(numbers[:, -4:-2], np.maximum(sizes - rows[:, 2:4].astype(np.int64) + 1, 1))
+        rows[:, 2:4] = sides
+        rows[:, :2] = integers(numbers[:, -4:-2], np.maximum(sizes - sides.astype(np.int64) + 1, 1))
         rows[:, 4] = seeds(numbers[:, -2])
-        rows[~fits[each, first] | (numbers[:, -1] >= self.p), :4] = 0
+        rows[~fits | (numbers[:, -1] >= self.p), :4] = 0
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:

@@ -83,19 +83,29 @@ def seeds(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def random_sides(
-    uniform: NDArray[np.float64], sizes: NDArray[np.int64], scale: Sequence[float], ratio: Sequence[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return two sides of random rectangles in whole pixels, each (images, attempts).
+    uniform: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    scale: Sequence[float],
+    ratio: Sequence[float],
+    smallest: int,
+    largest: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return two sides of random rectangles in whole pixels, (images, 2), and which images have one.
 
-    `uniform` are numbers in [0, 1), (images, 2 × attempts). `scale` is the range of the area relative to the
-    image's; `ratio` that of the first side divided by the second, uniform on a logarithmic scale.
+    Several are drawn for each image, from numbers in [0, 1), (images, 2 × attempts), and the first with both
+    sides from `smallest` to `largest` is taken. `scale` is the range of the area relative to the image's;
+    `ratio` that of the first side divided by the second, uniform on a logarithmic scale.
     """
     attempts = uniform.shape[1] // 2
     shares = scale[0] + (scale[1] - scale[0]) * uniform[:, :attempts]
     low, high = math.log(ratio[0]), math.log(ratio[1])
     ratios = np.exp(low + (high - low) * uniform[:, attempts:])
     areas = shares * sizes.prod(axis=1, keepdims=True)
-    return np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
+    firsts, seconds = np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
+    fits = (firsts >= smallest) & (firsts <= largest[:, :1])
+    fits &= (seconds >= smallest) & (seconds <= largest[:, 1:])
+    each, chosen = np.arange(len(sizes)), fits.argmax(axis=1)
+    return np.stack((firsts[each, chosen], seconds[each, chosen]), axis=1), fits[each, chosen]
 
 
 @contextlib.contextmanager

@@ -85,7 +85,9 @@ class Pipeline:
         dtypes = [step for step in self._own_steps if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
         # A foreign transform by itself costs what it always did; one in a Compose of ours is worth a warning.
-        self._costs = _ForeignCosts(transform) if self.is_foreign and type(transform) is Compose else None
+        self._compose = transform if self.is_foreign and type(transform) is Compose else None
+        self._images = 0
+        self._foreign_s: dict[str, float] = {}
 
     @property
     def tail(self) -> Rescale | None:
@@ -115,7 +117,6 @@ class Pipeline:
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
         image: Any = pixels
-        began = time.perf_counter()
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -127,8 +128,7 @@ class Pipeline:
                 image = to_tensor(result) if isinstance(image, torch.Tensor) else result
             else:
                 image = self._run_foreign(step, image)
-        if self._costs is not None:
-            self._costs.add_image(time.perf_counter() - began)
+        self._warn_once_of_costs()
         if self._tail_steps:
             return rescaled(image, self._tail_steps)
         ends_foreign = bool(self._before_tail) and not isinstance(self._before_tail[-1], Transform)
@@ -143,40 +143,26 @@ class Pipeline:
             else:
                 image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
         image = call_foreign(step, image)
-        if self._costs is not None:
-            self._costs.add_step(step, time.perf_counter() - began)
+        name = getattr(step, "__name__", type(step).__name__)
+        name = name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
+        self._foreign_s[name] = self._foreign_s.get(name, 0.0) + time.perf_counter() - began
         return image
 
-
-class _ForeignCosts:
-    """Timings of foreign transforms, which end in one warning."""
-
-    def __init__(self, compose: Compose) -> None:
-        self._compose = compose
-        self._images = 0
-        self._total_s = 0.0
-        self._foreign_s: dict[str, float] = {}
-
-    def add_step(self, step: Any, seconds: float) -> None:
-        if self._images < _IMAGES_TO_MEASURE:
-            name = getattr(step, "__name__", type(step).__name__)
-            name = name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
-            self._foreign_s[name] = self._foreign_s.get(name, 0.0) + seconds
-
-    def add_image(self, seconds: float) -> None:
+    def _warn_once_of_costs(self) -> None:
         self._images += 1
-        if self._images > _IMAGES_TO_MEASURE:
+        if (
+            self._compose is None
+            or self._images != _IMAGES_TO_MEASURE
+            or not self._compose.is_first_to_warn()
+        ):
             return
-        self._total_s += seconds
-        if self._images == _IMAGES_TO_MEASURE and self._compose.is_first_to_warn():
-            per_image = 1e6 / self._images
-            costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
-            warnings.warn(
-                f"some transforms run on one image at a time: {costs}, of {self._total_s * per_image:.0f} us "
-                "an image for all transforms (decoding not included)",
-                SlowTransformWarning,
-                stacklevel=2,
-            )
+        per_image = 1e6 / _IMAGES_TO_MEASURE
+        costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
+        warnings.warn(
+            f"some transforms run on one image at a time: {costs} an image",
+            SlowTransformWarning,
+            stacklevel=2,
+        )
 
 
 def _is_uniform(sizes: Sizes) -> bool:

@@ -92,7 +92,8 @@ class Rescale(NamedTuple):
     @property
     def rounds(self) -> bool:
         """True if there are fractions in between that an integer result cannot hold."""
-        is_neutral = bool((self.factors == 1).all()) and not bool(self.offsets.any())
+        # As lists, because NumPy's comparisons take ten times as long for so few numbers.
+        is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
         return not self.dtype.is_floating_point and not is_neutral
 
     def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:

@@ -64,27 +64,6 @@ def pad(
     return with_last_axis(cv2.copyMakeBorder(image, *rows, *columns, BORDERS[mode], value=colour))
 
 
-def pad_batch(
-    images: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any, mode: str
-) -> Pixels:
-    """Pad images of one size; see `pad`."""
-    if mode != "constant":
-        return np.stack([pad(image, rows, columns, fill, mode) for image in images])
-    count, height, width, channels = images.shape
-    shape = (count, height + sum(rows), width + sum(columns), channels)
-    padded = reusable_array(shape, images.dtype)
-    bottom, right = rows[0] + height, columns[0] + width
-    # A row at a time: colours of three numbers each would be as many small copies as there are pixels.
-    colours = np.tile(_levels(fill, images)[:channels], shape[2])
-    flat = padded.reshape(count, shape[1], shape[2] * channels)
-    flat[:, : rows[0]] = colours
-    flat[:, bottom:] = colours
-    flat[:, rows[0] : bottom, : columns[0] * channels] = colours[: columns[0] * channels]
-    flat[:, rows[0] : bottom, right * channels :] = colours[right * channels :]
-    padded[:, rows[0] : bottom, columns[0] : right] = images
-    return padded
-
-
 def crop_padded(
     image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
 ) -> Pixels:

@@ -10,7 +10,6 @@ from tests.transforms.samples import (
     KINDS,
     assert_same_distribution,
     drawn,
-    keys,
     picture,
     to_array,
     to_tensor,
@@ -103,9 +102,6 @@ def test_grey_pixels_are_torchvisions(kind, channels):
     ours = T.Grayscale(channels)
     assert_close(ours.apply(pixels, ()), expected, "grey")
     assert ours.channels_after(pixels.shape[2]) == channels
-    np.testing.assert_array_equal(
-        ours.apply_batch(np.stack([pixels]), np.empty((1, 0)))[0], ours.apply(pixels, ())
-    )
 
 
 @pytest.mark.parametrize("kind", ["photo", "one"])
@@ -120,16 +116,6 @@ def test_random_grayscale_keeps_the_channels(kind):
 def test_random_grayscale_has_the_given_probability(p):
     share = drawn(T.RandomGrayscale(p), (4, 4)).mean()
     assert abs(share - p) <= 5 * np.sqrt(p * (1 - p) / 20_000)
-
-
-def test_random_grayscale_changes_only_the_chosen_images_of_a_batch():
-    images = np.stack([picture((9, 8), "noise", seed) for seed in range(6)])
-    transform = T.RandomGrayscale(0.5)
-    rows = transform.draw(keys(6), np.full((6, 2), 8))
-    assert 0 < rows.sum() < 6
-    results = transform.apply_batch(images.copy(), rows)
-    for result, image, row in zip(results, images, rows, strict=True):
-        assert np.array_equal(result, image) != bool(row[0])
 
 
 @pytest.mark.parametrize("channels", [0, 2, 4, "3"])

@@ -36,7 +36,7 @@ def test_random_apply_applies_all_or_none():
     assert abs(rows[:, 0].mean() - 0.4) < 5 * np.sqrt(0.24 / 20_000)
     sizes = transform.sizes_after(np.full((20_000, 2), 20), rows)
     for row, size in zip(rows[:30].tolist(), sizes.tolist(), strict=False):
-        expected = FLIP.apply(CROP.apply(pixels, row[3:7]), row[7:]) if row[0] else pixels
+        expected = FLIP.apply(CROP.apply(pixels, row[1:5]), row[5:]) if row[0] else pixels
         result = transform.apply(pixels, row)
         np.testing.assert_array_equal(result, expected)
         assert list(result.shape[:2]) == size
@@ -44,8 +44,8 @@ def test_random_apply_applies_all_or_none():
 
 def test_nested_transforms_draw_independently():
     rows = T.RandomApply([T.RandomCrop(20), CROP], p=1.0).draw(keys(2000), np.full((2000, 2), 60))
-    tops, lefts = rows[:, [3, 7]], rows[:, [4, 8]]
-    for columns in (tops, lefts, rows[:, [3, 8]]):
+    tops, lefts = rows[:, [1, 5]], rows[:, [2, 6]]
+    for columns in (tops, lefts, rows[:, [1, 6]]):
         # Correlations of independent columns are within 5 / sqrt(2000).
         assert abs(np.corrcoef(columns.T)[0, 1]) < 0.12
 
