@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.transforms import options
 from fastload.transforms._policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import ABOVE_0, Fill, is_whole, require, to_number, to_whole
+from fastload.transforms.options import Fill
 from fastload.transforms.transform import Parameters, Pixels
 
 _STRENGTHS = 10  # of each operation, in both papers
@@ -80,13 +81,7 @@ _POLICIES = {
 
 
 class AutoAugment(Policy):
-    """Applies the operations of one learned policy, chosen at random.
-
-    Args:
-        policy: The data that the policies were learned on.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
-    """
+    """Applies the operations of one learned policy, chosen at random; parameters as in torchvision."""
 
     width = 4
 
@@ -131,17 +126,7 @@ class AutoAugment(Policy):
 
 
 class AugMix(Policy):
-    """Mixes an image with the results of chains of random operations.
-
-    Args:
-        severity: The number of strengths to draw from, the weakest first, 1 to 10.
-        mixture_width: The number of chains, at least 1.
-        chain_depth: The number of operations in a chain; below 1 for 1 to 3 at random.
-        alpha: The parameter of the distributions of the mixing shares, above 0.
-        all_ops: Whether brightness, colour, contrast and sharpness are changed too.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
-    """
+    """Mixes an image with the results of chains of random operations; parameters as in torchvision."""
 
     # Here levels keep 4 bits and fewer, down to none.
     _space = {**space(shift=1 / 3), "Posterize": Strengths(4, 0, is_whole=True)}  # noqa: RUF012
@@ -156,11 +141,11 @@ class AugMix(Policy):
         interpolation: Any = "bilinear",
         fill: Fill = None,
     ) -> None:
-        require(is_whole(chain_depth), "chain_depth must be a whole number", chain_depth)
-        self.severity = to_whole(severity, "severity", 1, _STRENGTHS)
-        self.mixture_width = to_whole(mixture_width, "mixture_width", 1)
+        options.require(options.is_whole(chain_depth), "chain_depth must be a whole number", chain_depth)
+        self.severity = options.to_whole(severity, "severity", 1, _STRENGTHS)
+        self.mixture_width = options.to_whole(mixture_width, "mixture_width", 1)
         self.chain_depth = chain_depth
-        self.alpha = to_number(alpha, "alpha", ABOVE_0)
+        self.alpha = options.to_number(alpha, "alpha", options.ABOVE_0)
         self.all_ops = all_ops
         super().__init__(interpolation, fill)
         self._depth = chain_depth if chain_depth > 0 else _DEEPEST

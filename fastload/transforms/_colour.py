@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 
 from fastload.images.opencv import cv2
-from fastload.transforms import _adjusting
+from fastload.transforms import _adjusting, options
 from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import (
-    Amount,
-    is_number,
-    require,
-    to_number,
-    to_probability,
-    to_range,
-    to_span,
-    to_whole,
-)
+from fastload.transforms.options import Amount
 from fastload.transforms.transform import BernoulliTransform, Parameters, Transform
 
 _Range = tuple[float, float]
@@ -34,12 +25,7 @@ _ADJUSTMENTS = (_adjusting.brightness, _adjusting.contrast, _adjusting.saturatio
 class ColorJitter(Transform):
     """Changes brightness, contrast, saturation and hue by random amounts, in random order.
 
-    Args:
-        brightness: Range of the factor, from 0 up, or the largest difference from 1; None for no change.
-        contrast: The same.
-        saturation: The same.
-        hue: Range of the turn around the circle of hues, within -0.5 and 0.5, or the largest turn to either
-            side.
+    Parameters are as in torchvision; None, the default, changes nothing.
     """
 
     width = 8
@@ -76,16 +62,10 @@ class ColorJitter(Transform):
 
 
 class RandomPhotometricDistort(Transform):
-    """Changes brightness, contrast, saturation and hue at random, and the order of channels.
+    """Changes brightness, contrast, saturation and hue, and the order of channels, each at random.
 
-    Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
-
-    Args:
-        brightness: Range of the factor, from 0 up.
-        contrast: The same; applied before saturation and hue, or after.
-        saturation: The same.
-        hue: Range of the turn around the circle of hues, within -0.5 and 0.5.
-        p: The probability of each of the five changes.
+    Parameters are as in torchvision. Liu et al., "SSD: Single Shot MultiBox Detector",
+    https://arxiv.org/abs/1512.02325.
     """
 
     width = 11
@@ -98,11 +78,11 @@ class RandomPhotometricDistort(Transform):
         hue: tuple[float, float] = (-0.05, 0.05),
         p: float = 0.5,
     ) -> None:
-        self.brightness = to_range(brightness, "brightness", 0)
-        self.contrast = to_range(contrast, "contrast", 0)
-        self.saturation = to_range(saturation, "saturation", 0)
-        self.hue = to_range(hue, "hue", -0.5, 0.5)
-        self.p = to_probability(p)
+        self.brightness = options.to_range(brightness, "brightness", 0)
+        self.contrast = options.to_range(contrast, "contrast", 0)
+        self.saturation = options.to_range(saturation, "saturation", 0)
+        self.hue = options.to_range(hue, "hue", -0.5, 0.5)
+        self.p = options.to_probability(p)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the adjustments made, their amounts, whether contrast is first, and how channels move."""
@@ -124,14 +104,12 @@ class RandomPhotometricDistort(Transform):
 
 
 class Grayscale(Transform):
-    """Turns colours into grey.
-
-    Args:
-        num_output_channels: 1, or 3 for three equal channels.
-    """
+    """Turns colours into grey, in 1 channel or in 3 equal ones; parameters as in torchvision."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        require(num_output_channels in (1, 3), "num_output_channels must be 1 or 3", num_output_channels)
+        options.require(
+            num_output_channels in (1, 3), "num_output_channels must be 1 or 3", num_output_channels
+        )
         self.num_output_channels = num_output_channels
 
     def channels_after(self, channels: int) -> int:
@@ -148,11 +126,7 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(BernoulliTransform):
-    """Turns colours into grey at random, in as many channels.
-
-    Args:
-        p: The probability that an image is changed.
-    """
+    """Turns colours into grey in each image with probability `p`, in as many channels."""
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
@@ -196,32 +170,24 @@ class RandomInvert(BernoulliTransform):
 
 
 class RandomPosterize(BernoulliTransform):
-    """Keeps only the highest bits of levels.
-
-    Args:
-        bits: The number of bits, 0 to 8.
-        p: The probability that an image is changed.
-    """
+    """Keeps only the highest `bits` of levels, 0 to 8, in each image with probability `p`."""
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         super().__init__(p)
-        self.bits = to_whole(bits, "bits", 0, 8)
+        self.bits = options.to_whole(bits, "bits", 0, 8)
 
     def changed(self, image: Pixels) -> Pixels:
         return _adjusting.posterize(image, self.bits)
 
 
 class RandomSolarize(BernoulliTransform):
-    """Inverts levels from a threshold up.
-
-    Args:
-        threshold: The lowest level that is inverted, at most 255.
-        p: The probability that an image is changed.
-    """
+    """Inverts levels from a `threshold` of at most 255 up, in each image with probability `p`."""
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         super().__init__(p)
-        require(is_number(threshold) and threshold <= 255, "threshold must be at most 255", threshold)
+        options.require(
+            options.is_number(threshold) and threshold <= 255, "threshold must be at most 255", threshold
+        )
         self.threshold = threshold
 
     def changed(self, image: Pixels) -> Pixels:
@@ -229,16 +195,11 @@ class RandomSolarize(BernoulliTransform):
 
 
 class RandomAdjustSharpness(BernoulliTransform):
-    """Sharpens or blurs.
-
-    Args:
-        sharpness_factor: 0 for blurred, 1 for no change, 2 for twice as sharp.
-        p: The probability that an image is changed.
-    """
+    """Sharpens or blurs each image with probability `p`; parameters as in torchvision."""
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
-        self.sharpness_factor = to_number(sharpness_factor, "sharpness_factor")
+        self.sharpness_factor = options.to_number(sharpness_factor, "sharpness_factor")
 
     def changed(self, image: Pixels) -> Pixels:
         _adjusting.require_channels(image)
@@ -274,5 +235,5 @@ def _to_amounts(
     value: Any, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
 ) -> _Range | None:
     """Return a range of amounts; None for no change."""
-    bounds = (neutral, neutral) if value is None else to_span(value, name, neutral, least, most)
+    bounds = (neutral, neutral) if value is None else options.to_span(value, name, neutral, least, most)
     return None if bounds == (neutral, neutral) else bounds

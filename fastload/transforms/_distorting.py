@@ -31,15 +31,7 @@ class Distortion(Transform):
 
 
 class RandomRotation(Distortion):
-    """Rotates images by a random angle, counter-clockwise.
-
-    Args:
-        degrees: Range of the angle, or the largest angle to either side.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        expand: Whether the result is as large as the rotated image; otherwise corners are cut off.
-        center: The fixed point (x, y), in pixels from the upper left corner; None for the middle.
-        fill: The colour around the image: a number, or one for each channel; None is 0.
-    """
+    """Rotates images by a random angle, counter-clockwise; parameters as in torchvision."""
 
     width = 3
 
@@ -89,16 +81,7 @@ class RandomRotation(Distortion):
 
 
 class RandomAffine(Distortion):
-    """Rotates, shifts, scales and shears images by random amounts.
-
-    Args:
-        degrees: Range of the angle, clockwise, or the largest angle to either side.
-        translate: The largest shift relative to the image's width and height, each from 0 to 1.
-        scale: Range of the factor, above 0.
-        shear: The largest angle to either side along x, in degrees; or its range; or ranges along x and along
-            y.
-        interpolation, fill, center: See `RandomRotation`.
-    """
+    """Rotates, shifts, scales and shears images by random amounts; parameters as in torchvision."""
 
     width = 6
 
@@ -148,13 +131,7 @@ class RandomAffine(Distortion):
 
 
 class RandomPerspective(Distortion):
-    """Moves the corners of images inwards at random, each by a random amount.
-
-    Args:
-        distortion_scale: The largest movement of a corner relative to half a side, from 0 to 1.
-        p: The probability that an image is changed.
-        interpolation, fill: See `RandomRotation`.
-    """
+    """Moves the corners of images inwards by random amounts; parameters as in torchvision."""
 
     width = 9
 
@@ -187,11 +164,7 @@ class RandomPerspective(Distortion):
 class ElasticTransform(Distortion):
     """Moves each pixel by a random amount, similar to that of its neighbours.
 
-    Args:
-        alpha: The size of the movements, or (along x, along y).
-        sigma: The deviation in pixels of the blur that makes neighbours similar, or (along x, along y); both
-            above 0, or both 0.
-        interpolation, fill: See `RandomRotation`.
+    Parameters are as in torchvision; both numbers of `sigma` are above 0, or both 0.
     """
 
     width = 1

@@ -18,7 +18,12 @@ from fastload.transforms.options import ABOVE_0, Described, to_number, to_whole
 
 
 class Mix(Described):
-    """Base class of MixUp and CutMix."""
+    """Base class of MixUp and CutMix.
+
+    Args:
+        alpha: Both parameters of the beta distribution of random shares, above 0.
+        num_classes: The number of classes, required if labels are class indices.
+    """
 
     def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
         self.alpha = to_number(alpha, "alpha", ABOVE_0)
@@ -94,12 +99,7 @@ class Mix(Described):
 
 
 class MixUp(Mix):
-    """Blends each image of a batch with the one before it, by a random share.
-
-    Args:
-        alpha: Both parameters of the beta distribution that the share is drawn from, above 0.
-        num_classes: The number of classes, required if labels are class indices.
-    """
+    """Blends each image of a batch with the one before it, by a random share."""
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         share = self._draw()
@@ -115,12 +115,7 @@ class MixUp(Mix):
 
 
 class CutMix(Mix):
-    """Replaces a random rectangle of each image of a batch by that of the one before it.
-
-    Args:
-        alpha: Both parameters of the beta distribution that the rectangle's area is drawn from, above 0.
-        num_classes: The number of classes, required if labels are class indices.
-    """
+    """Replaces a random rectangle of each image of a batch by that of the one before it."""
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         rows, columns, share = self._rectangle(images.shape[2], images.shape[3])

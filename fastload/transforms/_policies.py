@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.transforms import _adjusting
+from fastload.transforms import _adjusting, options
 from fastload.transforms._distorting import Distortion
 from fastload.transforms._warping import inverse_matrix, rotated, warped
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Fill, to_whole
+from fastload.transforms.options import Fill
 from fastload.transforms.transform import Parameters, Pixels
 
 
@@ -148,15 +148,7 @@ class Policy(Distortion):
 
 
 class RandAugment(Policy):
-    """Applies some random operations of one strength.
-
-    Args:
-        num_ops: The number of operations.
-        magnitude: Their strength, from 0 to `num_magnitude_bins` - 1.
-        num_magnitude_bins: The number of strengths, at least 2.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
-    """
+    """Applies some random operations of one strength; parameters as in torchvision."""
 
     _space = space()
 
@@ -168,9 +160,9 @@ class RandAugment(Policy):
         interpolation: Any = "nearest",
         fill: Fill = None,
     ) -> None:
-        self.num_ops = to_whole(num_ops, "num_ops", 0)
-        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
-        self.magnitude = to_whole(magnitude, "magnitude", 0, num_magnitude_bins - 1)
+        self.num_ops = options.to_whole(num_ops, "num_ops", 0)
+        self.num_magnitude_bins = options.to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
+        self.magnitude = options.to_whole(magnitude, "magnitude", 0, num_magnitude_bins - 1)
         super().__init__(interpolation, fill)
         self.width = 2 * num_ops
 
@@ -188,13 +180,7 @@ class RandAugment(Policy):
 
 
 class TrivialAugmentWide(Policy):
-    """Applies one random operation of random strength.
-
-    Args:
-        num_magnitude_bins: The number of strengths, at least 2.
-        interpolation: `nearest` or `bilinear`, or torchvision's constant.
-        fill: The colour around moved pixels: a number, or one for each channel; None is 0.
-    """
+    """Applies one random operation of random strength; parameters as in torchvision."""
 
     width = 2
 
@@ -203,7 +189,7 @@ class TrivialAugmentWide(Policy):
     def __init__(
         self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Fill = None
     ) -> None:
-        self.num_magnitude_bins = to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
+        self.num_magnitude_bins = options.to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:

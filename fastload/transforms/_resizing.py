@@ -10,19 +10,10 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import resize
+from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import (
-    SEVERAL,
-    Size,
-    is_whole,
-    to_list,
-    to_numbers,
-    to_range,
-    to_resampling,
-    to_size,
-    to_whole,
-)
+from fastload.transforms.options import Size
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
@@ -37,7 +28,7 @@ class Resizing(Transform):
     def __init__(self, interpolation: Any, antialias: bool | None) -> None:
         self.interpolation = interpolation
         self.antialias = antialias
-        self._resampling = to_resampling(interpolation, antialias)
+        self._resampling = options.to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
         if dtype not in (np.uint8, np.float32, np.float64):
@@ -58,14 +49,10 @@ class Resizing(Transform):
 
 
 class Resize(Resizing):
-    """Resizes images.
+    """Resizes images; parameters as in torchvision.
 
-    Args:
-        size: (height, width); or one number, the length of the shorter side, which keeps proportions; or
-            None, for a longer side of `max_size`.
-        interpolation: `bilinear`, `bicubic`, `nearest`, `nearest-exact`, `area`, or torchvision's constant.
-        max_size: The largest length of the longer side.
-        antialias: Whether every source pixel counts when an image shrinks. False is faster, by OpenCV.
+    `interpolation` may also be `area`, which is OpenCV's. With `antialias=False`, bilinear is OpenCV's too:
+    faster, but it skips source pixels when an image shrinks.
     """
 
     def __init__(
@@ -78,10 +65,10 @@ class Resize(Resizing):
         if size is None and max_size is None:
             raise OptionError("Resize must have a size or a max_size, got neither")
         self.size = size
-        self.max_size = None if max_size is None else to_whole(max_size, "max_size", 1)
-        sides = [] if size is None else to_list(size)
+        self.max_size = None if max_size is None else options.to_whole(max_size, "max_size", 1)
+        sides = [] if size is None else options.to_list(size)
         if size is not None:
-            to_size(size)
+            options.to_size(size)
         if max_size is not None and (len(sides) == 2 or max_size <= max(sides, default=0)):
             raise OptionError(
                 f"max_size must be above size, which must be one number, got {max_size!r} and {size!r}"
@@ -96,13 +83,9 @@ class Resize(Resizing):
 
 
 class RandomResizedCrop(Resizing):
-    """Crops a part of random area and proportions, and resizes it.
+    """Crops a part of random area and proportions, and resizes it; parameters as in torchvision.
 
-    Args:
-        size: Size of the result: pixels, or (height, width).
-        scale: Range of the part's area relative to the image's, above 0.
-        ratio: Range of the part's width divided by its height, above 0.
-        interpolation, antialias: See `Resize`.
+    The numbers of `scale` and `ratio` are above 0; for `interpolation` and `antialias`, see `Resize`.
     """
 
     width = 4
@@ -115,9 +98,9 @@ class RandomResizedCrop(Resizing):
         interpolation: Any = "bilinear",
         antialias: bool | None = True,
     ) -> None:
-        self.size = to_size(size)
-        self.scale = to_range(scale, "scale")
-        self.ratio = to_range(ratio, "ratio")
+        self.size = options.to_size(size)
+        self.scale = options.to_range(scale, "scale")
+        self.ratio = options.to_range(ratio, "ratio")
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -154,19 +137,13 @@ class RandomResizedCrop(Resizing):
 
 
 class RandomResize(Resizing):
-    """Resizes images to a random shorter side, keeping proportions.
-
-    Args:
-        min_size: The smallest length of the shorter side in pixels.
-        max_size: The bound that the length stays below.
-        interpolation, antialias: See `Resize`.
-    """
+    """Resizes images to a random shorter side, keeping proportions; parameters as in torchvision."""
 
     def __init__(
         self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
     ) -> None:
-        self.min_size = to_whole(min_size, "min_size", 1)
-        self.max_size = to_whole(max_size, "max_size", min_size + 1)
+        self.min_size = options.to_whole(min_size, "min_size", 1)
+        self.max_size = options.to_whole(max_size, "max_size", min_size + 1)
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -175,13 +152,7 @@ class RandomResize(Resizing):
 
 
 class RandomShortestSize(Resizing):
-    """Resizes images to a shorter side drawn from a list, keeping proportions.
-
-    Args:
-        min_size: The shorter side in pixels, or a list to draw from.
-        max_size: The largest length of the longer side.
-        interpolation, antialias: See `Resize`.
-    """
+    """Resizes images to a shorter side drawn from a list, in proportion; parameters as in torchvision."""
 
     def __init__(
         self,
@@ -191,8 +162,8 @@ class RandomShortestSize(Resizing):
         antialias: bool | None = True,
     ) -> None:
         rule = "min_size must be a whole number of pixels, or several"
-        self.min_size = to_numbers(min_size, rule, SEVERAL, 1, kind=is_whole)
-        self.max_size = None if max_size is None else to_whole(max_size, "max_size", 1)
+        self.min_size = options.to_numbers(min_size, rule, options.SEVERAL, 1, kind=options.is_whole)
+        self.max_size = None if max_size is None else options.to_whole(max_size, "max_size", 1)
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -204,14 +175,9 @@ class RandomShortestSize(Resizing):
 
 
 class ScaleJitter(Resizing):
-    """Resizes images by a random factor relative to the size that they fit into, keeping proportions.
+    """Resizes images by a random factor relative to `target_size`; parameters as in torchvision.
 
-    Ghiasi et al., "Simple Copy-Paste", https://arxiv.org/abs/2012.07177.
-
-    Args:
-        target_size: Two numbers of pixels; as in torchvision, the first belongs to the width.
-        scale_range: Range of the factor.
-        interpolation, antialias: See `Resize`.
+    As there, the first number of `target_size` belongs to the width. Ghiasi et al., "Simple Copy-Paste", https://arxiv.org/abs/2012.07177.
     """
 
     def __init__(
@@ -221,8 +187,8 @@ class ScaleJitter(Resizing):
         interpolation: Any = "bilinear",
         antialias: bool | None = True,
     ) -> None:
-        self.target_size = to_size(target_size, "target_size")
-        self.scale_range = to_range(scale_range, "scale_range")
+        self.target_size = options.to_size(target_size, "target_size")
+        self.scale_range = options.to_range(scale_range, "scale_range")
         super().__init__(interpolation, antialias)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:

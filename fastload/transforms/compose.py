@@ -179,12 +179,7 @@ class _Sequence(Transform):
 
 
 class RandomApply(_Sequence):
-    """Applies all of some transforms, or none.
-
-    Args:
-        transforms: Transforms of fastload's, in order.
-        p: The probability that they are applied to an image.
-    """
+    """Applies all of some transforms of fastload's, in order, with probability `p`, or none."""
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = transforms
@@ -199,12 +194,9 @@ class RandomApply(_Sequence):
 
 
 class RandomChoice(_Sequence):
-    """Applies one of some transforms.
+    """Applies one of some transforms of fastload's; `p` are their weights, by default equal.
 
-    Args:
-        transforms: Transforms of fastload's, each possibly a Compose of such. If all are MixUp or CutMix, the
-            result is called with a batch, as they are.
-        p: A weight for each transform; None for equal weights.
+    Each may be a Compose. If all are MixUp or CutMix, the result is called with a batch, as they are.
     """
 
     def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
@@ -227,11 +219,7 @@ class RandomChoice(_Sequence):
 
 
 class RandomOrder(_Sequence):
-    """Applies some transforms in random order.
-
-    Args:
-        transforms: Transforms of fastload's, each possibly a Compose of such.
-    """
+    """Applies some transforms of fastload's in random order; each may be a Compose."""
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         super().__init__(_each_as_list(transforms, "RandomOrder"), len(transforms))

@@ -85,11 +85,7 @@ class ToTensor(ToDtype):
 
 
 class ConvertImageDtype(ToDtype):
-    """Converts pixels to another dtype; in a floating-point one, 0…255 becomes 0…1.
-
-    Args:
-        dtype: A floating-point dtype, or `torch.uint8`.
-    """
+    """Converts pixels to `dtype`, a floating-point one or `torch.uint8`; 0…255 becomes 0…1."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(dtype, scale=True)
@@ -98,11 +94,8 @@ class ConvertImageDtype(ToDtype):
 class ToPILImage(Described):
     """Makes a PIL image of a tensor or an array; floating-point numbers 0…1 become bytes.
 
-    Args:
-        mode: PIL's name of the kind of image, if the number of channels and their dtype leave a choice.
-
-    Raises:
-        OptionError: When used, if PIL has no such image.
+    `mode` is PIL's name of the kind of image, if the number of channels and their dtype leave a choice. Using
+    it raises `OptionError` if PIL has no such image.
     """
 
     def __init__(self, mode: str | None = None) -> None:
@@ -131,10 +124,7 @@ class ToPILImage(Described):
 class Lambda(TakesPILImages):
     """Calls a function with the image that torchvision's transforms would be given in a Compose.
 
-    Args:
-        lambd: The function.
-        types: The types of images that it is called with; others are returned unchanged. None given: all
-            types.
+    Images of other types than `types` are returned unchanged; none given means all types.
     """
 
     def __init__(self, lambd: Callable[[Any], Any], *types: type) -> None:

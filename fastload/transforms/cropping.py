@@ -10,21 +10,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
+from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, like, to_pixels
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.options import (
-    Fill,
-    Size,
-    is_whole,
-    require,
-    to_colour,
-    to_numbers,
-    to_probability,
-    to_range,
-    to_size,
-)
+from fastload.transforms.options import Fill, Size
 from fastload.transforms.transform import Parameters, Transform
 from fastload.transforms.windows import (
     BORDERS,
@@ -36,27 +27,22 @@ from fastload.transforms.windows import (
 
 
 class Pad(Transform):
-    """Pads images.
-
-    Args:
-        padding: Pixels on each side: one number, (left and right, top and bottom) or (left, top, right,
-            bottom).
-        fill: The colour of the padding: a number, or one for each channel.
-        padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
-    """
+    """Pads images; parameters as in torchvision, none of the sides negative."""
 
     takes_any_dtype = True
 
     def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
-        require(padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode)
+        options.require(
+            padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
+        )
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
         rule = "padding must be pixels: a number, (left and right, top and bottom) or each of the four sides"
-        sides = to_numbers(padding, rule, (1, 2, 4), 0, kind=is_whole)
+        sides = options.to_numbers(padding, rule, (1, 2, 4), 0, kind=options.is_whole)
         left, top, right, bottom = sides if len(sides) == 4 else (sides[0], sides[-1]) * 2
         self.sides = int(left), int(top), int(right), int(bottom)
-        to_colour(fill)
+        options.to_colour(fill)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         left, top, right, bottom = self.sides
@@ -88,14 +74,10 @@ class BoxCrop(Transform):
 
 
 class CenterCrop(BoxCrop):
-    """Crops the middle of images; those that are too small are padded with black.
-
-    Args:
-        size: Size of the crop: pixels, or (height, width).
-    """
+    """Crops the middle of images, padded with black if they are too small; parameters as in torchvision."""
 
     def __init__(self, size: Size) -> None:
-        self.size = to_size(size)
+        self.size = options.to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return np.concatenate(
@@ -104,18 +86,9 @@ class CenterCrop(BoxCrop):
 
 
 class RandomCrop(BoxCrop):
-    """Crops a part of a given size at a random place, after padding.
+    """Crops a part of a given size at a random place, after padding; parameters as in torchvision.
 
-    Args:
-        size: Size of the crop: pixels, or (height, width).
-        padding: Pixels on each side: one number, (left and right, top and bottom) or (left, top, right,
-            bottom).
-        pad_if_needed: Whether an image smaller than the crop is padded, on both sides.
-        fill: The colour of the padding: a number, or one for each channel.
-        padding_mode: `constant`, `edge`, `reflect` or `symmetric`.
-
-    Raises:
-        OptionError: Also when used, if an image is too small.
+    Using it raises `OptionError` if an image is too small.
     """
 
     def __init__(
@@ -126,7 +99,7 @@ class RandomCrop(BoxCrop):
         fill: Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
-        self.size = to_size(size)
+        self.size = options.to_size(size)
         self.padding = padding
         self.pad_if_needed = pad_if_needed
         self.fill = fill
@@ -162,7 +135,7 @@ class RandomCrop(BoxCrop):
 
     def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
         offsets = parameters[:, :2].astype(np.int64)
-        is_black = self.padding_mode == "constant" and not np.any(to_colour(self.fill, out.shape[3]))
+        is_black = self.padding_mode == "constant" and not np.any(options.to_colour(self.fill, out.shape[3]))
         if is_black and windows_over_black_into(gathered, offsets, out):
             return
         rows = parameters.tolist()
@@ -171,21 +144,16 @@ class RandomCrop(BoxCrop):
 
 
 class RandomZoomOut(BoxCrop):
-    """Places images somewhere on a larger canvas of one colour, at random.
+    """Places images somewhere on a larger canvas of one colour, at random; parameters as in torchvision.
 
     Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
-
-    Args:
-        fill: The colour of the canvas: a number, or one for each channel.
-        side_range: Range of the canvas's sides relative to the image's, from 1 up.
-        p: The probability that an image is placed on a larger canvas.
     """
 
     def __init__(self, fill: Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
         self.fill = fill
-        self.side_range = to_range(side_range, "side_range", 1)
-        self.p = to_probability(p)
-        to_colour(fill)
+        self.side_range = options.to_range(side_range, "side_range", 1)
+        self.p = options.to_probability(p)
+        options.to_colour(fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the canvas, as a box around the image."""
@@ -198,19 +166,14 @@ class RandomZoomOut(BoxCrop):
 
 
 class FiveCrop(TakesPILImages):
-    """Crops the four corners and the middle.
+    """Crops the four corners and the middle; parameters as in torchvision.
 
-    It returns a tuple, so the next transform in a Compose must accept one; usually that is a Lambda.
-
-    Args:
-        size: Size of the crops: pixels, or (height, width).
-
-    Raises:
-        OptionError: Also when used, if an image is too small.
+    It returns a tuple, so the next transform in a Compose must accept one; usually that is a Lambda. Using it
+    raises `OptionError` if an image is too small.
     """
 
     def __init__(self, size: Size) -> None:
-        self.size = to_size(size)
+        self.size = options.to_size(size)
 
     def __call__(self, image: Any) -> tuple[Any, ...]:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's kind."""
@@ -230,17 +193,7 @@ class FiveCrop(TakesPILImages):
 
 
 class TenCrop(FiveCrop):
-    """Crops the four corners and the middle, of the image and of the image flipped.
-
-    It returns a tuple, so the next transform in a Compose must accept one; usually that is a Lambda.
-
-    Args:
-        size: Size of the crops: pixels, or (height, width).
-        vertical_flip: Whether the image is flipped upside down instead of left to right.
-
-    Raises:
-        OptionError: Also when used, if an image is too small.
-    """
+    """Crops as FiveCrop does, from the image and from the image flipped; parameters as in torchvision."""
 
     def __init__(self, size: Size, vertical_flip: bool = False) -> None:
         super().__init__(size)

@@ -29,12 +29,7 @@ _REACH = math.sqrt(2 * math.log(1e6))
 
 
 class GaussianBlur(Transform):
-    """Blurs images by a Gaussian of random width; edges are mirrored.
-
-    Args:
-        kernel_size: Size of the kernel in pixels, an odd number, or (along x, along y).
-        sigma: The standard deviation in pixels, or its range, above 0.
-    """
+    """Blurs images by a Gaussian of random width, with mirrored edges; parameters as in torchvision."""
 
     width = 1
 
@@ -56,15 +51,9 @@ class GaussianBlur(Transform):
 
 
 class GaussianNoise(Transform):
-    """Adds normally distributed noise.
+    """Adds normally distributed noise; parameters as in torchvision.
 
-    Args:
-        mean: Mean of the noise relative to white.
-        sigma: Its standard deviation relative to white, from 0 up.
-        clip: Whether results are limited to black and white; otherwise uint8 wraps around.
-
-    Raises:
-        OptionError: Also when used, if pixels are neither uint8 nor floating-point numbers.
+    `mean` and `sigma` are relative to white, also for uint8, which wraps around with `clip=False`.
     """
 
     width = 1
@@ -95,11 +84,7 @@ class GaussianNoise(Transform):
 
 
 class JPEG(Transform):
-    """Compresses images as JPEG and decompresses them.
-
-    Args:
-        quality: From 1 to 100, or the range (low, high), both included.
-    """
+    """Compresses images as JPEG and decompresses them; parameters as in torchvision."""
 
     width = 1
 
@@ -121,14 +106,10 @@ class JPEG(Transform):
 
 
 class RandomErasing(Transform):
-    """Paints over a rectangle of random place, area and proportions.
+    """Paints over a rectangle of random place, area and proportions; parameters as in torchvision.
 
-    Args:
-        p: The probability that an image is changed.
-        scale: Range of the rectangle's area relative to the image's, from 0 to 1.
-        ratio: Range of its height divided by its width, above 0.
-        value: The colour: a number, one for each channel, or `random` for noise of mean 0 and deviation 1.
-        inplace: Accepted for compatibility with torchvision; the image given is never changed.
+    The colour may also be `random`: noise of mean 0 and deviation 1. `inplace` is accepted, but an image is
+    never changed.
     """
 
     width = 5

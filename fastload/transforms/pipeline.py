@@ -74,20 +74,19 @@ class Pipeline:
     """
 
     def __init__(self, transform: Callable[[Any], Any] | None) -> None:
-        self._steps = flattened([] if transform is None else [transform])
-        self.is_foreign = not all(isinstance(step, Transform) for step in self._steps)
-        last = len(self._steps)
-        while last and isinstance(self._steps[last - 1], (ToDtype, Normalize, Conversion)):
+        steps = flattened([] if transform is None else [transform])
+        self.is_foreign = not all(isinstance(step, Transform) for step in steps)
+        last = len(steps)
+        while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion)):
             last -= 1
-        self._before_tail = self._steps[:last]
-        self._tail_steps = [step for step in self._steps[last:] if isinstance(step, (ToDtype, Normalize))]
-        self._own_steps = [step for step in self._before_tail if isinstance(step, Transform)]
-        dtypes = [step for step in self._own_steps if isinstance(step, ToDtype)]
+        self._before_tail = steps[:last]
+        self._tail_steps = [step for step in steps[last:] if isinstance(step, (ToDtype, Normalize))]
+        dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
         # A foreign transform by itself costs what it always did; one in a Compose of ours is worth a warning.
         self._compose = transform if self.is_foreign and type(transform) is Compose else None
         self._images = 0
-        self._foreign_s: dict[str, float] = {}
+        self._foreign_s: dict[int, float] = {}  # by place in the pipeline
 
     @property
     def tail(self) -> Rescale | None:
@@ -99,8 +98,8 @@ class Pipeline:
         geometry = Geometry(sizes)
         body: list[tuple[Transform, Parameters]] = []
         channels, is_uniform = 3, True
-        for place, step in enumerate(self._own_steps):
-            if isinstance(step, Conversion):
+        for place, step in enumerate(self._before_tail):
+            if isinstance(step, Conversion) or not isinstance(step, Transform):
                 continue
             parameters = step.draw(draws.at(place), sizes)
             if body or not step.fold(geometry, parameters):
@@ -127,42 +126,42 @@ class Pipeline:
                 # A tensor stays one, because torchvision treats tensors and PIL images differently.
                 image = to_tensor(result) if isinstance(image, torch.Tensor) else result
             else:
-                image = self._run_foreign(step, image)
+                began = time.perf_counter()
+                image = _foreign_result(step, image)
+                self._foreign_s[place] = self._foreign_s.get(place, 0.0) + time.perf_counter() - began
         self._warn_once_of_costs()
         if self._tail_steps:
             return rescaled(image, self._tail_steps)
         ends_foreign = bool(self._before_tail) and not isinstance(self._before_tail[-1], Transform)
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
-    def _run_foreign(self, step: Any, image: Any) -> Any:
-        began = time.perf_counter()
-        if isinstance(image, np.ndarray):
-            # torchvision's transforms return arrays unchanged, without any error.
-            if home_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
-                image = np.ascontiguousarray(image)
-            else:
-                image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
-        image = call_foreign(step, image)
-        name = getattr(step, "__name__", type(step).__name__)
-        name = name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
-        self._foreign_s[name] = self._foreign_s.get(name, 0.0) + time.perf_counter() - began
-        return image
-
     def _warn_once_of_costs(self) -> None:
         self._images += 1
-        if (
-            self._compose is None
-            or self._images != _IMAGES_TO_MEASURE
-            or not self._compose.is_first_to_warn()
-        ):
+        if self._compose is None or self._images != _IMAGES_TO_MEASURE:
             return
-        per_image = 1e6 / _IMAGES_TO_MEASURE
-        costs = ", ".join(f"{name} {cost * per_image:.0f} us" for name, cost in self._foreign_s.items())
-        warnings.warn(
-            f"some transforms run on one image at a time: {costs} an image",
-            SlowTransformWarning,
-            stacklevel=2,
+        costs = ", ".join(
+            f"{_name_of(self._before_tail[place])} {seconds * 1e6 / self._images:.0f} us"
+            for place, seconds in self._foreign_s.items()
         )
+        if self._compose.is_first_to_warn():
+            message = f"some transforms run on one image at a time: {costs} an image"
+            warnings.warn(message, SlowTransformWarning, stacklevel=2)
+
+
+def _foreign_result(step: Any, image: Any) -> Any:
+    """Call another library's transform with the kind of image that it takes."""
+    if isinstance(image, np.ndarray):
+        # torchvision's transforms return arrays unchanged, without any error.
+        if home_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
+            image = np.ascontiguousarray(image)
+        else:
+            image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
+    return call_foreign(step, image)
+
+
+def _name_of(step: Any) -> str:
+    name: str = getattr(step, "__name__", type(step).__name__)
+    return name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
 
 
 def _is_uniform(sizes: Sizes) -> bool:

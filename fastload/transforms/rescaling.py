@@ -132,11 +132,9 @@ class Rescaling(Transform):
 
 
 class ToDtype(Rescaling):
-    """Converts pixels to another dtype.
+    """Converts pixels to `dtype`, a floating-point one or `torch.uint8`.
 
-    Args:
-        dtype: A floating-point dtype, such as `torch.float32`, or `torch.uint8`.
-        scale: Whether 0…255 becomes 0…1 in a floating-point dtype.
+    With `scale`, levels 0…255 become 0…1 in a floating-point dtype.
     """
 
     #: Whether pixels that are not uint8 are left as they are.
@@ -162,15 +160,10 @@ class ToDtype(Rescaling):
 
 
 class Normalize(Rescaling):
-    """Subtracts a mean and divides by a standard deviation, for each channel.
+    """Subtracts a mean and divides by a standard deviation, for each channel; parameters as in torchvision.
 
-    Args:
-        mean: One number for each channel.
-        std: One number for each channel, none of them 0.
-        inplace: Accepted for compatibility with torchvision; the image given is never changed.
-
-    Raises:
-        OptionError: Also when used, if pixels are not floating-point numbers.
+    Using it raises `OptionError` if pixels are not floating-point numbers. `inplace` is accepted, but an
+    image is never changed.
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
@@ -195,13 +188,9 @@ class Normalize(Rescaling):
 class LinearTransformation(Transform):
     """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
 
-    Args:
-        transformation_matrix: (D, D), with D = channels × height × width.
-        mean_vector: (D,), of the same dtype and device.
-
-    Raises:
-        OptionError: Also when used, if an image has another size; or if it is uint8 in a dataset's pipeline,
-            where results have the image's dtype.
+    Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
+    × height × width. Using it raises `OptionError` if an image has another size, or is uint8 in a dataset's
+    pipeline, where results have the image's dtype.
     """
 
     takes_any_dtype = True
