@@ -177,7 +177,8 @@ class RandomShortestSize(Resizing):
 class ScaleJitter(Resizing):
     """Resizes images by a random factor relative to `target_size`; parameters as in torchvision.
 
-    As there, the first number of `target_size` belongs to the width. Ghiasi et al., "Simple Copy-Paste", https://arxiv.org/abs/2012.07177.
+    As there, the first number of `target_size` belongs to the width. Ghiasi et al., "Simple Copy-Paste",
+    https://arxiv.org/abs/2012.07177.
     """
 
     def __init__(

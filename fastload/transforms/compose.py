@@ -194,7 +194,7 @@ class RandomApply(_Sequence):
 
 
 class RandomChoice(_Sequence):
-    """Applies one of some transforms of fastload's; `p` are their weights, by default equal.
+    """Applies one of some transforms of fastload's, drawn with weights `p`, by default equal ones.
 
     Each may be a Compose. If all are MixUp or CutMix, the result is called with a batch, as they are.
     """

@@ -17,13 +17,7 @@ from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, Size
 from fastload.transforms.transform import Parameters, Transform
-from fastload.transforms.windows import (
-    BORDERS,
-    Gathered,
-    crop_padded,
-    pad,
-    windows_over_black_into,
-)
+from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
 
 
 class Pad(Transform):

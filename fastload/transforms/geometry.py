@@ -53,8 +53,7 @@ class Geometry:
     @property
     def uniform_size(self) -> tuple[int, int] | None:
         """The (height, width) of every result; None if they differ."""
-        sizes = self.sizes
-        return None if (sizes != sizes[0]).any() else (int(sizes[0, 0]), int(sizes[0, 1]))
+        return common_size(self.sizes)
 
     @property
     def is_only_crop(self) -> bool:
@@ -103,6 +102,11 @@ class Geometry:
     @property
     def _region_sizes(self) -> Sizes:
         return self.boxes[:, 2:] if self._resized is None else self._resized
+
+
+def common_size(sizes: Sizes) -> tuple[int, int] | None:
+    """Return the (height, width) that all sizes are; None if they differ."""
+    return None if (sizes != sizes[0]).any() else (int(sizes[0, 0]), int(sizes[0, 1]))
 
 
 def _box_in_box(outer: Ints, inner: Ints) -> Ints:

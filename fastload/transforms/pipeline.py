@@ -23,7 +23,7 @@ from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, home_of
 from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -106,9 +106,8 @@ class Pipeline:
                 body.append((step, parameters))
             sizes = step.sizes_after(sizes, parameters)
             channels = step.channels_after(channels)
-            is_uniform = is_uniform and (not body or _is_uniform(sizes))
-        size = (int(sizes[0, 0]), int(sizes[0, 1])) if _is_uniform(sizes) else None
-        return Drawn(geometry, body, size, channels, is_uniform)
+            is_uniform = is_uniform and (not body or common_size(sizes) is not None)
+        return Drawn(geometry, body, common_size(sizes), channels, is_uniform)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
@@ -162,7 +161,3 @@ def _foreign_result(step: Any, image: Any) -> Any:
 def _name_of(step: Any) -> str:
     name: str = getattr(step, "__name__", type(step).__name__)
     return name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
-
-
-def _is_uniform(sizes: Sizes) -> bool:
-    return not (sizes != sizes[0]).any()
