@@ -38,7 +38,7 @@ class DestinationError(FastloadError, FileExistsError):
 
 
 class FormatError(FastloadError, ValueError):
-    """A folder is no packed dataset, or one that this release cannot read."""
+    """A folder does not hold a packed dataset, or one that this release cannot read."""
 
 
 class DamageError(FastloadError, OSError):

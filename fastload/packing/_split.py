@@ -22,74 +22,77 @@ _RUN_SECONDS = 0.25
 _FIRST_RUN = 16
 
 
-class SplitPacker:
-    """Packer of one split, behind the shards that an interrupted packing finished.
+def pack_split(
+    split: str,
+    recipe: Recipe,
+    finished: list[FinishedShard],
+    options: PackOptions,
+    staging: Staging,
+    worker_count: int,
+    on_written: Callable[[Chunk], None],
+) -> list[Failure]:
+    """Pack the records of a split behind its finished shards, to which the new ones are added.
 
-    Attributes:
-        finished: The finished shards.
-        resumed: The number of source records that were dealt with before this run.
-        failures: After `run`, the failures among all records.
+    Returns the failures among all records; raises SourceError if none can be packed.
     """
+    source = recipe.source
+    position = finished[-1].next_index if finished else 0
+    assembler = Assembler(
+        staging.folder(split),
+        staging.drafts,
+        recipe.fields,
+        writer_for(options.format),
+        options.shard_bytes,
+        len(finished),
+        # The same whenever and wherever the split is packed.
+        json.dumps([split, [field.to_json() for field in recipe.fields], [*source.classes]]).encode(),
+    )
 
-    def __init__(self, split: str, recipe: Recipe, options: PackOptions, staging: Staging) -> None:
-        self._split = split
-        self._recipe = recipe
-        self._staging = staging
-        self.finished = staging.resume(split)
-        self.resumed = self.finished[-1].next_index if self.finished else 0
-        self.failures: list[Failure] = []
-        self._assembler = Assembler(
-            staging.folder(split),
-            staging.drafts,
-            recipe.fields,
-            writer_for(options.format),
-            options.shard_bytes,
-            len(self.finished),
-            _meaning(split, recipe),
-        )
-
-    def run(self, worker_count: int, on_written: Callable[[Chunk], None]) -> None:
-        """Pack the rest of the records; raise SourceError if none of all can be packed."""
-        source = self._recipe.source
-        count = min(worker_count, len(source) - self.resumed)
-        pool = WorkerPool(self._recipe, count, self._staging.drafts)
-        try:
-            self._exchange(pool, on_written)
-        finally:
-            pool.close()
-        self.failures = [failure for shard in self.finished for failure in shard.failures]
-        self.failures += self._assembler.take_failures(len(source))
-        require_records(source, len(source) - sum(not each.is_kept for each in self.failures), self.failures)
-
-    def _exchange(self, pool: WorkerPool, on_written: Callable[[Chunk], None]) -> None:
-        """Give tasks to the workers, and place their chunks in order, until all shards are finished."""
-        position, end = self.resumed, len(self._recipe.source)
-        schedule = Schedule(position, end, pool.count)
-        run_ends: dict[int, int] = {}
-        encoded: dict[int, Chunk] = {}
-        placed: dict[int, Chunk] = {}
-        while position < end or placed:
-            while pool.has_room() and (run := schedule.take()) is not None:
-                run_ends[run[0]] = run[1]
-                pool.encode(EncodeTask(*run))
-            for event in pool.events():
-                if isinstance(event, Chunk):
-                    schedule.give_back(event.stop, run_ends.pop(event.start))
-                    schedule.learn(event.stop - event.start, int(event.sizes.sum()), event.seconds)
-                    encoded[event.start] = event
-                    while (chunk := encoded.pop(position, None)) is not None:
-                        placed[chunk.start] = chunk
-                        pool.write(WriteTask(chunk.start, self._assembler.place(chunk)))
-                        position = chunk.stop
-                else:
-                    on_written(placed.pop(event.start))
-                    self._finish(self._assembler.written(event.start))
-        self._finish(self._assembler.end(end))
-
-    def _finish(self, shards: Sequence[FinishedShard]) -> None:
+    def note(shards: Sequence[FinishedShard]) -> None:
         for shard in shards:
-            self._staging.note_finished(self._split, len(self.finished), shard)
-            self.finished.append(shard)
+            staging.note_finished(split, len(finished), shard)
+            finished.append(shard)
+
+    pool = WorkerPool(recipe, min(worker_count, len(source) - position), staging.drafts)
+    try:
+        _exchange(pool, assembler, Schedule(position, len(source), pool.count), on_written, note)
+    finally:
+        pool.close()
+    note(assembler.end(len(source)))
+    failures = [failure for shard in finished for failure in shard.failures]
+    failures += assembler.take_failures(len(source))
+    require_records(source, len(source) - sum(not each.is_kept for each in failures), failures)
+    return failures
+
+
+def _exchange(
+    pool: WorkerPool,
+    assembler: Assembler,
+    schedule: Schedule,
+    on_written: Callable[[Chunk], None],
+    note: Callable[[Sequence[FinishedShard]], None],
+) -> None:
+    """Give tasks to the workers, and place their chunks in order, until all records are written."""
+    position, end = schedule.begin, schedule.end
+    run_ends: dict[int, int] = {}
+    encoded: dict[int, Chunk] = {}
+    placed: dict[int, Chunk] = {}
+    while position < end or placed:
+        while pool.has_room() and (run := schedule.take()) is not None:
+            run_ends[run[0]] = run[1]
+            pool.encode(EncodeTask(*run))
+        for event in pool.events():
+            if isinstance(event, Chunk):
+                schedule.give_back(event.stop, run_ends.pop(event.start))
+                schedule.learn(event.stop - event.start, int(event.sizes.sum()), event.seconds)
+                encoded[event.start] = event
+                while (chunk := encoded.pop(position, None)) is not None:
+                    placed[chunk.start] = chunk
+                    pool.write(WriteTask(chunk.start, assembler.place(chunk)))
+                    position = chunk.stop
+            else:
+                on_written(placed.pop(event.start))
+                note(assembler.written(event.start))
 
 
 def require_records(source: Source, records: int, failures: Sequence[Failure] = ()) -> None:
@@ -103,18 +106,12 @@ def require_records(source: Source, records: int, failures: Sequence[Failure] = 
     raise SourceError(f"{source.name}: must have at least one record, {found}: check the source")
 
 
-def _meaning(split: str, recipe: Recipe) -> bytes:
-    """Return a description of a split's records, the same whenever and wherever they are packed."""
-    fields = [field.to_json() for field in recipe.fields]
-    return json.dumps([split, fields, list(recipe.source.classes)]).encode()
-
-
 class Schedule:
     """Hands out the records `begin` … `end - 1` in runs, lowest first, every record exactly once."""
 
     def __init__(self, begin: int, end: int, workers: int) -> None:
-        self._cursor = begin
-        self._end = end
+        self.begin = self._cursor = begin
+        self.end = end
         self._workers = workers
         self._returned: list[tuple[int, int]] = []
         self._records = 0
@@ -125,10 +122,10 @@ class Schedule:
         """Return the next run, [begin, end); None if nothing is left."""
         if self._returned:
             return heapq.heappop(self._returned)
-        if self._cursor == self._end:
+        if self._cursor == self.end:
             return None
         begin = self._cursor
-        self._cursor = min(self._end, begin + self._run_length())
+        self._cursor = min(self.end, begin + self._run_length())
         return begin, self._cursor
 
     def give_back(self, begin: int, end: int) -> None:
@@ -148,5 +145,5 @@ class Schedule:
         by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
         by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
         # A share of the rest keeps all workers busy to the end.
-        by_share = (self._end - self._cursor) // (3 * self._workers)
+        by_share = (self.end - self._cursor) // (3 * self._workers)
         return max(1, min(by_bytes, by_time, by_share))

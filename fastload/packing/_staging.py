@@ -51,6 +51,7 @@ class Staging:
         self._root = self.destination.with_name(f".{self.destination.name}.partial")
         self._dataset = self._root / "dataset"
         self._state = self._root / "state"
+        self._job = self._state / "job.json"
         # For payloads and temporary files. The folder is this run's own, because a worker of a killed packing
         # may live a moment longer, and must not write into this run's files.
         self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
@@ -80,9 +81,9 @@ class Staging:
         self._release()
 
     def _release(self) -> None:
-        """Release the lock, and remove everything but finished shards."""
-        has_finished = any(self._state.glob(f"*{_ENTRY_SUFFIX}"))
-        for folder in [self.drafts] if has_finished else [self._dataset, self._state]:
+        """Release the lock, and remove everything but the finished shards of a job that can be resumed."""
+        is_resumable = self._job.exists() and any(self._state.glob(f"*{_ENTRY_SUFFIX}"))
+        for folder in [self.drafts] if is_resumable else [self._dataset, self._state]:
             shutil.rmtree(folder, ignore_errors=True)
         self._lock.release()
 
@@ -90,19 +91,17 @@ class Staging:
         """Return the folder of a split's shards."""
         return self._dataset / f"{split}.fl" if split else self._dataset
 
-    def begin(self, job: dict[str, Any]) -> None:
-        """Prepare for a job, described by everything that decides its bytes; remove other files."""
-        path = self._state / "job.json"
-        wanted = json.dumps(job, sort_keys=True)
-        try:
-            resumes = path.read_text() == wanted
-        except OSError:
-            resumes = False
-        if not resumes:
+    def begin(self, job: str | None) -> None:
+        """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
+
+        None describes a job that cannot be resumed.
+        """
+        if job is None or not self._job.exists() or self._job.read_text() != job:
             for folder in (self._dataset, self._state):
                 shutil.rmtree(folder)
                 folder.mkdir()
-            _write_atomically(path, wanted)
+            if job is not None:
+                _write_atomically(self._job, job)
         for drafts in self._state.glob("drafts-*"):
             shutil.rmtree(drafts, ignore_errors=True)
         self.drafts.mkdir()

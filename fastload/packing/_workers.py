@@ -50,7 +50,7 @@ _JOIN_LIMIT_S = 5.0
 # malloc.h of glibc; musl has no mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-_RESUMES = "finished work is kept, and the same command resumes"
+_RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def _death(worker: _Worker) -> FastloadError:
     cause = ", killed: perhaps for lack of memory" if code == -9 else ""
     return PackError(
         f"packing process {worker.process.pid} died (exit code {code}{cause}): "
-        "the same command resumes; fewer --workers take less memory"
+        f"{_RESUMES}; fewer --workers take less memory"
     )
 
 

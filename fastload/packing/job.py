@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from fastload.packing._options import (
     limit_of,
     parse_size,
 )
-from fastload.packing._split import SplitPacker, require_records
+from fastload.packing._split import pack_split, require_records
 from fastload.packing._staging import Staging, check_apart
 from fastload.packing._workers import describe_failure
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
@@ -56,9 +57,9 @@ def pack(
 ) -> PackResult:
     """Pack a folder of images, a table or a dataset into shards.
 
-    Nothing appears at `dest` until everything is written. A packing that was interrupted, even killed, is
-    resumed by the same call, which keeps all finished shards and repeats the rest. The bytes written do not
-    depend on the number of workers.
+    Nothing appears at `dest` until everything is written. A packing of files that was interrupted, even
+    killed, is resumed by the same call, which keeps all finished shards and repeats the rest; that of a
+    dataset starts over. The bytes written do not depend on the number of workers.
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a map-style
@@ -111,7 +112,7 @@ def pack(
     began = time.perf_counter()
     with signals.unwinding(), Staging(destination, overwrite) as staging:
         try:
-            sources = open_source(source, fields, columns, skips_unlistable=options.on_error != "fail")
+            sources = open_source(source, fields, columns)
             return _PackJob(sources, options, workers or usable_cpus(), staging, progress, began).run()
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
@@ -141,13 +142,14 @@ class _PackJob:
         choice = self._choose_encoding()
         quality = {"quality": self.options.quality} if choice.encode == "jpeg" else {}
         encoding = encoding_named(choice.encode, **quality)
+        fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
         # Everything that decides the output's bytes: a packing is resumed only if all of it is the same.
         job = {
-            "sources": {split: source.fingerprint() for split, source in self.sources.items()},
+            "sources": fingerprints,
             "options": asdict(self.options),
             "made": {split: self._made(source, encoding) for split, source in self.sources.items()},
         }
-        self.staging.begin(job)
+        self.staging.begin(None if None in fingerprints.values() else json.dumps(job, sort_keys=True))
         manifests = {
             split: self._pack_split(split, source, encoding) for split, source in self.sources.items()
         }
@@ -187,34 +189,30 @@ class _PackJob:
         options = self.options
         fields = (Field("image", "image", encoding=encoding.name), *source.fields)
         recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
-        packer = SplitPacker(split, recipe, options, self.staging)
-        self.state = replace(
-            self.state,
-            records=self.state.records + packer.resumed,
-            resumed=self.state.resumed + packer.resumed,
-        )
-        packer.run(self.workers, lambda chunk: self._report(split, chunk))
-        shapes = {shard.image_shape for shard in packer.finished}
-        skipped = [Skipped(each.key, each.reason) for each in packer.failures if not each.is_kept]
+        finished = self.staging.resume(split)
+        resumed = finished[-1].next_index if finished else 0
+        records = self.state.records + resumed
+        self.state = replace(self.state, split=split, records=records, resumed=self.state.resumed + resumed)
+        failures = pack_split(split, recipe, finished, options, self.staging, self.workers, self._report)
+        shapes = {shard.image_shape for shard in finished}
         manifest = Manifest(
             container=options.format,
             fields=fields,
             classes=source.classes,
-            shards=tuple(shard.entry for shard in packer.finished),
+            shards=tuple(shard.entry for shard in finished),
             made=self._made(source, encoding),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=(*source.unlisted, *skipped),
-            kept=tuple(Skipped(each.key, each.reason) for each in packer.failures if each.is_kept),
+            skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
+            kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),
             left_out=source.left_out,
         )
         (self.staging.folder(split) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         return manifest
 
-    def _report(self, split: str, chunk: Chunk) -> None:
+    def _report(self, chunk: Chunk) -> None:
         """Count a chunk that is written, and report the progress."""
         self.state = replace(
             self.state,
-            split=split,
             records=self.state.records + chunk.stop - chunk.start,
             read_bytes=self.state.read_bytes + chunk.read_bytes,
             written_bytes=self.state.written_bytes + int(chunk.sizes.sum()),

@@ -30,7 +30,6 @@ LABELS_NAME = "labels.csv"
 
 _SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _TABLE_KINDS = ("scalar", "text")
-_MAX_NAME_BYTES = 255  # of ext4, XFS, APFS and NTFS
 
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
@@ -53,8 +52,8 @@ class UnpackResult:
         table: The CSV with labels and further fields, if the folders do not give them.
         damaged: One message for each record that was left out because it is damaged.
         unwritten: The fields that neither files nor a table can hold: arrays and bytes.
-        refused: One message for each record that was left out because the file system refuses one of its
-            files, for example because of a long path.
+        refused: One message for each record that was left out because one of its files cannot be written:
+            another one has its name, or its path is too long.
     """
 
     files: int
@@ -75,9 +74,10 @@ def unpack(
 
     Encoded images are written as the bytes that are stored: with `keep`, those of the source. Pixels (`raw`,
     `yuv420`) are written as PNG. A file of another format than its source gets one more suffix: `a.png`
-    stored with `jpeg` becomes `a.png.jpg`. Two records with one key and different images become `a.jpg` and
-    `a~2.jpg`. A further image, such as a field `mask`, is written beside the first one, as `a.mask.png`. From
-    a folder with several packed datasets, each goes to a folder named after its split.
+    stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
+    first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
+    its split. Of different files under one name, the first is written, and the records of the others are
+    left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
@@ -91,7 +91,7 @@ def unpack(
         progress: Called with the number of records written so far and of all records.
 
     Returns:
-        The files written, and the records left out because they are damaged or the file system refuses them.
+        The files written, and the records left out because they are damaged or cannot be written.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -202,14 +202,14 @@ class _Unpacking:
         try:
             written = [self._write(_with_suffix(path, suffix), data)]
             for field, (data, suffix) in zip(self._images[1:], further, strict=True):
-                beside = _renamed(written[0], written[0].stem, f".{field.name}{suffix}")
+                beside = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
                 written.append(self._write(beside, data))
         except OSError as error:
             if error.errno in _FATAL_ERRORS:
                 raise
             self._refused.append(
-                f"record {record.index} (key {record.key!r}): the file system of {self._root} refuses its "
-                f"files: {error.strerror}; unpack to a shorter path or another file system"
+                f"record {record.index} (key {record.key!r}): its files cannot be written to {self._root}: "
+                f"{error.strerror}: read it in Python, or unpack to another place if its path is too long"
             )
         else:
             if table is not None:
@@ -230,24 +230,21 @@ class _Unpacking:
         return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
     def _write(self, path: Path, data: bytes) -> Path:
-        """Write a file, under another name if a different one has that name already; return its path."""
+        """Write a file and return its path; raise FileExistsError if a different one has that name."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()  # raises if the file system refuses the path, before any folder is made
-        if not path.parent.is_dir():
-            path = self._make_parents(path)
-        candidate, number = path, 1
-        while os.path.lexists(candidate):
-            if candidate.is_file() and candidate.read_bytes() == data:
-                return candidate
-            number += 1
-            candidate = _renamed(path, path.stem, f"~{number}{path.suffix}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(path):
+            if path.is_file() and path.read_bytes() == data:
+                return path
+            raise FileExistsError(errno.EEXIST, "another record has this name", str(path))
         with self._draft() as draft:
             with draft.open("xb") as file:
                 file.write(data)
-            draft.replace(candidate)
+            draft.replace(path)
         self._files += 1
         self._bytes += len(data)
-        return candidate
+        return path
 
     @contextlib.contextmanager
     def _draft(self) -> Iterator[Path]:
@@ -257,18 +254,6 @@ class _Unpacking:
             yield draft
         finally:
             draft.unlink(missing_ok=True)
-
-    def _make_parents(self, path: Path) -> Path:
-        """Make the folders of a path, under other names if files have theirs; return the path in them."""
-        folder = self._root
-        for part in path.relative_to(self._root).parts[:-1]:
-            wanted = folder = folder / part
-            number = 1
-            while folder.exists() and not folder.is_dir():
-                number += 1
-                folder = _renamed(wanted, wanted.name, f"~{number}")
-            folder.mkdir(exist_ok=True)
-        return folder / path.name
 
 
 class _Table:
@@ -320,7 +305,6 @@ def safe_path(root: Path, key: str) -> Path:
     """
     outside = ("/", "//", "..", ".")
     parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
-    parts = [os.fsdecode(os.fsencode(part)[:_MAX_NAME_BYTES]) for part in parts]
     if os.name == "nt":
         parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
     return root.joinpath(*(parts or ["unnamed"]))
@@ -333,10 +317,4 @@ def _suffix_of(data: bytes) -> str:
 def _with_suffix(path: Path, suffix: str) -> Path:
     """Return the path with a name that ends in the suffix: `a.png` becomes `a.png.jpg`."""
     current = path.suffix.lower().replace(".jpeg", ".jpg")
-    return path if suffix in ("", current) else _renamed(path, path.name, suffix)
-
-
-def _renamed(path: Path, stem: str, ending: str) -> Path:
-    """Return the path with another name, its stem cut to the longest name allowed."""
-    cut = os.fsencode(stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
-    return path.with_name(os.fsdecode(cut) + ending)
+    return path if suffix in ("", current) else path.with_name(path.name + suffix)

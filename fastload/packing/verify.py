@@ -26,14 +26,8 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read
 from fastload.shards.records import Record, RecordReader
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
-from fastload.system.descriptors import open_files
 
 Check = Literal["checksums", "pixels"]
-
-# The descriptors of a pool of processes, pipes above all, and of each worker, a shard, with a margin: with 14
-# allowed in all, two workers and their pool waited for each other for ever (Python 3.11, Linux).
-_POOL_DESCRIPTORS = 24
-_WORKER_DESCRIPTORS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ def verify(
         The damages. A damaged manifest is the only damage reported.
 
     Raises:
-        AccessError: A file may not be read, or this process may not open enough files for the check.
+        AccessError: A file may not be read.
         FormatError: The path holds no packed dataset at all.
         OptionError: `workers` or `check` is invalid.
     """
@@ -103,7 +97,6 @@ def verify(
             raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
     count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
-    _require_descriptors(folder, count)
     damages: dict[int, list[Damage]] = {}
     done = 0
     pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
@@ -128,17 +121,6 @@ def verify(
     ]
     found = [damage for number in sorted(damages) for damage in damages[number]]
     return VerifyResult(manifest.records, done, (*found, *unlisted))
-
-
-def _require_descriptors(folder: Path, workers: int) -> None:
-    """Raise AccessError if a worker could not open its files: its pool would wait for it for ever."""
-    limits = open_files()
-    needed = _POOL_DESCRIPTORS + _WORKER_DESCRIPTORS * workers
-    if limits is not None and limits.soft - limits.used < needed:
-        raise AccessError(
-            f"{folder}: checking it with {workers} workers needs {needed} open files, this process may open "
-            f"{limits.soft - limits.used} more: raise the limit ('ulimit -n 4096')"
-        )
 
 
 def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:

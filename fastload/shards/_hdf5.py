@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -28,8 +27,8 @@ from fastload.shards.schema import CRC32C, Column
 from fastload.system import signals
 
 # With datasets of 512 bytes and more aligned to 4096, HDF5 (1.10 to 2.0, measured) puts the first dataset
-# right behind its superblock and root group, at 4096. If a release places it elsewhere, the payload is moved
-# there: see _move_payload.
+# right behind its superblock and root group, at 4096, where the payload has been written. A smaller payload,
+# or that of another release, may belong elsewhere, and is moved in memory.
 _ALIGNMENT = 4096
 _ALIGNMENT_THRESHOLD = 512
 
@@ -44,10 +43,14 @@ class Hdf5Writer:
     def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
         payload = content.payload
         structure, begin = _structure(columns, content)
-        if begin is not None and begin != _ALIGNMENT:
-            _move_payload(payload, begin)
         begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
         with payload.path.open("r+b") as file:
+            if payload.size_bytes and begin != _ALIGNMENT:
+                file.seek(_ALIGNMENT)
+                images = file.read(payload.size_bytes)
+                file.seek(begin)
+                file.write(images)
+                file.seek(0)
             written = structure.memory.getbuffer()
             file.write(written[:begin])
             file.seek(end)
@@ -160,16 +163,6 @@ def _reserve(file: h5py.File, payload: Payload) -> int | None:
     dataset = h5py.h5d.create(file.id, name.encode(), h5py.h5t.STD_U8LE, space, creation)
     offset = dataset.get_offset()
     return None if offset is None else int(offset)
-
-
-def _move_payload(payload: Payload, begin: int) -> None:
-    """Move the payload within its file to where HDF5 expects it."""
-    draft = payload.path.with_name(payload.path.name + ".moved")
-    with payload.path.open("rb") as source, draft.open("wb") as target:
-        source.seek(_ALIGNMENT)
-        target.seek(begin)
-        shutil.copyfileobj(source, target, 1 << 20)
-    os.replace(draft, payload.path)
 
 
 class Hdf5Reader:

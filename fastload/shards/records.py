@@ -293,7 +293,7 @@ class RecordReader:
     def _open_shard(self, number: int) -> ShardReader:
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
-        shard = open_within_limit(self, number, container, path, columns, entry)
+        shard = open_within_limit(self.close_shard, number, container, path, columns, entry)
         self._open[number] = shard
         return shard
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from fastload.errors import AccessError, OptionError
 from fastload.shards._entries import ShardEntry
@@ -24,14 +23,8 @@ _FALLBACK_OPEN_SHARDS = 256  # if the limit of descriptors is unknown
 _MOST_OPEN_SHARDS = 32_000
 
 
-class ShardOwner(Protocol):
-    """Owner of open shards, which it drops on request."""
-
-    def close_shard(self, number: int) -> None:
-        """Drop a shard if it is open."""
-
-
-_OpenShards = deque[tuple[weakref.ref[ShardOwner], int]]
+# The method of a reader that drops one of its shards, by number; it goes away with the reader.
+_OpenShards = deque[tuple["weakref.WeakMethod[Callable[[int], None]]", int]]
 
 # Keyed by whether each shard takes a descriptor, oldest first.
 _open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
@@ -62,9 +55,14 @@ def open_shard(container: str, path: Path, columns: Sequence[Column], entry: Sha
 
 
 def open_within_limit(
-    owner: ShardOwner, number: int, container: str, path: Path, columns: Sequence[Column], entry: ShardEntry
+    close: Callable[[int], None],
+    number: int,
+    container: str,
+    path: Path,
+    columns: Sequence[Column],
+    entry: ShardEntry,
 ) -> ShardReader:
-    """Open shard `number` of an owner, closing the oldest shards while there are too many."""
+    """Open a shard; while too many are open, the oldest of any reader is closed by its `close(number)`."""
     shards = _open[_takes_descriptor(container)]
     while len(shards) >= max_open_shards(container):
         _close_oldest(shards)
@@ -77,7 +75,7 @@ def open_within_limit(
             if not (is_full and _close_oldest(_open[True])):
                 raise
         else:
-            shards.append((weakref.ref(owner), number))
+            shards.append((weakref.WeakMethod(close), number))
             return shard
 
 
@@ -104,6 +102,6 @@ def _close_oldest(shards: _OpenShards) -> bool:
         reference, number = shards.popleft()
     except IndexError:
         return False
-    if (owner := reference()) is not None:
-        owner.close_shard(number)
+    if (close := reference()) is not None:
+        close(number)
     return True

@@ -41,15 +41,13 @@ def open_source(
     source: Any,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
-    *,
-    skips_unlistable: bool = False,
 ) -> dict[str, Source]:
     """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
 
     An ImageFolder without transforms, or torch's Subset of one, is read from its files. `fields` describes a
-    dataset's samples if the first is not enough, `columns` gives the kinds of a table's columns, and
-    `skips_unlistable` goes on without folders that cannot be listed. SourceError is raised for a path that
-    does not exist or cannot be read, OptionError for `fields` or `columns` that the source does not have.
+    dataset's samples if the first is not enough, `columns` gives the kinds of a table's columns. SourceError
+    is raised for a path that does not exist or cannot be read, OptionError for `fields` or `columns` that the
+    source does not have.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
@@ -59,16 +57,14 @@ def open_source(
     if path is not None:
         if fields is not None:
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
-        return dict(_open_path(os.path.expanduser(path), columns, skips_unlistable))
+        return dict(_open_path(os.path.expanduser(path), columns))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
     folder = folder_behind(source) if fields is None else None
     return {"": folder if folder is not None else DatasetSource(source, fields)}
 
 
-def _open_path(
-    path: str, columns: Mapping[str, ColumnKind] | None, skips_unlistable: bool
-) -> dict[str, FileSource]:
+def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, FileSource]:
     if not os.path.exists(path):
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
@@ -77,7 +73,7 @@ def _open_path(
             f"unpack it first with 'fastload unpack {path} FOLDER'"
         )
     if os.path.isdir(path):
-        return list_folder(path, skips_unlistable=skips_unlistable)
+        return list_folder(path)
     if path.lower().endswith(TABLE_SUFFIXES):
         return {"": list_table(path, columns)}
     raise SourceError(f"{path}: must be {_SOURCES}, got {explain_file(path)}")

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._names import NameTable
 from fastload.sources._walking import IMAGE_SUFFIXES
-from fastload.sources.files import FileList, Values
+from fastload.sources.files import Values, list_files
 from fastload.sources.protocol import evenly_spaced
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -49,96 +49,28 @@ MOST_NUMBERED_CLASSES = 1_000_000
 # At most so many cells are checked for files that are not named like images: each check takes a stat of 2 µs.
 _SAMPLED_CELLS = 64
 
-
-def numbers_in(cells: Sequence[str]) -> Numbers | None:
-    """Return the cells as int64 or float64 by the module's rule, None for text.
-
-    Empty cells are NaN among floats; integers with empty cells are text.
-    """
-    if all(map(_is_integer, cells)):
-        return np.fromiter(map(int, cells), np.int64, len(cells))
-    if not any(cells):
-        return None
-    are_floats = _all_filled(cells, _is_python_float) or (
-        _all_filled(cells, _is_short_float) and not _all_filled(cells, _INTEGER.fullmatch)
-    )
-    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
-
-
-def _are_integers_but_for_empty(cells: Sequence[str]) -> bool:
-    return any(cells) and _all_filled(cells, _is_integer)
-
-
-def _look_like_decimals(cells: Iterable[str]) -> bool:
-    """Return whether most cells look like numbers, and some of these have a fraction."""
-    filled = numeric = fractions = 0
-    for cell in cells:
-        filled += bool(cell)
-        if _NUMBER.fullmatch(cell):
-            numeric += 1
-            fractions += "." in cell or "," in cell
-    return fractions > 0 and 2 * numeric >= filled
-
-
-def _as_integer(cell: str) -> int:
-    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
-        return int(cell)
-    raise ValueError(cell)
-
-
-def _as_float(cell: str) -> float:
-    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
-    number = float(cell) if cell else math.nan
-    is_too_large = math.isinf(number) and "inf" not in cell.lower()
-    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
-        raise ValueError(cell)
-    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
-        raise ValueError(cell)
-    return number
-
-
-def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
-    return all(not cell or holds(cell) for cell in cells)
-
-
-def _is_integer(cell: str) -> bool:
-    try:
-        return str(_as_integer(cell)) == cell
-    except ValueError:
-        return False
-
-
-def _is_python_float(cell: str) -> bool:
-    """Return whether a cell is a float64 as Python writes it."""
-    return _python_float(cell) == cell
-
-
-def _is_short_float(cell: str) -> bool:
-    return _python_float(cell).removesuffix(".0") == cell
-
-
-def _python_float(cell: str) -> str:
-    try:
-        return repr(float(cell))
-    except ValueError:
-        return ""
-
-
-# Conversions to the numeric kinds: the dtype, the function and the requirement.
-_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
-    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
-    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
-}
-_EFFECTS = {"float": "empty is NaN", "text": "as it is"}
+# The options that settle an ambiguous column of numbers, and the effect of each.
+_NUMBER_OPTIONS = {"float": "empty is NaN", "text": "as it is"}
 
 
 @dataclass(frozen=True, slots=True)
+class TableField:
+    """A field made of a column: its values, the decision about the column, and the classes of a label."""
+
+    field: Field
+    values: Values
+    meaning: str
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
 class TableColumn:
-    """A column of a table, named by its header, or `col3` without one."""
+    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave."""
 
     table: str
     name: str
+    kind: ColumnKind | None = None
+    cells: NameTable = field(default_factory=NameTable)
 
     @property
     def origin(self) -> str:
@@ -159,92 +91,154 @@ class TableColumn:
         shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
         return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
 
-
-class TableFields:
-    """Fields made of a table's columns: their values, the class names, and the decisions (`meanings`)."""
-
-    def __init__(self) -> None:
-        self.fields: list[Field] = []
-        self.values: dict[str, Values] = {}
-        self.classes: tuple[str, ...] = ()
-        self.meanings: dict[str, str] = {}
-
-    def add(self, field: Field, values: Values, meaning: str) -> None:
-        """Add a field."""
-        self.fields.append(field)
-        self.values[field.name] = values
-        self.meanings[field.name] = meaning
-
-    def add_labels(self, column: TableColumn, cells: NameTable, kind: ColumnKind | None) -> None:
-        """Add the label of each row and the classes; nothing if the column holds floats."""
-        integers: Numbers | None = None
-        if kind == "int":
-            integers = _convert(column, cells, kind)
-        elif kind is None:
-            integers = numbers_in(cells)
-        if kind == "float" or (integers is not None and integers.dtype != np.int64):
-            if kind is None and "" in cells:
-                options = column.options(float="empty is NaN")
-                raise _missing_label(column, cells, f"fill it in, or pack with {options}")
-            return
-        if "" in cells:
-            raise _missing_label(column, cells, "fill it in")
-        if integers is not None:
-            class_count = int(integers.max()) + 1
-            if class_count <= MOST_NUMBERED_CLASSES:
-                self.classes = tuple(map(str, range(class_count)))
-            self.add(Field.label(), integers, f"integers, {column.origin}")
-            return
-        if kind is None:
-            _refuse_images(column, cells)
-            _refuse_decimals(TableColumn(column.table, LABEL), cells)
-        self.classes = tuple(sorted(set(cells)))
-        position = {name: label for label, name in enumerate(self.classes)}
-        labels = np.fromiter((position[cell] for cell in cells), np.int64, len(cells))
-        count = "1 class" if len(self.classes) == 1 else f"{len(self.classes):,} classes"
-        self.add(Field.label(), labels, f"names of {count}, {column.origin}")
-
-    def add_column(
-        self, column: TableColumn, name: str, cells: NameTable | FileList, kind: ColumnKind | None
-    ) -> None:
-        """Add a further column, of cells or of image files, as the field `name`."""
-        if isinstance(cells, FileList):
-            meaning = f"images, stored as the files are, {column.origin}"
-            self.add(Field(name, "image", encoding="keep"), cells, meaning)
-            return
-        numbers: Numbers | None = None
-        if kind in _CONVERSIONS:
-            numbers = _convert(column, cells, kind)
-        elif kind is None:
-            numbers = numbers_in(cells)
-            if numbers is None and _are_integers_but_for_empty(cells):
-                step = f"fill it in, or pack with {column.options(**_EFFECTS)}"
-                must = "be an integer, as in other rows"
-                raise column.error(cells.index("") + 1, must, "an empty cell", step)
+    def to_labels(self) -> TableField | None:
+        """Return the label of each row and the classes; None if the column holds floats."""
+        if self.kind == "float":
+            return None
+        numbers = self._to_numbers()
+        is_float = numbers is not None and numbers.dtype != np.int64
+        if "" in self.cells:
+            step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
+            row = self.cells.index("") + 1
+            raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
+        if is_float:
+            return None
         if numbers is not None:
-            meaning = f"{numbers.dtype.name}, {column.origin}{_empty_note(cells)}"
-            self.add(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
-            return
-        if kind is None:
-            _refuse_images(column, cells)
-        for row, cell in enumerate(cells, 1):
+            count = int(numbers.max()) + 1
+            classes = tuple(map(str, range(count))) if count <= MOST_NUMBERED_CLASSES else ()
+            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes)
+        if self.kind is None:
+            _refuse_images(self)
+            _refuse_decimals(replace(self, name=LABEL))
+        classes = tuple(sorted(set(self.cells)))
+        position = {name: label for label, name in enumerate(classes)}
+        labels = np.fromiter((position[cell] for cell in self.cells), np.int64, len(self.cells))
+        count_text = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+        return TableField(Field.label(), labels, f"names of {count_text}, {self.origin}", classes)
+
+    def to_field(self, name: str) -> TableField:
+        """Return the column as a field of this name."""
+        if self.kind == "path":
+            files = list_files(self.folder, self.cells)
+            meaning = f"images, stored as the files are, {self.origin}"
+            return TableField(Field(name, "image", encoding="keep"), files, meaning)
+        numbers = self._to_numbers()
+        if numbers is not None:
+            meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
+            return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
+        if self.kind is None:
+            if any(self.cells) and _all_filled(self.cells, _is_integer):
+                step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
+                row = self.cells.index("") + 1
+                raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
+            _refuse_images(self)
+        for row, cell in enumerate(self.cells, 1):
             try:
                 cell.encode()
             except UnicodeEncodeError as error:
-                got = repr(os.fsencode(cell))
-                raise column.error(row, "be UTF-8", got, "save the table as UTF-8") from error
-        self.add(Field(name, "text"), cells, f"text, {column.origin}")
+                raise self.error(
+                    row, "be UTF-8", repr(os.fsencode(cell)), "save the table as UTF-8"
+                ) from error
+        return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
+
+    def _to_numbers(self) -> Numbers | None:
+        if self.kind is None:
+            return numbers_in(self.cells)
+        return _convert(self, self.kind) if self.kind in _CONVERSIONS else None
+
+
+def numbers_in(cells: Sequence[str]) -> Numbers | None:
+    """Return the cells as int64 or float64 by the module's rule, None for text.
+
+    Empty cells are NaN among floats; integers with empty cells are text.
+    """
+    if all(map(_is_integer, cells)):
+        return np.fromiter(map(int, cells), np.int64, len(cells))
+    if not any(cells):
+        return None
+    are_floats = _all_filled(cells, _is_python_float) or (
+        _all_filled(cells, lambda cell: _python_float(cell).removesuffix(".0") == cell)
+        and not _all_filled(cells, _INTEGER.fullmatch)
+    )
+    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
 
 
 def are_class_names(names: Sequence[str]) -> bool:
-    """Return whether `add_labels` takes these labels for class names, whatever files exist."""
+    """Return whether `to_labels` takes these labels for class names, whatever files exist."""
     are_files = _all_filled(names, _has_image_suffix)
     return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
 
-def _missing_label(column: TableColumn, cells: NameTable, next_step: str) -> SourceError:
-    row = cells.index("") + 1
-    return SourceError(f"{column.table}, row {row}: must have a label, got an empty cell: {next_step}")
+def _convert(column: TableColumn, kind: str) -> Numbers:
+    """Return the cells as numbers of a kind that the user gave; raise SourceError for the first misfit."""
+    dtype, convert, must = _CONVERSIONS[kind]
+    numbers: Numbers = np.empty(len(column.cells), dtype)
+    for row, cell in enumerate(column.cells, 1):
+        try:
+            numbers[row - 1] = convert(cell)
+        except ValueError:
+            others = {other: effect for other, effect in _NUMBER_OPTIONS.items() if other != kind}
+            step = f"correct it, or pack with {column.options(**others)}"
+            raise column.error(row, must, repr(cell), step) from None
+    return numbers
+
+
+def _as_integer(cell: str) -> int:
+    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
+    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
+        return int(cell)
+    raise ValueError(cell)
+
+
+def _as_float(cell: str) -> float:
+    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
+    number = float(cell) if cell else math.nan
+    is_too_large = math.isinf(number) and "inf" not in cell.lower()
+    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
+        raise ValueError(cell)
+    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
+        raise ValueError(cell)
+    return number
+
+
+# Conversions to the numeric kinds: the dtype, the function and the requirement.
+_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
+    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
+}
+
+
+def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
+    return all(not cell or holds(cell) for cell in cells)
+
+
+def _is_integer(cell: str) -> bool:
+    try:
+        return str(_as_integer(cell)) == cell
+    except ValueError:
+        return False
+
+
+def _is_python_float(cell: str) -> bool:
+    return _python_float(cell) == cell
+
+
+def _python_float(cell: str) -> str:
+    try:
+        return repr(float(cell))
+    except ValueError:
+        return ""
+
+
+def _look_like_decimals(cells: Iterable[str]) -> bool:
+    """Return whether most cells look like numbers, and some of these have a fraction."""
+    filled = numeric = fractions = 0
+    for cell in cells:
+        filled += bool(cell)
+        if _NUMBER.fullmatch(cell):
+            numeric += 1
+            fractions += "." in cell or "," in cell
+    return fractions > 0 and 2 * numeric >= filled
 
 
 def _empty_note(cells: NameTable) -> str:
@@ -255,22 +249,9 @@ def _empty_note(cells: NameTable) -> str:
     return f", {count} NaN (the first in row {cells.index('') + 1})"
 
 
-def _convert(column: TableColumn, cells: Sequence[str], kind: str) -> Numbers:
-    """Return the cells as numbers of a kind that the user gave; raise SourceError for the first misfit."""
-    dtype, convert, must = _CONVERSIONS[kind]
-    numbers: Numbers = np.empty(len(cells), dtype)
-    for row, cell in enumerate(cells, 1):
-        try:
-            numbers[row - 1] = convert(cell)
-        except ValueError:
-            others = {other: effect for other, effect in _EFFECTS.items() if other != kind}
-            step = f"correct it, or pack with {column.options(**others)}"
-            raise column.error(row, must, repr(cell), step) from None
-    return numbers
-
-
-def _refuse_images(column: TableColumn, cells: Sequence[str]) -> None:
+def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
+    cells = column.cells
     row = _first_image(cells, column.folder)
     if row is None and _all_filled(cells, _has_image_suffix):
         row = next((number for number, cell in enumerate(cells, 1) if cell), None)
@@ -279,17 +260,6 @@ def _refuse_images(column: TableColumn, cells: Sequence[str]) -> None:
         raise SourceError(
             f"{column.table}, row {row}: {column.name} names a file, {cells[row - 1]!r}, so the kind of the "
             f"column must be given: pack with {options}"
-        )
-
-
-def _refuse_decimals(column: TableColumn, cells: Sequence[str]) -> None:
-    """Raise SourceError if most cells look like decimals, which are not class names."""
-    if _look_like_decimals(cells):
-        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
-        options = column.options(float="numbers", text="names of classes")
-        raise SourceError(
-            f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
-            f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
         )
 
 
@@ -302,6 +272,18 @@ def _first_image(cells: Sequence[str], folder: str) -> int | None:
         if cells[index] and os.path.isfile(os.path.join(folder, cells[index])):
             return index + 1
     return None
+
+
+def _refuse_decimals(column: TableColumn) -> None:
+    """Raise SourceError if most cells look like decimals, which are not class names."""
+    cells = column.cells
+    if _look_like_decimals(cells):
+        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
+        options = column.options(float="numbers", text="names of classes")
+        raise SourceError(
+            f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
+            f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
+        )
 
 
 def _has_image_suffix(cell: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import operator
 import os
 import random
@@ -18,9 +17,8 @@ from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._samples import infer_fields, is_instance, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
-from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
+from fastload.sources.protocol import Source, SourceRecord
 
-_FINGERPRINTED_SAMPLES = 64
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
@@ -60,25 +58,9 @@ class DatasetSource(Source):
             values = to_values(self.fields, values, self._are_inferred)
             return SourceRecord(self.key(index), to_image(image), values)
 
-    def fingerprint(self) -> str:
-        """Return a digest of class, length, class names, fields, and up to 64 evenly spaced samples.
-
-        The samples are read with fresh random seeds, so that a dataset with random transforms never has the
-        same fingerprint twice, however it is seeded; the global random states do not change.
-        """
-        description = repr((self.kind, self.name, self._length, self.classes, self.fields))
-        digest = hashlib.blake2b(description.encode(), digest_size=16)
-        with _preserved_random_states():
-            _reseed()
-            for index in evenly_spaced(self._length, _FINGERPRINTED_SAMPLES):
-                try:
-                    record = self.read(index)
-                except SourceError:
-                    digest.update(b"raises")
-                else:
-                    for value in (record.image, *record.values.values()):
-                        _update(digest, value)
-        return digest.hexdigest()
+    def fingerprint(self) -> None:
+        """Return None: a dataset cannot tell whether its samples are still the same."""
+        return None
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
         if not self._length:
@@ -163,14 +145,6 @@ def _is_subset(dataset: Any) -> bool:
     return is_instance(dataset, "torch.utils.data", "Subset")
 
 
-def _update(digest: hashlib.blake2b, value: object) -> None:
-    """Add a value of a record to a digest, arrays and bytes behind their sizes."""
-    if isinstance(value, np.ndarray):
-        digest.update(repr((value.dtype.str, value.shape)).encode())
-        value = value.tobytes()
-    digest.update(repr(len(value)).encode() + value if isinstance(value, bytes) else repr(value).encode())
-
-
 @contextlib.contextmanager
 def _preserved_random_states() -> Iterator[None]:
     """Restore the global random states after the block: sampling a dataset must not change a run."""
@@ -184,10 +158,3 @@ def _preserved_random_states() -> Iterator[None]:
         np.random.set_state(numpy_state)
         if torch:
             torch.set_rng_state(torch_state)
-
-
-def _reseed() -> None:
-    random.seed()
-    np.random.seed()
-    if torch := sys.modules.get("torch"):
-        torch.default_generator.seed()

@@ -12,7 +12,7 @@ the first remaining column without a given kind. Their cells decide what they be
     anything else       class names: the labels number them in sorted order
 
 Every further column is a field named by its header (`col3` without one): int64, float64 or text, by the rule
-of `_cells.py`, or of the given kind. Rows count from 1, without the header and blank lines.
+of `_columns.py`, or of the given kind. Rows count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TextIO, get_args
 
 import numpy as np
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableFields
-from fastload.sources._names import NameTable, NameTableBuilder
-from fastload.sources.files import NO_LABEL, FileList, FileSource, list_files
+from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableField
+from fastload.sources.files import NO_LABEL, FileSource, list_files
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
+
+_MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
 
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 
@@ -49,82 +49,50 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
     """
     folder = os.path.dirname(os.path.abspath(path))
     rows = _rows(path)
-    first = next(rows, [])
-    is_headed = not first or _is_header(first, folder)
-    header = first if is_headed else []
-    first_row = next(rows, []) if is_headed else first
-    roles = _assign_roles(path, header, first_row, folder, columns or {})
-    builders = [NameTableBuilder() for _ in first]
-    row = 0
-    for row, cells in enumerate(itertools.chain([first_row] if first_row else [], rows), 1):
-        if not cells[roles.path_column]:
-            raise SourceError(f"{path}, row {row}: must name an image, got an empty cell: fill it in")
-        for number, cell in enumerate(cells):
-            if not cell and roles.kinds.get(number) == "path":
-                step = "fill it in, or leave the row out"
-                raise roles.column(number).error(row, "name an image", "an empty cell", step)
-            builders[number].append(cell)
-    if not row:
+    header = next(rows, [])
+    if header and not _is_header(header, folder):
+        rows, header = itertools.chain([header], rows), [""] * len(header)
+    first_row = next(rows, [])
+    if not first_row:
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
-    contents: dict[int, NameTable | FileList] = {}
-    for number, builder in enumerate(builders):
-        is_path = number == roles.path_column or roles.kinds.get(number) == "path"
-        contents[number] = list_files(folder, builder.build()) if is_path else builder.build()
-    files = contents.pop(roles.path_column)
-    assert isinstance(files, FileList)
-    return _source(path, files, header, roles, contents)
-
-
-@dataclass(frozen=True, slots=True)
-class _ColumnRoles:
-    """Columns of a table: their names, which hold the paths and the labels (if any), and the given kinds."""
-
-    table: str
-    names: Sequence[str]
-    path_column: int
-    label_column: int | None
-    kinds: Mapping[int, ColumnKind]
-
-    def column(self, number: int) -> TableColumn:
-        return TableColumn(self.table, self.names[number])
-
-
-def _source(
-    path: str,
-    files: FileList,
-    header: list[str],
-    roles: _ColumnRoles,
-    contents: dict[int, NameTable | FileList],
-) -> FileSource:
-    """Return the source of these files, with the columns turned into labels and fields."""
-    table = TableFields()
-    table.meanings["image"] = f"paths of the images, {roles.column(roles.path_column).origin}"
-    label = roles.label_column
-    if label is not None:
-        cells = contents[label]
-        assert isinstance(cells, NameTable)
-        table.add_labels(roles.column(label), cells, roles.kinds.get(label))
-        if table.fields:
-            del contents[label]
-    elif not contents:
-        table.add(Field.label(), np.full(len(files), NO_LABEL, np.int64), f"none: {NO_LABEL} for every image")
-    names = _field_names(header, list(contents), taken={"image", *table.values})
-    for number, column in contents.items():
-        table.add_column(roles.column(number), names[number], column, roles.kinds.get(number))
+    names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
+    further, image, label = _assign_roles(path, names, first_row, columns or {})
+    for row, cells in enumerate(itertools.chain([first_row], rows), 1):
+        for column, cell in zip(further, cells, strict=True):
+            if not cell and column.kind == "path":
+                step = "fill it in, or leave the row out"
+                raise column.error(row, "name an image", "an empty cell", step)
+            column.cells.append(cell)
+    further.remove(image)
+    files = list_files(folder, image.cells)
+    fields: list[TableField] = []
+    labels = None if label is None else label.to_labels()
+    if label is not None and labels is not None:
+        further.remove(label)
+        fields.append(labels)
+    elif not further:
+        unlabelled = np.full(len(files), NO_LABEL, np.int64)
+        fields.append(TableField(Field.label(), unlabelled, f"none: {NO_LABEL} for every image"))
+    taken = {"image", *(each.field.name for each in fields)}
+    warnings = []
+    for column in further:
+        name = _free_field_name(column.name, taken)
+        if name != column.name:
+            warnings.append(f"{path}: column {column.name!r} is stored as the field {name!r}")
+        fields.append(column.to_field(name))
     return FileSource(
         kind="table",
         name=path,
-        classes=table.classes,
-        fields=tuple(table.fields),
-        warnings=tuple(
-            f"{path}: column {header[number]!r} is stored as the field {name!r}"
-            for number, name in names.items()
-            if header and header[number] != name
-        ),
+        classes=() if labels is None else labels.classes,
+        fields=tuple(each.field for each in fields),
+        warnings=tuple(warnings),
         files=files,
-        values=table.values,
+        values={each.field.name: each.values for each in fields},
         table=path,
-        columns=table.meanings,
+        columns={
+            "image": f"paths of the images, {image.origin}",
+            **{each.field.name: each.meaning for each in fields},
+        },
     )
 
 
@@ -167,20 +135,17 @@ def _open(path: str) -> TextIO:
         ) from error
 
 
-def _is_header(row: list[str], folder: str) -> bool:
+def _is_header(row: Sequence[str], folder: str) -> bool:
     if os.path.isfile(os.path.join(folder, row[0])):
         return False
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
 
 
 def _assign_roles(
-    path: str, header: list[str], row: list[str], folder: str, columns: Mapping[str, ColumnKind]
-) -> _ColumnRoles:
-    """Choose the columns of paths and labels, from the headers, the first row and the given kinds."""
-    width = len(header) or len(row)
-    names = [name.strip() for name in header] or [""] * width
-    names = [name or f"col{number + 1}" for number, name in enumerate(names)]
-    for name, kind in columns.items():
+    path: str, names: Sequence[str], row: Sequence[str], given: Mapping[str, ColumnKind]
+) -> tuple[list[TableColumn], TableColumn, TableColumn | None]:
+    """Return all columns, that of the images, and that of the labels, from headers, first row and kinds."""
+    for name, kind in given.items():
         if kind not in get_args(ColumnKind):
             raise OptionError(
                 f"a column must be one of {', '.join(get_args(ColumnKind))}, got {name}={kind}: choose one"
@@ -188,38 +153,34 @@ def _assign_roles(
         if name not in (*names, LABEL):
             got = ", ".join(names)
             raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
-    kinds = {number: columns[name] for number, name in enumerate(names) if name in columns}
-    headings = [name.lower() for name in names]
-    path_column = next((number for number, name in enumerate(headings) if name in PATH_HEADERS), None)
-    if path_column is None:
-        given_paths = [number for number, kind in kinds.items() if kind == "path"]
-        is_first = not row or os.path.isfile(os.path.join(folder, row[0])) or not given_paths
-        path_column = 0 if is_first else given_paths[0]
-    kind = kinds.pop(path_column, "path")
-    if kind != "path" and names.count(names[path_column]) == 1:
-        raise OptionError(f"{path}: the column {names[path_column]!r} names the images, and cannot be {kind}")
-    others = [number for number in range(width) if number != path_column and kinds.get(number) != "path"]
-    headed = [number for number in others if headings[number] == LABEL]
-    label = next(iter(headed + [number for number in others if number not in kinds]), None)
-    if label is not None and label not in kinds and LABEL in columns:
-        kinds[label] = columns[LABEL]
-        label = None if columns[LABEL] == "path" else label
-    elif LABEL in columns and LABEL not in names:
+    columns = [TableColumn(path, name, given.get(name)) for name in names]
+    images = [column for column in columns if column.name.lower() in PATH_HEADERS]
+    if not images and not os.path.isfile(os.path.join(columns[0].folder, row[0])):
+        images = [column for column in columns if column.kind == "path"]
+    image = images[0] if images else columns[0]
+    if image.kind not in (None, "path") and names.count(image.name) == 1:
+        raise OptionError(f"{path}: the column {image.name!r} names the images, and cannot be {image.kind}")
+    image.kind = "path"
+    others = [column for column in columns if column.kind != "path"]
+    headed = [column for column in others if column.name.lower() == LABEL]
+    label = next(iter(headed + [column for column in others if column.kind is None]), None)
+    if label is not None and label.kind is None and LABEL in given:
+        label.kind = given[LABEL]
+        label = None if label.kind == "path" else label
+    elif LABEL in given and LABEL not in names:
         raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
-    return _ColumnRoles(path, names, path_column, label, kinds)
+    return columns, image, label
 
 
-def _field_names(header: list[str], columns: Sequence[int], taken: set[str]) -> dict[int, str]:
-    """Return a field name for each column: its header, made an identifier that is still free."""
-    names: dict[int, str] = {}
-    for number in columns:
-        name = re.sub(r"[^A-Za-z0-9]+", "_", header[number]).strip("_") if header else ""
-        name = f"_{name}" if name[:1].isdigit() else name or f"col{number + 1}"
-        while name in taken or not _is_field_name(name):
-            name += "_"
-        taken.add(name)
-        names[number] = name
-    return names
+def _free_field_name(header: str, taken: set[str]) -> str:
+    """Return a header made an identifier that is not taken yet, and take it."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
+    name = f"_{name}" if name[0].isdigit() else name
+    others = (f"{name}_{number}" for number in itertools.count(2))
+    candidates = itertools.chain([name, f"{name}_"], others)
+    free = next(each for each in candidates if each not in taken and _is_field_name(each))
+    taken.add(free)
+    return free
 
 
 def _is_field_name(name: str) -> bool:

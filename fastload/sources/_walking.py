@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
-from fastload.shards.manifest import LeftOut, Skipped
+from fastload.shards.manifest import LeftOut
 from fastload.sources.files import OUT_OF_DESCRIPTORS, READ_FLAGS
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, clutter_reason
 
@@ -24,21 +24,13 @@ class Walk:
     """A search for images below a folder (an absolute path) that records all other files.
 
     By content, files without an image suffix are images if their first bytes say so, and files left out are
-    recorded; otherwise such files are ignored, as by ImageFolder. `skips_unlistable` goes on, and records
-    them, past folders that cannot be listed and links that lead back into their own path.
+    recorded; otherwise such files are ignored, as by ImageFolder.
     """
 
-    def __init__(self, root: str, *, by_content: bool, skips_unlistable: bool) -> None:
+    def __init__(self, root: str, *, by_content: bool) -> None:
         self.root = root
-        self.unlisted: list[Skipped] = []
         self.by_content = by_content
-        self._skips_unlistable = skips_unlistable
         self._left_out = LeftOutFiles()
-
-    def below(self, folder: str) -> Walk:
-        """Return a new walk with the same options below a folder in the root."""
-        root = os.path.join(self.root, folder)
-        return Walk(root, by_content=self.by_content, skips_unlistable=self._skips_unlistable)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -71,21 +63,14 @@ class Walk:
         pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [(top, (_identity(self.root),))]
         while pending:
             folder, above = pending.pop()
-            try:
-                path = os.path.join(self.root, folder)
-                identity = _identity(path)
-                if identity in above:
-                    raise SourceError(
-                        f"{path}: must not be a link to a folder above it, got one to "
-                        f"{os.path.realpath(path)}: remove the link"
-                    )
-                folders, found[folder] = self.scan(folder)
-            except SourceError as error:
-                is_fault_of_process = getattr(error.__cause__, "errno", None) in OUT_OF_DESCRIPTORS
-                if is_fault_of_process or not self._skips_unlistable:
-                    raise
-                self.unlisted.append(Skipped(f"{folder}/", str(error)))
-                continue
+            path = os.path.join(self.root, folder)
+            identity = _identity(path)
+            if identity in above:
+                raise SourceError(
+                    f"{path}: must not be a link to a folder above it, got one to "
+                    f"{os.path.realpath(path)}: remove the link"
+                )
+            folders, found[folder] = self.scan(folder)
             pending += [(f"{folder}/{name}", (*above, identity)) for name in folders]
         for folder in sorted(found):
             for name in found[folder]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fastload.errors import AccessError, SourceError
 from fastload.images.limits import MOST_BYTES
-from fastload.sources._names import NameTable, NameTableBuilder
+from fastload.sources._names import NameTable
 from fastload.sources.protocol import Source, SourceRecord
 
 NOT_FOUND = -1
@@ -58,7 +58,7 @@ class FileList:
     def part(self, indices: Sequence[int]) -> FileList:
         """Return the files at these indices in their order; negative ones count from the end."""
         positions = np.array(indices, dtype=np.int64)
-        names = NameTable.of(self.names[index] for index in indices)
+        names = NameTable(self.names[index] for index in indices)
         return FileList(self.folder, names, self.sizes_bytes[positions], self.times_ns[positions])
 
     def path(self, index: int) -> str:
@@ -113,10 +113,9 @@ Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
 
 def list_files(folder: str, names: Iterable[str]) -> FileList:
     """List files by their paths, relative to the folder or absolute, whether or not they exist."""
-    table = NameTableBuilder()
+    table = names if isinstance(names, NameTable) else NameTable(names)
     sizes_bytes, times_ns = array("q"), array("q")
-    for name in names:
-        table.append(name)
+    for name in table:
         try:
             status = os.stat(os.path.join(folder, name))
         except (OSError, ValueError):  # ValueError: a name with a zero byte
@@ -125,7 +124,7 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
         else:
             sizes_bytes.append(status.st_size)
             times_ns.append(status.st_mtime_ns)
-    return FileList(folder, table.build(), np.array(sizes_bytes), np.array(times_ns))
+    return FileList(folder, table, np.array(sizes_bytes), np.array(times_ns))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -148,7 +147,7 @@ class FileSource(Source):
         values: dict[str, Values] = {}
         for name, column in self.values.items():
             if isinstance(column, NameTable):
-                values[name] = NameTable.of(column[index] for index in indices)
+                values[name] = NameTable(column[index] for index in indices)
             else:
                 values[name] = column.part(indices) if isinstance(column, FileList) else column[positions]
         return replace(self, files=self.files.part(indices), values=values)
@@ -174,7 +173,7 @@ class FileSource(Source):
         digest = hashlib.blake2b(head.encode(), digest_size=16)
         for column in (self.files, *self.values.values()):
             for numbers in _arrays(column):
-                digest.update(numbers.data)
+                digest.update(numbers)
         return digest.hexdigest()
 
     def size_bytes(self) -> int:
@@ -201,7 +200,7 @@ def _value(column: Values, index: int) -> object:
     return column[index] if isinstance(column, NameTable) else column.item(index)
 
 
-def _arrays(column: Values) -> Iterator[npt.NDArray[Any]]:
+def _arrays(column: Values) -> Iterator[Any]:
     if isinstance(column, FileList):
         yield from (*_arrays(column.names), column.sizes_bytes, column.times_ns)
     elif isinstance(column, NameTable):

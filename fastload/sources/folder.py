@@ -12,13 +12,12 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut, Skipped
+from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
 from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
@@ -32,15 +31,11 @@ _SPLITS = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 
-_Entry = TypeVar("_Entry", LeftOut, Skipped)
-
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
 
 
-def list_folder(
-    path: str, *, by_content: bool = True, skips_unlistable: bool = False
-) -> dict[str, FileSource]:
+def list_folder(path: str, *, by_content: bool = True) -> dict[str, FileSource]:
     """List the images of a folder by split, train first, or under the name "" if there are no splits.
 
     Folders named after two or more splits (train, val, test), or a single folder named after train, give one
@@ -48,12 +43,12 @@ def list_folder(
     folder are the classes; if none of them holds an image, its own images are listed with the label -1.
 
     By content, images are taken under any name, and other files are recorded as left out; otherwise only the
-    files of ImageFolder are taken. With `skips_unlistable`, folders that cannot be listed and circular links
-    are recorded as `unlisted`. Otherwise they raise SourceError, as do a folder without images, one with more
-    images beside class folders than in them, and a layout that holds more than labels.
+    files of ImageFolder are taken. SourceError is raised for a folder that cannot be listed, a circular link,
+    a folder without images, one with more images beside class folders than in them, and a layout that holds
+    more than labels.
     """
     refuse_other_layouts(path)
-    walk = Walk(os.path.abspath(path), by_content=by_content, skips_unlistable=skips_unlistable)
+    walk = Walk(os.path.abspath(path), by_content=by_content)
     folders, images = walk.scan()
     splits = _split_folders(path, folders)
     if splits:
@@ -62,7 +57,7 @@ def list_folder(
         _refuse_wrapped_splits(path, folders[0])
     source = _list_one(path, walk, folders, images)
     if not len(source):
-        raise _no_images(path, walk, source.unlisted, source.left_out)
+        raise _no_images(path, walk, source.left_out)
     return {"": source}
 
 
@@ -71,30 +66,24 @@ def _list_splits(
 ) -> dict[str, FileSource]:
     sources = {}
     for split, folder in splits.items():
-        split_walk = walk.below(folder)
+        split_walk = Walk(os.path.join(walk.root, folder), by_content=walk.by_content)
         sources[split] = _list_one(os.path.join(path, folder), split_walk, *split_walk.scan())
     _leave_out_beside_splits(walk, [folder for folder in folders if folder not in splits.values()], images)
     left_out = [_moved(entry, "..") for entry in walk.left_out]
-    unlisted = [_moved(entry, "..") for entry in walk.unlisted]
     warnings = []
     empty = [split for split, source in sources.items() if not len(source)]
     for split in empty:
         source = sources.pop(split)
         left_out += [_moved(entry, f"../{splits[split]}") for entry in source.left_out]
-        unlisted += [_moved(entry, f"../{splits[split]}") for entry in source.unlisted]
     if not sources:
-        raise _no_images(path, walk, unlisted, left_out)
+        raise _no_images(path, walk, left_out)
     if empty:
         names = _quoted([splits[split] for split in empty])
         warnings.append(f"{path} has splits without images, which are left out: {names}")
     _refuse_unlabelled_split(sources)
     # Files outside all splits are recorded with the first one, their keys relative to it.
     first = next(iter(sources))
-    sources[first] = replace(
-        sources[first],
-        left_out=(*sources[first].left_out, *left_out),
-        unlisted=(*sources[first].unlisted, *unlisted),
-    )
+    sources[first] = replace(sources[first], left_out=(*sources[first].left_out, *left_out))
     return _with_one_class_list(sources, warnings)
 
 
@@ -110,15 +99,11 @@ def _leave_out_beside_splits(walk: Walk, folders: Sequence[str], images: Sequenc
         walk.leave_out(name, BESIDE_SPLITS)
 
 
-def _moved(entry: _Entry, folder: str) -> _Entry:
+def _moved(entry: LeftOut, folder: str) -> LeftOut:
     return replace(entry, key=f"{folder}/{entry.key}")
 
 
-def _no_images(
-    path: str, walk: Walk, unlisted: Sequence[Skipped], left_out: Sequence[LeftOut]
-) -> SourceError:
-    if unlisted:
-        return SourceError(unlisted[0].reason)
+def _no_images(path: str, walk: Walk, left_out: Sequence[LeftOut]) -> SourceError:
     if walk.by_content:
         return SourceError(explain_no_images(path, left_out))
     list_folder(path)  # raises the proper error if there are no images by content either
@@ -234,7 +219,6 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
         files=files,
         values={"label": labels},
         left_out=walk.left_out,
-        unlisted=tuple(walk.unlisted),
     )
 
 

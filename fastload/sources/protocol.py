@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fastload.shards.manifest import LeftOut, Skipped
+from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 
 
@@ -40,7 +40,6 @@ class Source(ABC):
         warnings: Peculiarities that did not stop the listing, one sentence each.
         columns: The decision about each column of a table, by field; empty for other sources.
         left_out: The files beside the records that are not records.
-        unlisted: The folders that could not be listed, and may hold records.
     """
 
     kind: str
@@ -50,7 +49,6 @@ class Source(ABC):
     warnings: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
-    unlisted: tuple[Skipped, ...] = ()
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -64,8 +62,11 @@ class Source(ABC):
         """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
 
     @abstractmethod
-    def fingerprint(self) -> str:
-        """Return a hexadecimal digest of the listing: equal while names, sizes and times are."""
+    def fingerprint(self) -> str | None:
+        """Return a hexadecimal digest of the listing: equal while names, sizes and times are.
+
+        It is None if later changes of the source could not be noticed.
+        """
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 import fastload
 from fastload.packing.unpack import safe_path, unpack
-from tests.folders import class_folders, encoded, files_in, pixels, tree
+from tests.folders import class_folders, files_in, pixels, tree
 from tests.packing.labelled import rows_of
 
 EVIL_KEYS = [
@@ -59,7 +59,7 @@ def test_no_key_is_written_outside_the_folder(pack_keys, tmp_path):
     before = tree(tmp_path)
     result = unpack(packed, tmp_path / "room" / "out")
     after = tree(tmp_path)
-    assert result.files == len(EVIL_KEYS)
+    assert result.files + len(result.refused) == len(EVIL_KEYS)
     changed = {path for path in after if after[path] != before.get(path, "new") and path not in before}
     assert changed
     assert all(path.startswith(b"room/out") for path in changed)
@@ -71,48 +71,26 @@ def test_a_safe_path_lies_below_its_root(key, tmp_path):
     assert tmp_path in place.resolve().parents
 
 
-def test_two_records_of_one_key_both_come_back(pack_keys, tmp_path):
-    packed = pack_keys(["a.png", "a.png", "a.png"], encode="keep")
-    unpack(packed, tmp_path / "out")
-    assert {name for name in files_in(tmp_path / "out") if name.endswith(b"png")} == {
-        b"a.png", b"a~2.png", b"a~3.png",
-    }  # fmt: skip
-
-
-def test_a_key_that_is_a_folder_of_another_is_written(pack_keys, tmp_path):
-    packed = pack_keys(["a", "a/b"], encode="keep")
-    result = unpack(packed, tmp_path / "out")
-    assert result.files == 2
-
-
-def test_a_name_too_long_for_its_suffix_is_cut(tmp_path):
-    photos = tmp_path / "photos" / "a"
-    photos.mkdir(parents=True)
-    (photos / ("x" * 251 + ".jpg")).write_bytes(encoded(pixels(1)))
-    fastload.pack(tmp_path / "photos", tmp_path / "p.fl", encode="raw", workers=1)
-    unpack(tmp_path / "p.fl", tmp_path / "out")
-    [name] = files_in(tmp_path / "out")
-    assert name.endswith(b".png")
-    assert len(name) <= 257
-
-
-def test_a_key_that_is_a_file_and_a_folder_becomes_both(pack_keys, tmp_path):
-    keys = ["a.png", "a.png/b.png", "a.png/c.png", "a.png~2", "d/e/f.png", "d/e"]
+def test_a_record_whose_name_is_taken_is_named_and_left_out(pack_keys, tmp_path):
+    keys = ["a.png", "a.png", "a.png/b.png", "d/e.png/f.png", "d/e.png", "labels.csv"]
     packed = pack_keys(keys, encode="keep")
     result = unpack(packed, tmp_path / "out")
-    assert result.files == len(keys)
-    files = files_in(tmp_path / "out")
-    assert {files[name] for name in files if name != b"labels.csv"} == {
-        fastload.PackedDataset(packed).read(index)["image"] for index in range(len(keys))
-    }
-    assert b"a.png~2/b.png" in files
+    assert {*files_in(tmp_path / "out")} == {b"a.png", b"d/e.png/f.png", b"labels.csv"}
+    assert [row["path"] for row in rows_of(result.table)] == ["a.png", "d/e.png/f.png"]
+    assert [message.split(":")[0] for message in result.refused] == [
+        f"record {number} (key {keys[number]!r})" for number in (1, 2, 4, 5)
+    ]
+    assert "another record has this name" in result.refused[0]
 
 
-def test_keys_too_long_for_a_name_are_cut(pack_keys, tmp_path):
-    packed = pack_keys(["x" * 300, "x" * 300 + "y", "é" * 200 + "/" + "z" * 299 + ".png"], encode="keep")
-    result = unpack(packed, tmp_path / "out")
-    assert result.files == 3
-    assert result.damaged == ()
+def test_two_records_of_one_file_share_it(tmp_path):
+    photos = class_folders(tmp_path / "photos", count=2)
+    name = next(photos.rglob("*.jpg"))
+    (tmp_path / "t.csv").write_text(f"{name},a\n{name},b\n")
+    fastload.pack(tmp_path / "t.csv", tmp_path / "p.fl", encode="keep", workers=1)
+    result = unpack(tmp_path / "p.fl", tmp_path / "out")
+    assert (result.files, result.refused) == (1, ())
+    assert [row["label"] for row in rows_of(result.table)] == ["a", "b"]
 
 
 def test_unpacking_a_dataset_of_odd_class_names_stays_inside(tmp_path):
@@ -133,17 +111,15 @@ def test_unpacking_a_dataset_of_odd_class_names_stays_inside(tmp_path):
 def test_files_that_the_file_system_refuses_are_listed_and_all_others_written(pack_keys, tmp_path):
     too_long = "/".join(["d" * 200] * 30) + "/x.png"
     deep = "e/" * 300 + "x.png"
-    packed = pack_keys(["a.png", too_long, "b/c.png", deep, "a.png/d.png"], encode="keep")
+    packed = pack_keys(["a.png", too_long, "b/c.png", deep], encode="keep")
     result = unpack(packed, tmp_path / "out")
-    assert result.files == 4
+    assert result.files == 3
     [message] = result.refused
     assert message.startswith("record 1 (key 'dddd")
     assert "too long" in message
     files = files_in(tmp_path / "out")
-    assert {b"a.png", b"b/c.png", deep.encode(), b"a.png~2/d.png", b"labels.csv"} == set(files)
-    assert [row["path"] for row in rows_of(result.table)] == [
-        "a.png", "b/c.png", deep, "a.png~2/d.png",
-    ]  # fmt: skip
+    assert {b"a.png", b"b/c.png", deep.encode(), b"labels.csv"} == set(files)
+    assert [row["path"] for row in rows_of(result.table)] == ["a.png", "b/c.png", deep]
     assert not (tmp_path / "out" / ("d" * 200)).exists()
 
 

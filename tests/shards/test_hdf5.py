@@ -104,11 +104,13 @@ def test_payload_takes_no_memory_while_the_structure_is_made(tmp_path):
     assert len(structure.memory.getvalue()) < 100_000
 
 
-def test_payload_is_moved_if_hdf5_places_it_elsewhere(tmp_path):
-    rows = random_rows(FEW_COLUMNS, 3, longest=9000)
+def test_a_small_payload_is_moved_to_where_hdf5_places_it(tmp_path):
+    rows = [dict(row, image=bytes([number]) * 7) for number, row in enumerate(random_rows(FEW_COLUMNS, 3))]
     content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)
-    _hdf5._move_payload(content.payload, 9000)
-    assert (tmp_path / "payload").read_bytes() == bytes(9000) + b"".join(row["image"] for row in rows)
+    _hdf5.Hdf5Writer.write(tmp_path / "shard.h5", FEW_COLUMNS, content)
+    with h5py.File(tmp_path / "shard.h5") as shard:
+        assert shard["image/data"].id.get_offset() != _hdf5.Hdf5Writer.payload_offset
+        assert shard["image/data"][()].tobytes() == b"".join(row["image"] for row in rows)
 
 
 def test_interrupt_while_the_structure_is_made_is_not_lost(tmp_path):

@@ -179,7 +179,10 @@ class TestLabels:
 
     @pytest.mark.parametrize("cells", [("0.5", ""), ("1", ""), ("a", "")])
     def test_every_row_has_a_label(self, listed, cells):
-        with pytest.raises(SourceError, match=r"row 2: must have a label, got an empty cell: fill it in"):
+        with pytest.raises(
+            SourceError,
+            match=r"row 2: label must have a value, got an empty cell: fill it in",
+        ):
             listed("path,label", f"1.png,{cells[0]}", f"2.png,{cells[1]}")
 
 

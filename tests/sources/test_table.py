@@ -140,8 +140,14 @@ def test_headers_that_are_no_identifiers_are_changed_and_warned_of(table):
     source = table(",path,label,Follow-up #,2nd,key,image,age,age\n0,1.jpg,a,1,2,3,4,5,6\n")
     names = [field.name for field in source.fields]
     assert names == ["label", "col1", "Follow_up", "_2nd", "key_", "image_", "age", "age_"]
-    assert len(source.warnings) == 6
-    assert "column 'Follow-up #' is stored as the field 'Follow_up'" in source.warnings[1]
+    assert len(source.warnings) == 5
+    assert "column 'Follow-up #' is stored as the field 'Follow_up'" in source.warnings[0]
+
+
+def test_long_and_repeated_headers_become_different_fields(table):
+    long = "x" * 70
+    source = table(f"path,label,{long},{long},{long}\n1.jpg,a,1,2,3\n")
+    assert [field.name for field in source.fields[1:]] == ["x" * 50, "x" * 50 + "_", "x" * 50 + "_2"]
 
 
 @pytest.mark.parametrize(
@@ -208,8 +214,11 @@ def test_paths_and_class_names_need_not_be_utf_8(table, tmp_path):
         ("path,label\n", "must have a row for each image, got none"),
         ("path,label\n1.jpg,a\n2.jpg\n", "line 3: must have 2 cells as the first row has, got 1"),
         ("path,label\n1.jpg,a,b\n", "line 2: must have 2 cells as the first row has, got 3"),
-        ("path,label\n1.jpg,a\n,b\n", "row 2: must name an image, got an empty cell"),
-        ("path,label\n1.jpg,a\n2.jpg,\n", "row 2: must have a label, got an empty cell"),
+        ("path,label\n1.jpg,a\n,b\n", "row 2: path must name an image, got an empty cell"),
+        (
+            "path,label\n1.jpg,a\n2.jpg,\n",
+            "row 2: label must have a value, got an empty cell",
+        ),
         ('path,label\n1.jpg,"a\n', "must be a row of a table, got: unexpected end of data"),
         ("path,label\n1.jpg,a".encode("utf-16"), "must be UTF-8, got UTF-16"),
         (b"path,label,note\n1.jpg,a,caf\xe9\n", r"row 1: note must be UTF-8, got b'caf\\xe9'"),
