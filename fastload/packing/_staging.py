@@ -246,26 +246,14 @@ def _check_replaceable(destination: Path, overwrite: bool) -> None:
             f"{destination}: is not a packed dataset, so --overwrite does not replace it: "
             "choose another destination, or remove it yourself"
         )
-    other = _first_other_file(destination)
-    if other is not None:
-        raise DestinationError(
-            f"{destination}: also holds {str(other.relative_to(destination))!r}, which packing did not make "
-            "and does not delete: move it away first"
-        )
-
-
-def _first_other_file(folder: Path) -> Path | None:
-    """Return a file or folder in a packed dataset, or in a folder of several, that packing did not make."""
-    for path in sorted(folder.iterdir()):
-        is_folder = path.is_dir() and not path.is_symlink()
-        if is_folder and is_packed(path):
-            other = _first_other_file(path)
-        else:
-            is_known = path.name == MANIFEST_NAME or is_shard_name(path.name)
-            other = None if is_known and not is_folder else path
-        if other is not None:
-            return other
-    return None
+    for path in sorted(destination.rglob("*")):
+        is_file = path.is_symlink() or not path.is_dir()
+        is_own = path.name == MANIFEST_NAME or is_shard_name(path.name) if is_file else is_packed(path)
+        if not is_own:
+            raise DestinationError(
+                f"{destination}: also holds {str(path.relative_to(destination))!r}, which packing did not "
+                "make and does not delete: move it away first"
+            )
 
 
 def _fsync_manifests(folder: Path) -> None:
@@ -274,10 +262,8 @@ def _fsync_manifests(folder: Path) -> None:
     The kernel writes shards in its own time, as with tar and cp: waiting for that would triple the time of
     `keep`. If the power fails before, the manifest shows which shards are incomplete.
     """
-    for path in folder.iterdir():
-        if path.is_dir():
-            _fsync_manifests(path)
-        elif path.name == MANIFEST_NAME:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+    for manifest in folder.rglob(MANIFEST_NAME):
+        with manifest.open("rb") as file:
+            os.fsync(file.fileno())
+        fsync_folder(manifest.parent)
     fsync_folder(folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
+from fastload.shards.schema import Field
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
@@ -171,7 +172,10 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     first = sum(shard.records for shard in manifest.shards[:number])
     reader = RecordReader(folder, "always")
     kept = {each.key for each in manifest.kept}
-    decode_error = _decoder(manifest) if check == "pixels" else None
+    if check == "pixels":
+        from fastload.images.opencv import cv2  # not needed for checksums
+
+        cv2.setNumThreads(0)  # there are as many processes as CPUs, and its threads can hang after a fork
     damages = []
     for index in range(first, first + entry.records):
         try:
@@ -179,8 +183,8 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
             error_text = _contradiction(record, manifest, kept)
             if error_text is not None:
                 error_text += ": the program that wrote it did not follow docs/format.md"
-            elif decode_error is not None:
-                error_text = decode_error(record)
+            elif check == "pixels":
+                error_text = _decode_error(record, manifest.fields)
             if error_text is not None:
                 where = f"{folder / entry.file}, record {index} (key {record.key!r})"
                 damages.append(Damage(entry.file, index, f"{where}: {error_text}"))
@@ -193,32 +197,23 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     return damages
 
 
-def _decoder(manifest: Manifest) -> Callable[[Record], str | None]:
-    """Return a function that decodes a record's images, and returns the first error or None."""
-    from fastload.images.encodings import encoding_named
-    from fastload.images.opencv import cv2  # not needed for checksums
+def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
+    """Return the first error of decoding a record's images, or None."""
+    from fastload.images.encodings import encoding_named  # not needed for checksums
 
-    cv2.setNumThreads(0)  # there are as many processes as CPUs, and its threads can hang after a fork
-    images = [field for field in manifest.fields if field.kind == "image"]
-    encodings = [(field.name, encoding_named(field.encoding or "keep")) for field in images]
-
-    def decode_error(record: Record) -> str | None:
-        for name, encoding in encodings:
-            height, width, _ = shape = record.image_shape(name)
-            if not any(shape):
-                continue  # kept although it is not a readable image
-            try:
-                decoded = encoding.decode(record.stored(name), shape).shape
-            except DecodeError as error:
-                return f"{name} cannot be decoded: {error}"
-            if decoded[:2] != (height, width):
-                return (
-                    f"{name} must be of the size that is stored with it, {height}x{width}, "
-                    f"got {decoded[0]}x{decoded[1]} by decoding it"
-                )
-        return None
-
-    return decode_error
+    for field in fields:
+        if field.kind != "image" or not any(shape := record.image_shape(field.name)):
+            continue  # kept although it is not a readable image
+        try:
+            decoded = encoding_named(field.encoding or "keep").decode(record.stored(field.name), shape).shape
+        except DecodeError as error:
+            return f"{field.name} cannot be decoded: {error}"
+        if decoded[:2] != shape[:2]:
+            return (
+                f"{field.name} must be of the size that is stored with it, {shape[0]}x{shape[1]}, "
+                f"got {decoded[0]}x{decoded[1]} by decoding it"
+            )
+    return None
 
 
 def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:

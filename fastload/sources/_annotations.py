@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
@@ -43,8 +42,6 @@ _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*"
 # photo.
 _SAMPLED_SIDE = 64
 _MAIN_SHARE = 0.95
-_MOST_LABELS = 64
-_MOST_BYTES = 100_000_000
 
 # The kind of dataset, the paths in a folder that show it, and the content that would be lost.
 Annotations = tuple[str, list[str], str]
@@ -174,13 +171,11 @@ def _are_masks(pairs: Sequence[tuple[str, str]]) -> bool:
 
 
 def _is_mask_of(image: str, mask: str) -> bool:
-    """Return whether a mask has few colours, as masks have, and its image many, or is grey beside colour."""
+    """Return whether a mask has the size of its image and few colours, where the image has many."""
     pixels, labels = _read_pixels(image), _read_pixels(mask)
     if pixels is None or labels is None or pixels.shape[:2] != labels.shape[:2]:
         return False
-    if 3 * _count_main_colours(labels) <= _count_main_colours(pixels):
-        return True
-    return labels.ndim == 2 < pixels.ndim and len(np.unique(labels)) <= _MOST_LABELS
+    return 3 * _count_main_colours(labels) <= _count_main_colours(pixels)
 
 
 def _count_main_colours(pixels: npt.NDArray[np.uint8]) -> int:
@@ -196,8 +191,6 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
     from fastload.images.opencv import cv2  # only here: the loader lists folders too, and runs without OpenCV
 
     try:
-        if os.path.getsize(path) > _MOST_BYTES:
-            return None
         with open(path, "rb") as file:
             pixels = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
     except (OSError, cv2.error):
@@ -207,15 +200,9 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
 
 def _names_below(folder: str) -> Iterator[str]:
     """Yield the files below a folder, relative to it; of a great many folders, only the first."""
-    pending, seen = [""], 0
-    while pending and seen < _MOST_FOLDERS:
-        below, seen = pending.pop(), seen + 1
-        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, below)) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(os.path.join(below, entry.name))
-                elif not entry.name.startswith("."):
-                    yield os.path.join(below, entry.name)
+    for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
+        below = path[len(folder) :].lstrip(os.sep)
+        yield from (os.path.join(below, name) for name in names if not name.startswith("."))
 
 
 def _is_image(name: str) -> bool:
