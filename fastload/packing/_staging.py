@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -55,37 +56,34 @@ class Staging:
         # For payloads and temporary files. The folder is this run's own, because a worker of a killed packing
         # may live a moment longer, and must not write into this run's files.
         self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
-        self._lock = _StagingLock(self._root, self.destination)
 
     def __enter__(self) -> Staging:
-        try:
-            self._lock.acquire()
+        with contextlib.ExitStack() as stack:
             try:
+                stack.enter_context(_locked(self._root, self.destination))
+                stack.callback(self._remove_unfinished)
                 # The previous holder of the lock may have published a moment ago.
                 _check_replaceable(self.destination, self._overwrite)
                 self._dataset.mkdir(exist_ok=True)
                 self._state.mkdir(exist_ok=True)
-            except OSError:
-                self._release()
+            except DestinationError:
                 raise
-        except DestinationError:
-            raise
-        except OSError as error:
-            raise PackError(
-                f"{self._root}: cannot be made ({error.strerror}): choose a destination in a folder "
-                "that can be written to"
-            ) from error
+            except OSError as error:
+                raise PackError(
+                    f"{self._root}: cannot be made ({error.strerror}): choose a destination in a folder "
+                    "that can be written to"
+                ) from error
+            self._release = stack.pop_all().close
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._release()
 
-    def _release(self) -> None:
-        """Release the lock, and remove everything but the finished shards of a job that can be resumed."""
+    def _remove_unfinished(self) -> None:
+        """Remove everything but the finished shards of a job that can be resumed."""
         is_resumable = self._job.exists() and any(self._state.glob(f"*{_ENTRY_SUFFIX}"))
         for folder in [self.drafts] if is_resumable else [self._dataset, self._state]:
             shutil.rmtree(folder, ignore_errors=True)
-        self._lock.release()
 
     def folder(self, split: str) -> Path:
         """Return the folder of a split's shards."""
@@ -156,60 +154,51 @@ class Staging:
         )
 
 
-class _StagingLock:
-    """Lock of a staging folder, which it makes.
+@contextlib.contextmanager
+def _locked(folder: Path, destination: Path) -> Iterator[None]:
+    """Make a staging folder, and hold its lock; remove the folder afterwards if nothing else is in it.
 
-    Not filelock: its flock passes to forked workers, which may outlive a killed packing.
+    Not filelock: its flock passes to forked workers, which may outlive a killed packing. Raises
+    DestinationError if another packing holds the lock.
     """
-
-    def __init__(self, folder: Path, destination: Path) -> None:
-        self._folder = folder
-        self._path = folder / "lock"
-        self._destination = destination
-        self._file: BinaryIO
-
-    def acquire(self) -> None:
-        """Take the lock; raise DestinationError if another packing holds it."""
-        with _locking:
-            if self._folder in _locked_here:
-                raise DestinationError(f"{self._destination}: this process is packing to it already")
-            _locked_here.add(self._folder)
-        try:
-            self._file = self._open_locked()
-        except BaseException:
-            _locked_here.discard(self._folder)
-            raise
-
-    def release(self) -> None:
-        """Release the lock; remove the folder if nothing else is in it."""
-        with contextlib.suppress(OSError):  # a leftover is no reason to fail after success
-            if os.listdir(self._folder) == [self._path.name]:
-                self._path.unlink()
-                self._folder.rmdir()
-        self._file.close()
-        _locked_here.discard(self._folder)
-
-    def _open_locked(self) -> BinaryIO:
-        while True:
-            self._folder.mkdir(parents=True, exist_ok=True)
+    with _locking:
+        if folder in _locked_here:
+            raise DestinationError(f"{destination}: this process is packing to it already")
+        _locked_here.add(folder)
+    try:
+        with _open_locked(folder, destination) as file:
             try:
-                file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
-            except FileNotFoundError:
-                continue  # the process that held the lock has just removed the folder
-            if fcntl is not None:
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    file.close()
-                    raise DestinationError(
-                        f"{self._destination}: another process is packing to it: wait for it to end, or "
-                        "choose another destination"
-                    ) from error
-            # The lock counts only if its file is still at the path: the previous holder may have removed it.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
-                    return file
-            file.close()
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # a leftover is no reason to fail after success
+                    if os.listdir(folder) == [os.path.basename(file.name)]:
+                        os.unlink(file.name)
+                        folder.rmdir()
+    finally:
+        _locked_here.discard(folder)
+
+
+def _open_locked(folder: Path, destination: Path) -> BinaryIO:
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = open(folder / "lock", "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
+        except FileNotFoundError:
+            continue  # the process that held the lock has just removed the folder
+        if fcntl is not None:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.close()
+                raise DestinationError(
+                    f"{destination}: another process is packing to it: wait for it to end, or choose "
+                    "another destination"
+                ) from error
+        # The lock counts only if its file is still at the path: the previous holder may have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                return file
+        file.close()
 
 
 def _write_atomically(path: Path, text: str) -> None:
