@@ -14,9 +14,8 @@ from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
 from fastload.sources._dataset import DatasetSource, folder_behind
 from fastload.sources._layouts import explain_file
-from fastload.sources._names import NameTable
 from fastload.sources._table import TABLE_SUFFIXES, list_table
-from fastload.sources.files import FileSource
+from fastload.sources.files import FileSource, NameTable
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import Source, SourceRecord
 

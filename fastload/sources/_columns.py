@@ -25,9 +25,8 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._names import NameTable
 from fastload.sources._walking import IMAGE_SUFFIXES
-from fastload.sources.files import Values, list_files
+from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
