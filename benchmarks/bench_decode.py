@@ -6,7 +6,7 @@ operation and as whole pipelines, and how much do their pixels differ from PIL's
 Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
 its own kind of image, on one core; all calls for an operation take turns of at least 30 ms. Then a training
 pipeline runs in a DataLoader, from files in the page cache to batches: PIL and OpenCV in torch's, fastload in
-its own. Libraries that are not installed are listed; those that only decode JPEG have no other rows.
+its own. Libraries that are not installed are listed.
 
 Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
 `=` is equal within rounding, `≈` close to the eye, `≠` visibly different, so that its speed does not

@@ -1,1 +1,18 @@
 """Comparisons that a user runs on their own machine: decoding libraries, and DataLoaders."""
+
+from __future__ import annotations
+
+import importlib
+
+from fastload.errors import LibraryMissingError
+from fastload.images.opencv import require_opencv
+
+
+def require_libraries() -> None:
+    """Raise LibraryMissingError unless Pillow, the reference, and OpenCV can be imported."""
+    require_opencv()
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
+        message = f"Pillow is needed for the comparison and cannot be imported ({error}): pip install pillow"
+        raise LibraryMissingError(message) from error

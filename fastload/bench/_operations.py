@@ -14,7 +14,6 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 IMAGE_SIDE = 224  # pixels, of crops and resizes
-SHORTER_SIDE = 256  # pixels, to which torchvision's recipe for evaluation resizes before it crops
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 1.2, 0.8, 1.3, 0.05  # hue: a share of the circle
 
@@ -51,8 +50,6 @@ class Operation:
 
 
 _JITTER = f"brightness × {BRIGHTNESS}, contrast × {CONTRAST}, saturation × {SATURATION}, hue + {HUE}"
-_TRAINING = f"training: decode, random crop to {IMAGE_SIDE}, flip, normalise"
-_EVALUATION = f"evaluation: decode, shorter side to {SHORTER_SIDE}, middle {IMAGE_SIDE}, normalise"
 OPERATIONS = (
     Operation("decode", "Decode", "decode to RGB, file in memory", "data"),
     Operation("resize-bilinear", "Resize", f"resize to {IMAGE_SIDE}, bilinear"),
@@ -61,22 +58,14 @@ OPERATIONS = (
     Operation("flip", "Flip and colour", "flip left to right"),
     Operation("jitter", "Flip and colour", f"colour jitter: {_JITTER}"),
     Operation("normalise", "Tensor", "to a float tensor and normalise", is_normalised=True),
-    Operation("training", "Pipeline, one core", _TRAINING, "sample", True),
-    Operation("evaluation", "Pipeline, one core", _EVALUATION, "sample", True),
+    Operation(
+        "training",
+        "Pipeline, one core",
+        f"training: decode, random crop to {IMAGE_SIDE}, flip, normalise",
+        "sample",
+        True,
+    ),
 )
-
-
-def evaluation_size(shape: Sequence[int]) -> tuple[int, int]:
-    """Return the (height, width) of the resize before the evaluation crop, rounded like torchvision."""
-    height, width = shape[0], shape[1]
-    if height <= width:
-        return SHORTER_SIDE, SHORTER_SIDE * width // height
-    return SHORTER_SIDE * height // width, SHORTER_SIDE
-
-
-def middle(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """Return (top, left, height, width) of the square in the middle, rounded like torchvision."""
-    return round((shape[0] - IMAGE_SIDE) / 2), round((shape[1] - IMAGE_SIDE) / 2), IMAGE_SIDE, IMAGE_SIDE
 
 
 def middle_half(shape: Sequence[int]) -> tuple[int, int, int, int]:

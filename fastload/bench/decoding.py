@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import contextlib
+import gc
 import os
 import platform
 import tempfile
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fastload.bench.results import Comparison, DecodeBench, Library
-from fastload.errors import LibraryMissingError, OptionError
-from fastload.images.opencv import require_opencv
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import fastload
+import fastload.transforms as T
+from fastload.bench._operations import IMAGE_SIDE, MEAN, OPERATIONS, STD, Operation, Sample
+from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
+from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
+from fastload.bench.loading import TURN_S, FilesByLibrary, TimedLoader, default_workers, race, take_turns
+from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
+from fastload.images.opencv import cv2
 from fastload.system.cpus import cpu_name, usable_cpus
+
+# Least duration of a turn on one core: a thousand times that of reading the clock and of a call from Python.
+_TURN_S = 0.03
+_COMPARED = 8  # images that are compared pixel by pixel: enough for a mean
 
 
 def compare_decoding(
@@ -37,24 +53,9 @@ def compare_decoding(
         progress: Called with a stage, the part of it that is done, and all of it.
 
     Raises:
-        OptionError: A number is too small.
         SourceError: The folder holds no readable images.
-        LibraryMissingError: Pillow or OpenCV cannot be imported.
     """
-    for name, value, least in (("images", images, 1), ("runs", runs, 1), ("workers", workers or 0, 0)):
-        if value < least:
-            raise OptionError(f"{name} must be at least {least}, got {value}")
-    require_libraries("the comparison needs Pillow, the reference for all others")
-    # These import torch and Pillow, which takes seconds and may fail: only after the checks above.
-    import torch
-
-    from fastload.bench._comparison import compare_loading, compare_operation, one_core
-    from fastload.bench._operations import OPERATIONS
-    from fastload.bench._peers import MODULES, Peer, load_peer
-    from fastload.bench.images import link_images, list_images, make_files, read_images
-    from fastload.bench.loading import default_workers
-
-    workers = default_workers(bytes_per_value=4) if workers is None else workers
+    workers = default_workers() if workers is None else workers
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of the libraries do not concern those who measure them
@@ -67,7 +68,7 @@ def compare_decoding(
             available = len(source)
             link_images(source, place, images)
         loaded, described = read_images(place, available)
-        found = [load_peer(library) for library in MODULES]
+        found = [load_peer(library) for library in LIBRARIES]
         peers = [each for each in found if isinstance(each, Peer)]
         turn = {"turn_s": 0.0} if is_smoke else {}
         with one_core():
@@ -75,8 +76,7 @@ def compare_decoding(
                 progress(f"comparing: {operation.key}", len(comparisons), len(OPERATIONS))
                 comparisons.append(compare_operation(operation, peers, loaded, runs, **turn))
             if workers:
-                [training] = [each for each in comparisons if each.key == "training"]
-                comparisons.append(compare_loading(training, place, workers, runs, progress, **turn))
+                comparisons.append(_compare_loading(comparisons[-1], place, workers, runs, progress, **turn))
     libraries = [
         Library(each.library, each.version, each.jpeg) if isinstance(each, Peer) else each for each in found
     ]
@@ -93,14 +93,140 @@ def compare_decoding(
     )
 
 
-def require_libraries(need: str) -> None:
-    """Raise LibraryMissingError with `need` and a remedy unless Pillow and OpenCV can be imported."""
-    require_opencv()
+def compare_operation(
+    operation: Operation,
+    peers: Sequence[Peer],
+    images: Sequence[LoadedImage],
+    runs: int,
+    turn_s: float = _TURN_S,
+) -> Comparison:
+    """Time every call of every peer, PIL first; `turn_s` is the least duration of a turn."""
+    reference: list[Any] = []
+    found: list[tuple[str, str, Difference]] = []
+    missing: list[str] = []
+    turns: list[Callable[[], float]] = []
+    for peer in peers:
+        for call, run in peer.calls_for(operation.key):
+            inputs = [_input(operation, image, peer) for image in images]
+            try:
+                results, repeats = _try_out(run, inputs, turn_s)
+                if peer.library == REFERENCE:
+                    reference = results
+                apart = difference(results, reference, operation.is_normalised)
+            except Exception as error:  # a release without this function must not end the comparison
+                missing.append(f"{peer.library}, {call}: {first_line(error)}")
+                continue
+            found.append((peer.library, call, apart))
+            turns.append(partial(timed_turn, run, inputs, repeats))
+    rows = (
+        Timing(library, call, seconds, apart)
+        for (library, call, apart), seconds in zip(found, take_turns(turns, runs), strict=True)
+    )
+    return Comparison(operation.key, operation.group, operation.title, tuple(rows), tuple(missing))
+
+
+def _input(operation: Operation, image: LoadedImage, peer: Peer) -> Any:
+    if operation.start == "data":
+        return image.data
+    return Sample(image.data, image.box) if operation.start == "sample" else peer.from_pixels(image.pixels)
+
+
+def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) -> tuple[list[Any], int]:
+    """Return the results for the first inputs, and the repetitions that make a turn last `turn_s`."""
+    results, seconds = [], []
+    for value in inputs[:_COMPARED]:
+        start = time.perf_counter()
+        results.append(run(value))
+        seconds.append(time.perf_counter() - start)
+    # The quickest call counts: the first one also prepares.
+    return results, max(1, round(turn_s / max(min(seconds) * len(inputs), 1e-9)))
+
+
+def timed_turn(run: Callable[[Any], Any], inputs: Sequence[Any], repeats: int) -> float:
+    """Return the mean seconds of a call over all inputs, each repeated."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # its pauses would hit one library rather than another
     try:
-        importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise LibraryMissingError(
-            f"{need}, and it cannot be imported ({error}): pip install --force-reinstall pillow"
-            if importlib.util.find_spec("PIL")
-            else f"{need}, and it is not installed: pip install pillow"
-        ) from error
+        start = time.perf_counter()
+        for _ in range(repeats):
+            for value in inputs:
+                run(value)
+        seconds = time.perf_counter() - start
+    finally:
+        if was_enabled:
+            gc.enable()
+    return seconds / (repeats * len(inputs))
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Limit OpenCV and torch to one thread."""
+    before = cv2.getNumThreads(), torch.get_num_threads()
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before[0])
+        torch.set_num_threads(before[1])
+
+
+def difference(results: Sequence[Any], references: Sequence[Any], is_normalised: bool = False) -> Difference:
+    """Return the difference of results from the references; raise ValueError if shapes differ."""
+    apart = []
+    for result, reference in zip(results, references, strict=True):
+        levels, expected = (as_levels(value, is_normalised) for value in (result, reference))
+        if levels.shape != expected.shape:
+            raise ValueError(f"gives images of {levels.shape}, PIL of {expected.shape}")
+        apart.append(np.abs(levels - expected).ravel())
+    values = np.concatenate(apart)
+    # A thousandth of a level is rounding of floats.
+    return Difference(round(float(values.mean(dtype=np.float64)), 3), round(float(values.max()), 2))
+
+
+def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
+    """Return a PIL image, array or tensor as levels 0…255 (floats are 0…1), float32, channels last."""
+    if isinstance(result, torch.Tensor):
+        pixels = result.permute(1, 2, 0).numpy()
+    else:
+        pixels = np.atleast_3d(np.asarray(result))
+    levels = pixels.astype(np.float32)
+    if is_normalised:
+        levels = levels * np.array(STD, np.float32) + np.array(MEAN, np.float32)
+    return levels * 255 if np.issubdtype(pixels.dtype, np.floating) else levels
+
+
+def _compare_loading(
+    training: Comparison,
+    folder: Path,
+    workers: int,
+    runs: int,
+    progress: Callable[[str, int, int], None],
+    turn_s: float = TURN_S,
+) -> Comparison:
+    """Time PIL and OpenCV in torch's DataLoader and fastload in its own; differences are `training`'s."""
+    files = list_images(folder)
+    # A peer's last call is made of the steps that its DataLoader uses.
+    last = {row.library: row for row in training.rows}
+    rows = [last[library] for library in ("PIL", "OpenCV", "fastload") if library in last]
+    loaders: list[TimedLoader] = []
+    for row in rows:
+        progress(f"starting: {row.library}", len(loaders), len(rows))
+        if row.library == "fastload":
+            transform = T.Compose([T.RandomResizedCrop(IMAGE_SIDE), T.RandomHorizontalFlip()])
+            loaders.append(TimedLoader(fastload.FolderDataset(folder, transform=transform), workers))
+        else:
+            dataset = FilesByLibrary(files, row.library)
+            loaders.append(TimedLoader(dataset, workers, torch.utils.data.DataLoader))
+    _, rates = race(loaders, workers, runs, progress, turn_s)
+    timings = (
+        Timing(
+            row.library,
+            f"{'fastload' if row.library == 'fastload' else 'torch'}'s DataLoader, {row.call}",
+            tuple(1 / rate for rate in values),
+            row.difference,
+        )
+        for row, values in zip(rows, rates, strict=True)
+    )
+    title = "training in a DataLoader: from files to batches of random crops, uint8"
+    return Comparison("loader-training", "Pipeline, DataLoader", title, tuple(timings))

@@ -153,17 +153,16 @@ def take_turns(
     return [tuple(values) for values in results]
 
 
-def default_workers(bytes_per_value: int) -> int:
+def default_workers() -> int:
     """Return one worker per usable CPU, at most eight, and no more than shared memory has room for.
 
-    Docker gives containers 64 MB of it; a worker that finds none left dies of a bus error. Images of batches
-    have `bytes_per_value` bytes for each of the three values of a pixel.
+    Docker gives containers 64 MB of it; a worker that finds none left dies of a bus error.
     """
     workers = min(usable_cpus(), _MOST_WORKERS)
     try:
         status = os.statvfs("/dev/shm")
     except OSError:  # not Linux: no such limit
         return workers
-    batch_bytes = BATCH_SIZE * 3 * IMAGE_SIDE**2 * bytes_per_value
+    batch_bytes = BATCH_SIZE * 3 * IMAGE_SIDE**2
     room = status.f_bavail * status.f_frsize // (batch_bytes * _BATCHES_PER_WORKER)
     return max(1, min(workers, room))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
-from fastload.cli._parser import check_writable
+from fastload.cli._parser import check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
-from fastload.errors import OptionError
 from fastload.system import signals
 
 HELP = "compare libraries on this machine: 'bench decode' asks whether PIL or OpenCV is faster"
@@ -16,8 +16,6 @@ HELP = "compare libraries on this machine: 'bench decode' asks whether PIL or Op
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one or two minutes"
 )
-_FORMATS = ("json", "markdown", "html")
-_STDOUT = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="your own images, in class folders or not (default: generated photo-like JPEGs)",
     )
     decode.add_argument(
-        "--images", type=int, default=24, metavar="N", help="number of images, evenly spaced (default: 24)"
+        "--images",
+        type=whole_number,
+        default=24,
+        metavar="N",
+        help="number of images, evenly spaced (default: 24)",
     )
-    decode.add_argument("--runs", type=int, default=5, metavar="N", help="turns of each call (default: 5)")
+    decode.add_argument(
+        "--runs", type=whole_number, default=5, metavar="N", help="turns of each call (default: 5)"
+    )
     decode.add_argument(
         "--workers",
-        type=int,
+        type=partial(whole_number, least=0),
         metavar="N",
         help="processes of each DataLoader, 0 for no DataLoader (default: one per usable CPU, at most 8)",
     )
-    for name in _FORMATS:
-        decode.add_argument(
-            f"--{name}", metavar="FILE", help="write the result to a file, or to standard output for -"
-        )
+    decode.add_argument("--html", metavar="FILE", help="write a page with bars")
+    decode.add_argument("--json", action="store_true", help="print the result as JSON")
     decode.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
     decode.add_argument("--quiet", action="store_true", help="show no progress")
     # Here as well as on 'bench', because users put it behind 'decode'.
@@ -53,13 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print the tables and write the files."""
-    files = {name: file for name in _FORMATS if (file := getattr(options, name))}
-    for name, file in files.items():
-        if file != _STDOUT:
-            check_writable(f"--{name}", file)
-    if list(files.values()).count(_STDOUT) > 1:
-        raise OptionError("one of --json, --markdown and --html can go to standard output, got several")
+    """Measure, print the tables or JSON, and write the page."""
+    if options.html:
+        check_writable("--html", options.html)
+    from fastload.bench import require_libraries
+
+    require_libraries()
     # Importing torch takes seconds on a slow machine: only when it is needed.
     from fastload.bench.decoding import compare_decoding
 
@@ -77,13 +78,13 @@ def run(options: argparse.Namespace) -> int:
     from fastload.cli.report.decoding import decoding_document, decoding_json
 
     document = decoding_document(bench)
-    texts = {"json": decoding_json(bench), "markdown": to_markdown(document), "html": to_html(document)}
-    for name, file in files.items():
-        if file != _STDOUT:
-            Path(file).write_text(texts[name], encoding="utf-8")
-            print(f"wrote {file}", file=sys.stderr)
-    shown = next((name for name, file in files.items() if file == _STDOUT), "markdown")
-    print(texts[shown], end="")
-    if shown == "markdown" and sys.stdout.isatty():
+    if options.html:
+        Path(options.html).write_text(to_html(document), encoding="utf-8")
+        print(f"wrote {options.html}", file=sys.stderr)
+    if options.json:
+        print(decoding_json(bench), end="")
+        return 0
+    print(to_markdown(document), end="")
+    if sys.stdout.isatty():
         print("", f"{document.title} {document.answer[0]}", sep="\n")  # the beginning has scrolled away
     return 0

@@ -10,13 +10,11 @@ import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fastload.cli._parser import positive
+from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
-from fastload.errors import DestinationError
 from fastload.system import signals
 from fastload.system.units import format_count, format_size
 
@@ -39,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--images",
-        type=positive,
+        type=whole_number,
         metavar="N",
         help=f"number of images (default: {_IMAGES}; of your own, evenly spaced and fewer if they are large)",
     )
     parser.add_argument(
         "--workers",
-        type=positive,
+        type=whole_number,
         metavar="N",
         help="processes of each side (default: one per usable CPU, at most 8)",
     )
     parser.add_argument(
-        "--rounds", type=positive, default=5, metavar="N", help="turns of each side (default: 5)"
+        "--rounds", type=whole_number, default=5, metavar="N", help="turns of each side (default: 5)"
     )
     parser.add_argument(
         "--encode",
@@ -60,36 +58,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one or several encodings to pack: auto, keep, tiled, jpeg, yuv420, raw (default: auto raw); "
         "'fastload pack --help' explains them",
     )
-    parser.add_argument(
-        "--keep",
-        metavar="FOLDER",
-        help="keep the photos and the packed datasets in a new folder (default: removed at the end)",
-    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Race and print the result."""
-    from fastload.bench.decoding import require_libraries
+    from fastload.bench import require_libraries
 
-    require_libraries("the demo needs Pillow, which decodes for torch's DataLoader")
-    with signals.unwinding(), ExitStack() as stack:
-        if options.keep:
-            place = Path(options.keep)
-            if place.exists() and (not place.is_dir() or any(place.iterdir())):
-                raise DestinationError(f"{place}: must be a new or an empty folder: choose another --keep")
-            place.mkdir(parents=True, exist_ok=True)
-        else:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fastload-demo-")))
-        display = stack.enter_context(ProgressDisplay("", "steps", options.quiet))
-        result = _race(options, place, display.stage)
+    require_libraries()
+    with (
+        signals.unwinding(),
+        tempfile.TemporaryDirectory(prefix="fastload-demo-") as place,
+        ProgressDisplay("", "steps", options.quiet) as display,
+    ):
+        result = _race(options, Path(place), display.stage)
     if options.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
-        return 0
-    _print(result)
-    if options.keep:
-        print(f"\nKept in {options.keep}: {', '.join(sorted(os.listdir(options.keep)))}")
+    else:
+        _print(result)
     return 0
 
 
@@ -138,7 +125,7 @@ def _race(
     for name, result in packed.items():
         datasets[name] = fastload.PackedDataset(result.splits[0].path, transform=transform)
 
-    workers = options.workers or loading.default_workers(bytes_per_value=1)
+    workers = options.workers or loading.default_workers()
     loaders: list[loading.TimedLoader] = []
     for name, dataset in datasets.items():
         progress(f"starting: {name}", len(loaders), len(datasets))

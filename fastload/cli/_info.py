@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastload.cli._progress import console
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -52,18 +51,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(path: Path, manifest: Manifest) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(str(path)), title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _rows(manifest):
-        table.add_row(name, value)
-    target = console()
-    with target.capture() as captured:
-        target.print(table, markup=False)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))  # rich fills the last column
+    rows = _rows(manifest)
+    width = max(len(name) for name, _ in rows)
+    print(path)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}".rstrip())
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:

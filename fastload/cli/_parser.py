@@ -55,10 +55,10 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def positive(text: str) -> int:
-    """Return an option's whole number, 1 or more."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text!r}")
+def whole_number(text: str, least: int = 1) -> int:
+    """Return an option's whole number of at least `least`."""
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
     return int(text)
 
 

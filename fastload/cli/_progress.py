@@ -7,12 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastload.system.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 # In a log file, a line every ten seconds tells enough and fills no disk.
 _LINE_EVERY_S = 10.0
@@ -78,6 +75,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
     def _draw(self, label: str, done: float, total: float, text: str) -> None:
         if self._bar is None:
+            from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
             # No thread of its own refreshes it: packing and loaders fork, and forks and threads do not mix.
@@ -86,20 +84,13 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
                 BarColumn(),
                 TaskProgressColumn(),
                 TextColumn("{task.fields[text]}", markup=False),
-                console=console(stderr=True),
+                console=Console(stderr=True, color_system=None if os.environ.get("NO_COLOR") else "auto"),
                 auto_refresh=False,
                 transient=True,
             )
             self._task = self._bar.add_task(label, total=total, text=text)
             self._bar.start()
         self._bar.update(self._task, description=label, completed=done, total=total, text=text, refresh=True)
-
-
-def console(stderr: bool = False) -> Console:
-    """Return the console of a standard stream; NO_COLOR (https://no-color.org) also removes bold and dim."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
 def can_draw() -> bool:

@@ -21,11 +21,11 @@ EXIT_INTERRUPTED = 130
 
 _EXIT_CODES = """\
 exit codes:
-  0    done
-  1    done with problems: files were skipped, kept or left out, or damage was found
-  2    nothing done: an option, the source or the destination is not right
-  3    stopped half-way: full disk, damaged data, a process that died
-  130  interrupted (Ctrl-C); the same command resumes a packing
+  0    success
+  1    finished, but files were skipped, kept or left out, or damage was found
+  2    nothing was done: an option, the source or the destination is invalid
+  3    stopped half-way: the disk is full, data is damaged, or a process died
+  130  interrupted (Ctrl-C); run the same command again to resume packing
 """
 
 _STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, errors.AccessError)

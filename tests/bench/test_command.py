@@ -9,35 +9,33 @@ import pytest
 
 from fastload.bench.decoding import compare_decoding
 from fastload.cli.main import command_parser
-from fastload.errors import OptionError, SourceError
+from fastload.errors import SourceError
 from tests.commands import run, run_on_terminal
 from tests.folders import class_folders
 
 TINY = ("bench", "decode", "--smoke", "--images", "2", "--runs", "1")
 
 
-def test_every_format_has_the_same_result(tmp_path):
-    files = {name: tmp_path / f"out.{name}" for name in ("json", "markdown", "html")}
-    options = [part for name, file in files.items() for part in (f"--{name}", file)]
-    done = run(*TINY, "--workers", "1", "--debug", *options)
+def test_page_and_json_have_the_same_result(tmp_path):
+    page = tmp_path / "out.html"
+    done = run(*TINY, "--workers", "1", "--debug", "--json", "--html", page)
     assert done.returncode == 0, done.stderr
-    content = json.loads(files["json"].read_text("utf-8"))
+    content = json.loads(done.stdout)
     groups = {comparison["group"] for comparison in content["comparisons"]}
     assert "Pipeline, DataLoader" in groups
     assert all(comparison["rows"][0]["library"] == "PIL" for comparison in content["comparisons"])
     [loaded] = [c for c in content["comparisons"] if c["group"] == "Pipeline, DataLoader"]
     assert [row["library"] for row in loaded["rows"]] == ["PIL", "OpenCV", "fastload"]
-    assert done.stdout == files["markdown"].read_text("utf-8")
-    assert content["verdict"][0] in html.unescape(files["html"].read_text("utf-8"))
+    assert content["verdict"][0] in html.unescape(page.read_text("utf-8"))
     named = {library["name"]: library for library in content["libraries"]}
-    assert {"PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "torch"} <= named.keys()
+    assert {"PIL", "OpenCV", "fastload", "torchvision", "torch"} <= named.keys()
     assert all(library["version"] or library["reason"] for library in named.values())
     assert "libjpeg" in named["OpenCV"]["jpeg"]
 
 
-def test_own_images_are_measured_and_json_can_be_all_of_standard_output(tmp_path):
+def test_own_images_are_measured_and_json_is_the_only_output(tmp_path):
     class_folders(tmp_path / "photos", 9, size=(60, 70))
-    done = run(*TINY, tmp_path / "photos", "--workers", "0", "--json", "-", "--quiet")
+    done = run(*TINY, tmp_path / "photos", "--workers", "0", "--json", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads(done.stdout)
     assert content["pictures"]["available"] == 9
@@ -49,10 +47,7 @@ def test_own_images_are_measured_and_json_can_be_all_of_standard_output(tmp_path
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere"),
-        (["--images", "0"], "images must be at least 1, got 0"),
-        (["--workers", "-1"], "workers must be at least 0, got -1"),
         (["--html", "no/such/folder.html"], "--html must name a file"),
-        (["--html", "-", "--json", "-"], "can go to standard output"),
     ],
 )
 def test_wrong_arguments_are_one_sentence_at_once(arguments, message, tmp_path):
@@ -62,14 +57,16 @@ def test_wrong_arguments_are_one_sentence_at_once(arguments, message, tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("option", [("--images", "0"), ("--runs", "0"), ("--workers", "-1")])
+def test_impossible_number_is_refused(option):
+    done = run(*TINY, *option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"argument {option[0]}: must be a whole number" in done.stderr
+
+
 def test_folder_without_images_is_an_error(tmp_path):
     with pytest.raises(SourceError, match="must hold images"):
         compare_decoding(tmp_path)
-
-
-def test_zero_runs_are_an_error():
-    with pytest.raises(OptionError, match="runs must be at least 1"):
-        compare_decoding(runs=0)
 
 
 def test_terminal_gets_tables_and_the_answer_last():

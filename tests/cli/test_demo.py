@@ -81,14 +81,13 @@ def test_own_folder_with_one_class_of_two_images(scratch, two_photos):
     assert list(scratch.iterdir()) == []
 
 
-def test_terminal_gets_lines_that_fit(scratch, two_photos, tmp_path):
-    command = [*TINY, "--data", two_photos, "--encode", "keep", "--keep", tmp_path / "kept", "--quiet"]
+def test_terminal_gets_lines_that_fit(scratch, two_photos):
+    command = [*TINY, "--data", two_photos, "--encode", "keep", "--quiet"]
     text, code = run_on_terminal(*command, columns=80)
     assert code == 0, text
     lines = text.splitlines()
     assert any(re.fullmatch(r"torch DataLoader \+ PIL .* 1\.0 ×", line) for line in lines), text
     assert max(len(line) for line in lines if line.endswith("×")) <= 80
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"photos", "photos-keep.fl"}
 
 
 def test_missing_folder_is_named(scratch, tmp_path, capsys):
@@ -102,12 +101,6 @@ def test_file_that_is_no_image_is_named(scratch, two_photos, capsys):
     assert main(["demo", "--data", str(two_photos), "--quiet"]) == 2
     assert "broken.jpg" in capsys.readouterr().err
     assert list(scratch.iterdir()) == []
-
-
-def test_keep_refuses_a_folder_that_is_not_empty(two_photos, capsys):
-    assert main(["demo", "--keep", str(two_photos)]) == 2
-    assert str(two_photos) in capsys.readouterr().err
-    assert len(list(two_photos.rglob("*.jpg"))) == 2
 
 
 @pytest.mark.parametrize("option", [("--images", "0"), ("--workers", "0"), ("--rounds", "-1")])

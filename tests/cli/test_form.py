@@ -35,12 +35,6 @@ def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
             assert "\x1b" not in line
 
 
-def test_forced_colours_add_no_trailing_blanks(packed):
-    shown = run("info", packed, env={**os.environ, "FORCE_COLOR": "1"}).stdout
-    assert "\x1b[" in shown
-    assert all(line == line.rstrip() for line in shown.splitlines())
-
-
 def test_dumb_terminal_gets_the_output_of_a_pipe(packed, tmp_path):
     run("unpack", packed, tmp_path / "out")
     for command in (["verify", packed], ["pack", tmp_path / "out", tmp_path / "again.fl", "--overwrite"]):
@@ -49,11 +43,9 @@ def test_dumb_terminal_gets_the_output_of_a_pipe(packed, tmp_path):
         assert shown.count("\n") == run(*command).stdout.count("\n")
 
 
-@pytest.mark.parametrize("command", ["info", "--help", "pakc", "doctor"])
+@pytest.mark.parametrize("command", ["--help", "pakc", "doctor"])
 def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
     arguments = [command] if command in ("--help", "pakc") else [command, packed]
-    if command == "info":
-        assert "\x1b[" in run_on_terminal(*arguments, NO_COLOR="")[0]  # empty counts as unset
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         text, _ = run_on_terminal(*arguments, **environment)
         assert text

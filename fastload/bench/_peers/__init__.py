@@ -12,27 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.bench._operations import (
-    IMAGE_SIDE,
-    MEAN,
-    STD,
-    DrawnCrop,
-    Sample,
-    evaluation_size,
-    middle,
-    middle_half,
-)
+from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, middle_half
 from fastload.bench.results import Library
 
-MODULES = {
-    "PIL": "pil",
-    "OpenCV": "opencv",
-    "fastload": "fastload",
-    "torchvision": "torchvision",
-    "simplejpeg": "simplejpeg",
-    "PyTurboJPEG": "pyturbojpeg",
-}
-"""The module of each library, in the order of the tables."""
+LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision")
+"""Each has a module of its name in lower case."""
 
 Run: TypeAlias = "Callable[[Any], Any]"
 
@@ -66,12 +50,6 @@ class Steps:
     def training(self, sample: Sample) -> Any:
         """Return a training sample: decoded, cropped, resized, perhaps flipped, normalised."""
         return self.normalise(self.augmented(self.decode(sample.data), sample.box))
-
-    def evaluation(self, sample: Sample) -> Any:
-        """Return an evaluation sample: decoded, resized, cropped in the middle, normalised."""
-        image = self.decode(sample.data)
-        image = self.resize(image, *evaluation_size(self.size_of(image)))
-        return self.normalise(self.crop(image, *middle(self.size_of(image))))
 
 
 def crop_pixels(pixels: Any, top: int, left: int, height: int, width: int) -> Any:
@@ -110,7 +88,7 @@ def load_peer(library: str) -> Peer | Library:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of other libraries' imports do not concern our users
-            module = importlib.import_module(f"fastload.bench._peers.{MODULES[library]}")
+            module = importlib.import_module(f"fastload.bench._peers.{library.lower()}")
             peer: Peer = module.make()
     except ModuleNotFoundError as error:
         needed = "" if str(error.name).lower() in library.lower() else f" (it needs {error.name})"

@@ -16,8 +16,6 @@ from fastload.images.resize import resize
 
 def make() -> Peer:
     """Return the peer."""
-    to_normalised_floats = [T.ToDtype(torch.float32, scale=True), T.Normalize(op.MEAN, op.STD)]
-    evaluation = T.Compose([T.Resize(op.SHORTER_SIDE), T.CenterCrop(op.IMAGE_SIDE), *to_normalised_floats])
     # One after the other, because a ColorJitter of all four applies them in random order.
     strengths = {
         "brightness": op.BRIGHTNESS,
@@ -31,7 +29,7 @@ def make() -> Peer:
         crop=crop_pixels,
         resize=resize,
         flip=lambda pixels: np.asarray(cv2.flip(pixels, 1), np.uint8),
-        normalise=T.Compose(to_normalised_floats),
+        normalise=T.Compose([T.ToDtype(torch.float32, scale=True), T.Normalize(op.MEAN, op.STD)]),
     )
     size = (op.IMAGE_SIDE, op.IMAGE_SIDE)
     calls: list[tuple[str, str, Run]] = [
@@ -44,6 +42,5 @@ def make() -> Peer:
         ("jitter", "ColorJitter, four times", jitter),
         ("normalise", "ToDtype, Normalize", steps.normalise),
         ("training", "antialiased", steps.training),
-        ("evaluation", "antialiased", lambda sample: evaluation(decode(sample.data))),
     ]
     return Peer("fastload", __version__, calls, jpeg="OpenCV's")

@@ -35,8 +35,6 @@ def make() -> Peer:
         ("normalise", "dnn.blobFromImage, torch", _blob),
         ("training", "INTER_LINEAR", linear.training),
         ("training", "INTER_AREA", area.training),
-        ("evaluation", "INTER_LINEAR", linear.evaluation),
-        ("evaluation", "INTER_AREA", area.evaluation),
     ]
     return Peer("OpenCV", cv2.__version__, calls, jpeg=_jpeg(), steps=area)
 

@@ -30,7 +30,6 @@ def make() -> Peer:
         ("jitter", "ImageEnhance, HSV", _jitter),
         ("normalise", "NumPy, torch", steps.normalise),
         ("training", "Pillow", steps.training),
-        ("evaluation", "Pillow", steps.evaluation),
     ]
     turbo = features.version_feature("libjpeg_turbo")
     return Peer(

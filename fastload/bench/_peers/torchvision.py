@@ -58,8 +58,6 @@ def make() -> Peer:
         ("normalise", "to_dtype, normalize", normalise),
         ("training", "v2 on PIL images", images.training),
         ("training", "v2 on tensors", tensors.training),
-        ("evaluation", "v2 on PIL images", images.evaluation),
-        ("evaluation", "v2 on tensors", tensors.evaluation),
     ]
     return Peer("torchvision", torchvision.__version__, calls, _to_tensor, jpeg="its own, or PIL's")
 

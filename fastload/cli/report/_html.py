@@ -68,8 +68,7 @@ def _table(table: Table) -> Iterator[str]:
                 )
             else:
                 text = escape(cell)
-            label = f' data-name="{escape(column.name)}"' if column.kind == "number" and cell else ""
-            yield f'<td class="{column.kind}"{label}>{text}</td>'
+            yield f'<td class="{column.kind}">{text}</td>'
         yield "</tr>"
     yield "</tbody></table>"
     if table.notes:

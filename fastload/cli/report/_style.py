@@ -22,7 +22,7 @@ h3 { margin: 0 0 .5rem; font-size: 1rem; }
 p { margin: .4rem 0; max-width: 60rem; overflow-wrap: anywhere; }
 .answer { font-size: 1.25rem; font-weight: 600; line-height: 1.35; }
 figure { margin: 1rem 0; padding: 1rem 1.1rem .8rem; background: var(--sheet); border: 1px solid var(--rule);
-  border-radius: .6rem; break-inside: avoid; }
+  border-radius: .6rem; break-inside: avoid; overflow-x: auto; }
 figcaption, footer { color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
 footer { padding-top: 1.5rem; padding-bottom: 3rem; }
 table { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
@@ -45,14 +45,4 @@ tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
   vertical-align: -1px; background: var(--tone); }
-@media (max-width: 44rem) {
-  h1 { font-size: 1.6rem; }
-  .plot { font-size: 20px; }
-  thead { display: none; }
-  tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; padding: .4rem 0; border-top: 1px solid var(--rule); }
-  td { border: 0; padding: 0; }
-  td.bars { flex: 1 0 100%; width: 100%; }
-  td:empty { display: none; }
-  td.number::before { content: attr(data-name) " "; color: var(--soft); }
-}
 """
