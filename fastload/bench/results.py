@@ -22,6 +22,7 @@ LEAST_WINS = 0.8
 REFERENCE = "PIL"
 Likeness = Literal["equal", "close", "other"]
 _LIKENESSES: tuple[Likeness, ...] = ("equal", "close", "other")  # the best one first
+_WINNERS = ("OpenCV", "PIL", "neither")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +157,12 @@ def verdict(bench: DecodeBench) -> list[str]:
     """Return the answer in sentences, the shortest one first."""
     found = standings(bench)
     # Pipelines consist of the single operations, so they are counted separately.
-    pipelines = [standing for standing in found if "Pipeline" in standing.comparison.group]
-    single = [standing for standing in found if standing not in pipelines]
+    pipelines = [each for each in found if "Pipeline" in each.comparison.group]
+    single = [each for each in found if each not in pipelines]
     if not single:
         return ["PIL and OpenCV have no operation in common that could be measured here."]
-    won, lost, even = (
-        [standing for standing in single if standing.winner == name] for name in ("OpenCV", "PIL", "neither")
-    )
-    unlike = sum(standing.opencv.difference.likeness == "other" for standing in won)
+    won, lost, even = ([each for each in single if each.winner == name] for name in _WINNERS)
+    unlike = sum(each.opencv.difference.likeness == "other" for each in won)
     aside = f" (at {unlike} of them its pixels differ visibly from PIL's)" if unlike else ""
     sentences = [
         f"On this machine OpenCV is faster at {len(won)} of {len(single)} operations{aside}; "
@@ -172,12 +171,13 @@ def verdict(bench: DecodeBench) -> list[str]:
     ]
     if pipelines:
         sentences.append(f"Whole pipelines: {'; '.join(map(_pace, pipelines))}.")
-    wins = [f"{s.comparison.title} ({1 / s.ratio:.1f} ×)" for s in lost]
+    wins = [f"{each.comparison.title} ({1 / each.ratio:.1f} ×)" for each in lost]
     sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
     differing = [
-        f"{s.comparison.title} ({s.opencv.call}, mean difference {s.opencv.difference.mean:.1f} levels)"
-        for s in single
-        if s.opencv.difference.likeness == "other"
+        f"{each.comparison.title} ({each.opencv.call}, mean difference "
+        f"{each.opencv.difference.mean:.1f} levels)"
+        for each in single
+        if each.opencv.difference.likeness == "other"
     ]
     if differing:
         sentences.append(f"OpenCV has no call that gives PIL's pixels for: {'; '.join(differing)}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -96,11 +95,6 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 def can_draw() -> bool:
     """Return whether standard error is a terminal on which a line can be redrawn."""
     return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-
-
-def reporter(display: ProgressDisplay) -> Callable[[int, int], None]:
-    """Return a progress callback of (done, total) for a display."""
-    return lambda done, total: display.update(done, total)
 
 
 def rate_text(rate: float, unit: str) -> str:

@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from fastload.cli._progress import ProgressDisplay, reporter
+from fastload.cli._progress import ProgressDisplay
 from fastload.system.units import format_count, format_size
 
 HELP = "write a packed dataset back as folders of files"
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from fastload.packing.unpack import unpack
 
     with ProgressDisplay("unpacking", "records", options.quiet) as display:
-        result = unpack(options.path, options.dest, progress=reporter(display))
+        result = unpack(options.path, options.dest, progress=display.update)
     for message in (*result.damaged, *result.refused):
         print(f"left out: {message}", file=sys.stderr)
     if result.unwritten and not options.quiet:

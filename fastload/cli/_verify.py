@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from fastload.cli._progress import ProgressDisplay, reporter
+from fastload.cli._progress import ProgressDisplay
 from fastload.system.units import format_count, format_size
 
 HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     for path in packed_datasets(options.path):
         with ProgressDisplay("verifying", "B", options.quiet) as display:
             results[path] = verify(
-                path, check=options.check, workers=options.workers, progress=reporter(display)
+                path, check=options.check, workers=options.workers, progress=display.update
             )
     if options.json:
         print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))

@@ -14,6 +14,8 @@ import functools
 from collections.abc import Sequence
 from operator import mul
 
+from fastload.images.jpeg import DHT, DQT, DRI, FRAMES, SOS, Segment, segments
+
 # The share of the code space that one code of each length, 1 to 16 bits, takes: 2**16 in units of the
 # longest. The code of all ones stays unused (T.81, C.2).
 _CODE_SPACE = 1 << 16
@@ -26,45 +28,52 @@ _MOST_BLOCKS = 10  # of an MCU (T.81, B.2.3)
 _COMPONENTS = frozenset({1, 3, 4})  # grey, colour, CMYK
 
 _SEQUENTIAL_SCAN = b"\0\x3f\0"  # all 64 coefficients, at full precision
-_MOST_POINT_TRANSFORM = 13
+_METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})  # application segments and comments: decoders ignore them
 
 
-def are_tables_standard(
-    quantizers: Sequence[bytes], codes: Sequence[bytes], components: bytes, scan: bytes, is_progressive: bool
-) -> bool:
-    """Return whether every decoder can start an image with these tables.
-
-    Takes the bodies of all DQT and DHT segments, the end of the start-of-frame segment (the number of
-    components, then three bytes each), and the body of the first start-of-scan segment.
-    """
-    required = _required_tables(components, scan, is_progressive)
+def has_standard_header(data: bytes) -> bool:
+    """Return whether every decoder can start this baseline JPEG, whose layout has been parsed."""
+    bodies: dict[int, list[bytes]] = {DQT: [], DHT: [], DRI: []}
+    frames: list[Segment] = []
+    scan = b""
+    for segment in segments(data):
+        body = data[segment.start : segment.end]
+        if segment.marker in bodies:
+            bodies[segment.marker].append(body)
+        elif segment.marker in FRAMES:
+            frames.append(segment)
+        elif segment.marker == SOS:
+            scan = body
+        elif segment.marker not in _METADATA:
+            return False
+    is_recognised = data[2:3] == b"\xff"  # OpenCV recognises a JPEG by three bytes
+    if not is_recognised or len(frames) > 1 or any(len(body) != 2 for body in bodies[DRI]):
+        return False
+    required = _required_tables(data[frames[0].start + 5 : frames[0].end], scan)
     return (
         required is not None
-        and required[0] <= _quantization_tables(tuple(quantizers))
-        and required[1] <= _huffman_tables(codes)
+        and required[0] <= _quantization_tables(tuple(bodies[DQT]))
+        and required[1] <= _huffman_tables(bodies[DHT])
     )
 
 
 @functools.lru_cache(maxsize=128)
-def _required_tables(
-    components: bytes, scan: bytes, is_progressive: bool
-) -> tuple[set[int], set[int]] | None:
-    """Return the quantization and Huffman tables of the first scan; None if its parameters are unusual."""
+def _required_tables(components: bytes, scan: bytes) -> tuple[set[int], set[int]] | None:
+    """Return the quantization and Huffman tables of a scan; None if its parameters are unusual.
+
+    `components` is the end of the start-of-frame segment: their number, then three bytes for each.
+    """
     names, factors, quantizers = components[1::3], components[2::3], components[3::3]
-    if components[0] not in _COMPONENTS or len(components) != 1 + 3 * components[0]:
+    if not components or components[0] not in _COMPONENTS or len(components) != 1 + 3 * components[0]:
         return None
     if sum(_BLOCKS.get(factor, _MOST_BLOCKS + 1) for factor in factors) > _MOST_BLOCKS:
         return None
-    if len(scan) != 4 + 2 * scan[0] or scan[1:-3:2] != names or len({*names}) < len(names):
+    if not scan or len(scan) != 4 + 2 * scan[0] or scan[1:-3:2] != names or len({*names}) < len(names):
         return None
     codes, parameters = scan[2:-3:2], scan[-3:]
-    dc_codes = {code >> 4 for code in codes}
-    if is_progressive:
-        is_usual = parameters[:2] == b"\0\0" and parameters[2] <= _MOST_POINT_TRANSFORM
-        return (set(quantizers), dc_codes) if is_usual else None
     if parameters != _SEQUENTIAL_SCAN:
         return None
-    return set(quantizers), dc_codes.union(0x10 | code & 15 for code in codes)
+    return set(quantizers), {code >> 4 for code in codes} | {0x10 | code & 15 for code in codes}
 
 
 @functools.lru_cache(maxsize=128)

@@ -10,6 +10,7 @@ file can be read nevertheless. (PNG 1.2, sections 3 to 5.)
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ import numpy as np
 from fastload.errors import DecodeError
 from fastload.images._exif import read_orientation
 from fastload.images.decode import PNG_SIGNATURE
-from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS, is_within_limits
 
 _CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
 _IHDR = struct.Struct(">IIBBBBB")  # width, height, bit depth, colour type; compression, filters, interlacing
@@ -31,7 +31,11 @@ _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _BACKGROUND_BYTES = {0: 2, 2: 6, 3: 1, 4: 2, 6: 6}  # of a bKGD chunk, which OpenCV 5.0 refuses otherwise
 _PALETTE = 3
-_STRUCTURE = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
+# The usual order of chunks: header, palette, rows (data) and end, with metadata between them.
+_LETTERS = {b"IHDR": "h", b"IDAT": "d", b"IEND": "e"}
+_ORDER = re.compile("hm*(pm*)?d+m*e")
+_ORDER_WITH_PALETTE = re.compile("hm*pm*d+m*e")
+_SHOWN_CHUNKS = 8
 _ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # ancillary chunks that decoders interpret nevertheless
 
 # How much of the rows is decompressed to see whether they exist: all of a small image, 0.3 ms of a large one,
@@ -128,11 +132,6 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
 def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, methods: list[int]) -> str:
     if not (height and width):
         return f"its size must not be zero, got height {height}, width {width}"
-    if not is_within_limits("png", height, width):
-        return (
-            f"it must have at most {MOST_PIXELS:,} pixels and {LARGEST_SIDES['png']:,} a side, "
-            f"got {height}x{width}"
-        )
     if bit_depth not in _BIT_DEPTHS[colour_type]:
         return f"bit depth {bit_depth} does not go with colour type {colour_type}"
     # Interlaced files have a different number of rows; they are rare enough to be decoded.
@@ -140,27 +139,20 @@ def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, m
 
 
 def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], colour_type: int) -> str:
-    """Return why chunks are unusual: one header first, rows in one place, any palette before them."""
-    kinds = [kind for kind, _ in chunks]
-    if kinds[0] != b"IHDR" or kinds.count(b"IHDR") > 1:
-        return f"it must begin with its one header, got the chunks {kinds[0]!r}, {kinds[1]!r} …"
-    if b"IDAT" not in kinds:
-        return "it must have rows, got no IDAT chunk"
-    first, count = kinds.index(b"IDAT"), kinds.count(b"IDAT")
-    if kinds[first : first + count].count(b"IDAT") < count:
-        return "its IDAT chunks must follow each other"
-    palettes = [len(body) for kind, body in chunks if kind == b"PLTE"]
-    has_good_palette = len(palettes) == 1 and palettes[0] % 3 == 0 and 3 <= palettes[0] <= 768
-    if (palettes or colour_type == _PALETTE) and not (has_good_palette and b"PLTE" in kinds[:first]):
-        return (
-            f"it must have one palette of 1 to 256 colours, before its rows, got palettes of {palettes} bytes"
-        )
-    unusual = [kind for kind in kinds if kind not in _STRUCTURE and not _is_metadata(kind)]
-    background_bytes = _BACKGROUND_BYTES[colour_type]
-    unusual += [kind for kind, body in chunks if kind == b"bKGD" and len(body) != background_bytes]
-    return f"it has chunks that only decoding can judge: {unusual[0]!r}" if unusual else ""
+    letters = "".join(_letter(kind, len(body), colour_type) for kind, body in chunks)
+    order = _ORDER_WITH_PALETTE if colour_type == _PALETTE else _ORDER
+    if order.fullmatch(letters):
+        return ""
+    kinds = ", ".join(kind.decode("ascii", "backslashreplace") for kind, _ in chunks[:_SHOWN_CHUNKS])
+    return f"its chunks must be IHDR, a palette if it has one, IDAT, IEND, and metadata, got {kinds}"
 
 
-def _is_metadata(kind: bytes) -> bool:
-    """Return whether decoders skip a chunk of unknown kind: its name begins with a lower-case letter."""
-    return kind not in _ANIMATION and kind.isalpha() and kind[:1].islower()
+def _letter(kind: bytes, size: int, colour_type: int) -> str:
+    """Return the letter of a chunk in `_ORDER`."""
+    if kind == b"PLTE":
+        return "p" if size % 3 == 0 and 3 <= size <= 768 else "x"
+    if kind in _LETTERS:
+        return _LETTERS[kind]
+    # Decoders skip chunks of unknown kind whose name begins with a lower-case letter.
+    is_metadata = kind.isalpha() and kind[:1].islower() and kind not in _ANIMATION
+    return "m" if is_metadata and (kind != b"bKGD" or size == _BACKGROUND_BYTES[colour_type]) else "x"

@@ -14,24 +14,25 @@ in L*a*b*, GIF with a transparent colour, PNM of less than 8 bits, some JPEG 200
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import struct
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images._jpeg_tables import has_standard_header
 from fastload.images._png import PngLayout, parse_png, row_anomaly
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
-from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS, is_within_limits
+from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS
 from fastload.images.opencv import cv2
 
 _TOLERANCE = 1  # in levels of 255
+_HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)  # SOF0 and SOF1, baseline, and SOF2, progressive
 
 # A bitmap's header, with the compression as the sixth entry; OS/2's, of 12 bytes, has none.
 _BITMAP = struct.Struct("<2s12xIiiHHI")
@@ -56,84 +57,67 @@ class ImageHeader:
         return self.height, self.width, self.channels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ParsedFile:
-    """Results of reading a file's header."""
+class ValidFile(NamedTuple):
+    """A file whose image can be read."""
 
     header: ImageHeader
-    layout: JpegLayout | PngLayout | None  # None for other formats
     rgb: NDArray[np.uint8] | None  # as from `decode`, if the file had to be decoded to judge it
 
 
 def has_parsed_header(data: bytes) -> bool:
-    """Return whether `read_header` usually reads such a file without decoding it: a JPEG or a PNG."""
+    """Return whether `read_header` reads such a file without decoding it: a JPEG or a PNG."""
     return data.startswith((SOI, PNG_SIGNATURE))
 
 
 def read_header(data: bytes) -> ImageHeader:
     """Read the header of an image file; bytes after the image are ignored, as decoders do.
 
-    Other formats than JPEG and PNG are decoded, and so is a JPEG or PNG with an unusual structure. Of a
-    progressive JPEG only the first scan is checked. Raises DecodeError if the bytes are empty, truncated, or
-    no readable image.
+    Other formats than JPEG and PNG are decoded. Raises DecodeError if the bytes are empty, truncated, or no
+    image; whether a JPEG or PNG can be decoded is only checked by `validate_file`.
     """
-    return _parse_file(data).header
-
-
-def validate_file(data: bytes) -> ParsedFile:
-    """Read a file's header; raise DecodeError if its image cannot be read, or OpenCV would misread it."""
-    _require_no_run_lengths(data)
-    parsed = _parse_file(data)
-    if isinstance(parsed.layout, PngLayout):
-        anomaly = "" if parsed.layout.anomaly else row_anomaly(parsed.layout)
-        return dataclasses.replace(parsed, rgb=_decode_anomalous(data, "PNG", anomaly)) if anomaly else parsed
-    if isinstance(parsed.layout, JpegLayout):
-        if parsed.layout.is_standard:
-            _require_enough_codes(data, parsed.layout)
-        if parsed.rgb is None and not parsed.layout.is_baseline:
-            return dataclasses.replace(parsed, rgb=_decode_anomalous(data, "JPEG", "a scan is damaged"))
-    elif parsed.rgb is not None:
-        _require_agreement(data, parsed.rgb)
-    return parsed
-
-
-def _parse_file(data: bytes) -> ParsedFile:
-    if not data:
-        raise DecodeError("an image must have bytes, got none: the file is empty")
     if data.startswith(SOI):
-        return _parse_jpeg(data)
+        return _jpeg_header(_parse_jpeg(data))
+    return _png_header(parse_png(data)) if data.startswith(PNG_SIGNATURE) else _decode_other(data)[0]
+
+
+def validate_file(data: bytes) -> ValidFile:
+    """Read a file's header; raise DecodeError if its image cannot be read, or OpenCV would misread it."""
+    if data.startswith(SOI):
+        jpeg = _parse_jpeg(data)
+        _require_size("jpeg", jpeg.height, jpeg.width)
+        if data[jpeg.sof_offset + 1] in _HUFFMAN_FRAMES:
+            _require_enough_codes(data, jpeg)
+        # The scans of a progressive file have tables of their own: only decoding tells.
+        is_standard = jpeg.is_baseline and has_standard_header(data)
+        return ValidFile(_jpeg_header(jpeg), None if is_standard else decode(data))
     if data.startswith(PNG_SIGNATURE):
-        return _parse_png(data)
-    return _parse_other(data)
+        png = parse_png(data)
+        _require_size("png", png.height, png.width)
+        anomaly = png.anomaly or row_anomaly(png)
+        return ValidFile(_png_header(png), _decode_anomalous(data, anomaly) if anomaly else None)
+    _require_no_run_lengths(data)
+    header, rgb = _decode_other(data)
+    _require_agreement(data, rgb)
+    return ValidFile(header, rgb)
 
 
-def _parse_jpeg(data: bytes) -> ParsedFile:
+def _parse_jpeg(data: bytes) -> JpegLayout:
     layout = parse_jpeg(data)
     require_end(data)
-    rgb = None
-    if not is_within_limits("jpeg", layout.height, layout.width):
-        limits = f"{MOST_PIXELS:,} pixels and {LARGEST_SIDES['jpeg']:,} a side"
-        rgb = _decode_anomalous(
-            data, "JPEG", f"it must have at most {limits}, got {layout.height}x{layout.width}"
-        )
-    elif not layout.is_standard:
-        rgb = decode(data)  # damaged, or 12 bits, lossless, arithmetic, abbreviated: only decoding tells
-    header = ImageHeader(
-        "jpeg", layout.height, layout.width, layout.components, layout.bit_depth, layout.orientation
-    )
-    return ParsedFile(header, layout, rgb)
+    return layout
 
 
-def _parse_png(data: bytes) -> ParsedFile:
-    layout = parse_png(data)
-    rgb = _decode_anomalous(data, "PNG", layout.anomaly) if layout.anomaly else None
-    header = ImageHeader(
-        "png", layout.height, layout.width, layout.channels, layout.bit_depth, layout.orientation
-    )
-    return ParsedFile(header, layout, rgb)
+def _jpeg_header(jpeg: JpegLayout) -> ImageHeader:
+    return ImageHeader("jpeg", jpeg.height, jpeg.width, jpeg.components, jpeg.bit_depth, jpeg.orientation)
 
 
-def _parse_other(data: bytes) -> ParsedFile:
+def _png_header(png: PngLayout) -> ImageHeader:
+    return ImageHeader("png", png.height, png.width, png.channels, png.bit_depth, png.orientation)
+
+
+def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
+    if not data:
+        raise DecodeError("an image must have bytes, got none: the file is empty")
     try:
         image = imdecode(data, cv2.IMREAD_UNCHANGED)
     except DecodeError:
@@ -150,15 +134,24 @@ def _parse_other(data: bytes) -> ParsedFile:
     if channels == 1 and (rgb[:, :, 1:] != rgb[:, :, :1]).any():
         channels = 3  # OpenCV reports a bitmap in OS/2's form as grey although it has colours
     # Orientation stays 1: OpenCV turns TIFF while it reads it, and does not report that of other formats.
-    return ParsedFile(ImageHeader("other", height, width, channels, 8 * image.itemsize, 1), None, rgb)
+    return ImageHeader("other", height, width, channels, 8 * image.itemsize, 1), rgb
 
 
-def _decode_anomalous(data: bytes, image_format: str, anomaly: str) -> NDArray[np.uint8]:
-    """Decode a file with an unusual structure; raise DecodeError with the anomaly as reason if that fails."""
+def _decode_anomalous(data: bytes, anomaly: str) -> NDArray[np.uint8]:
+    """Decode a PNG with an unusual structure; raise DecodeError with the anomaly as reason if that fails."""
     try:
         return decode(data)
     except DecodeError as error:
-        raise DecodeError(f"a {image_format} must be one that can be decoded, and {anomaly}") from error
+        raise DecodeError(f"a PNG must be one that can be decoded, and {anomaly}") from error
+
+
+def _require_size(image_format: str, height: int, width: int) -> None:
+    largest_side = LARGEST_SIDES[image_format]
+    if max(height, width) > largest_side or height * width > MOST_PIXELS:
+        raise DecodeError(
+            f"a {image_format.upper()} must have at most {MOST_PIXELS:,} pixels and {largest_side:,} a side, "
+            f"got {height}x{width}"
+        )
 
 
 def _require_enough_codes(data: bytes, layout: JpegLayout) -> None:

@@ -21,21 +21,18 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images._exif import EXIF_PREFIX, orientation_segment, read_orientation
-from fastload.images._jpeg_tables import are_tables_standard
-from fastload.images.limits import is_within_limits
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
-# Application segments and comments, which decoders ignore.
-_METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})
+DHT, SOS, DQT, DRI = 0xC4, 0xDA, 0xDB, 0xDD
+"""Markers of Huffman tables, a scan, quantization tables and the restart interval."""
 
-_DHT, _RST0, _EOI, _SOS, _DQT, _DRI, _APP1 = 0xC4, 0xD0, 0xD9, 0xDA, 0xDB, 0xDD, 0xE1
+_RST0, _EOI, _APP1 = 0xD0, 0xD9, 0xE1
 # Start-of-frame markers; the gaps are Huffman tables, an extension and arithmetic conditioning.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # SOF0, and SOF1, which only adds more tables and 16-bit quantizers: libjpeg writes it for 8-bit images of
 # very low quality.
 _BASELINE = frozenset({0xC0, 0xC1})
-_PROGRESSIVE = 0xC2
 # Markers without a body: a stuffed zero, TEM, restarts, SOI and EOI.
 _BODILESS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
 _ENDS = frozenset({0xD8, 0xD9})  # SOI and EOI, which end the file if they come before the image
@@ -46,11 +43,7 @@ _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
 
 @dataclass(frozen=True, slots=True)
 class JpegLayout:
-    """Offsets of a JPEG file's parts, and the division of its image into MCUs; heights and widths in pixels.
-
-    A file is standard if every decoder supports what its header describes; if not, only decoding tells
-    whether it can be read.
-    """
+    """Offsets of a JPEG file's parts, and the division of its image into MCUs; sizes in pixels."""
 
     sof_offset: int  # of the start-of-frame marker; the height follows 5 bytes later
     scan_offset: int  # of the first byte of entropy-coded data
@@ -63,7 +56,6 @@ class JpegLayout:
     restart_interval: int  # in MCUs, 0 without restart markers
     orientation: int  # EXIF's, 1 to 8; 1 if the file has none
     is_baseline: bool  # coded sequentially, with Huffman codes and 8 bits
-    is_standard: bool
 
     @property
     def mcus_per_row(self) -> int:
@@ -88,7 +80,9 @@ class TileIndex:
     lengths: NDArray[np.uint16]
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
+    """A marker with its body."""
+
     marker: int
     offset: int  # of the marker's FF
     start: int  # of the body, after its length
@@ -102,34 +96,19 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     """
     if not data.startswith(SOI):
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
-    frame: _Segment | None = None
+    frame: Segment | None = None
     interval, orientation = 0, 1
-    quantizers: list[bytes] = []
-    codes: list[bytes] = []
-    is_standard = data[2:3] == b"\xff"  # OpenCV recognises a JPEG by three bytes
     try:
-        for segment in _segments(data):
+        for segment in segments(data):
             marker, _, start, end = segment
-            if marker == _DQT:
-                quantizers.append(data[start:end])
-            elif marker == _DHT:
-                codes.append(data[start:end])
-            elif marker in _FRAMES:
-                is_standard &= frame is None
+            if marker in FRAMES:
                 frame = segment
-            elif marker == _DRI:
-                is_standard &= end - start == _UINT16.size
+            elif marker == DRI:
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
-            elif marker == _SOS and frame is not None and end <= len(data):
-                components, is_progressive = data[frame.start + 5 : frame.end], frame.marker == _PROGRESSIVE
-                is_standard = is_standard and are_tables_standard(
-                    quantizers, codes, components, data[start:end], is_progressive
-                )
-                return _layout(data, frame, end, interval, orientation, is_standard)
-            elif marker not in _METADATA:
-                is_standard = False
+            elif marker == SOS and frame is not None and end <= len(data):
+                return _layout(data, frame, end, interval, orientation)
     except (struct.error, IndexError):
         pass  # a segment whose length exceeds the file
     raise DecodeError(
@@ -138,26 +117,24 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     )
 
 
-def _segments(data: bytes) -> Iterator[_Segment]:
+def segments(data: bytes) -> Iterator[Segment]:
     """Yield the marker segments up to the first start of scan, inclusive, skipping stray bytes."""
     offset, marker = len(SOI), 0
-    while marker != _SOS and (offset := data.find(b"\xff", offset)) >= 0:
+    while marker != SOS and (offset := data.find(b"\xff", offset)) >= 0:
         marker = data[offset + 1]
         if marker == 0xFF:  # padding: the last of several FF bytes belongs to the marker
             offset += 1
         elif marker in _BODILESS:
             if marker in _ENDS:
-                yield _Segment(marker, offset, offset + 2, offset + 2)
+                yield Segment(marker, offset, offset + 2, offset + 2)
             offset += 2
         else:
             end = offset + 2 + _UINT16.unpack_from(data, offset + 2)[0]
-            yield _Segment(marker, offset, offset + 4, end)
+            yield Segment(marker, offset, offset + 4, end)
             offset = end
 
 
-def _layout(
-    data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int, is_standard: bool
-) -> JpegLayout:
+def _layout(data: bytes, frame: Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
     bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
     factors = data[frame.start + 7 : frame.start + 6 + 3 * components : 3]
@@ -170,8 +147,6 @@ def _layout(
         )
     # The MCU of an image of one component is one block, whatever its factors (T.81, A.2.2).
     is_grey = components == 1
-    is_baseline = frame.marker in _BASELINE and bit_depth == 8
-    is_supported = is_baseline or (frame.marker == _PROGRESSIVE and bit_depth == 8)
     return JpegLayout(
         sof_offset=frame.offset,
         scan_offset=scan_offset,
@@ -183,8 +158,7 @@ def _layout(
         mcu_width=8 if is_grey else 8 * sampling_x,
         restart_interval=interval,
         orientation=orientation,
-        is_baseline=is_baseline,
-        is_standard=is_standard and is_supported and is_within_limits("jpeg", height, width),
+        is_baseline=frame.marker in _BASELINE and bit_depth == 8,
     )
 
 

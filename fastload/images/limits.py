@@ -7,8 +7,3 @@ MOST_BYTES = (1 << 31) - 1  # of a file in memory: OpenCV counts them with an in
 
 # The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.
 LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
-
-
-def is_within_limits(image_format: str, height: int, width: int) -> bool:
-    """Return whether decoders read a JPEG or PNG of this size."""
-    return max(height, width) <= LARGEST_SIDES[image_format] and height * width <= MOST_PIXELS

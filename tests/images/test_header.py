@@ -13,7 +13,7 @@ from PIL import Image
 from fastload.errors import DecodeError
 from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
-from fastload.images.header import ImageHeader, read_header
+from fastload.images.header import ImageHeader, read_header, validate_file
 from fastload.images.jpeg import parse_jpeg
 from tests.images.samples import ODD_SIZES, exif, file_of, photo, sizes
 
@@ -155,7 +155,7 @@ def test_jpeg_with_a_changed_header_raises_only_decode_error(data):
     for _ in range(data.draw(st.integers(1, 3))):
         full[data.draw(st.integers(2, 700))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DecodeError):
-        read_header(bytes(full))
+        validate_file(bytes(full))
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"progressive": True}], ids=str)
@@ -166,7 +166,7 @@ def test_jpeg_with_one_changed_header_bit_is_accepted_only_if_it_decodes(options
             damaged = bytearray(data)
             damaged[offset] ^= 1 << bit
             with contextlib.suppress(DecodeError):
-                read_header(bytes(damaged))
+                validate_file(bytes(damaged))
                 try:
                     decode(bytes(damaged))
                 except DecodeError:
@@ -176,16 +176,14 @@ def test_jpeg_with_one_changed_header_bit_is_accepted_only_if_it_decodes(options
 def test_unusual_jpeg_that_decodes_is_accepted():
     data = file_of(photo(24, 24))
     abbreviated = data[: data.index(b"\xff\xc4")] + data[data.index(b"\xff\xda") :]  # as in Motion JPEG
-    assert not parse_jpeg(abbreviated).is_standard
+    assert validate_file(abbreviated).rgb is not None
     np.testing.assert_array_equal(decode(abbreviated), decode(data))
     assert read_header(abbreviated).shape == (24, 24, 3)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"progressive": True}, {"subsampling": 0}]
-)
-def test_usual_jpegs_are_standard(options):
-    assert parse_jpeg(file_of(photo(24, 24), **options)).is_standard
+@pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"subsampling": 0}])
+def test_usual_jpegs_are_validated_without_decoding(options):
+    assert validate_file(file_of(photo(24, 24), **options)).rgb is None
 
 
 def test_float_tiff_is_refused_with_its_type():
@@ -199,4 +197,4 @@ def test_jpeg_of_twelve_bits_is_refused():
     layout = parse_jpeg(bytes(data))
     data[layout.sof_offset + 4] = 12
     with pytest.raises(DecodeError):
-        read_header(bytes(data))
+        validate_file(bytes(data))
