@@ -52,8 +52,7 @@ class Operation:
 _JITTER = f"brightness × {BRIGHTNESS}, contrast × {CONTRAST}, saturation × {SATURATION}, hue + {HUE}"
 OPERATIONS = (
     Operation("decode", "Decode", "decode to RGB, file in memory", "data"),
-    Operation("resize-bilinear", "Resize", f"resize to {IMAGE_SIDE}, bilinear"),
-    Operation("resize-bicubic", "Resize", f"resize to {IMAGE_SIDE}, bicubic"),
+    Operation("resize", "Resize", f"resize to {IMAGE_SIDE}, bilinear"),
     Operation("resized-crop", "Resize", f"crop the middle half, resize to {IMAGE_SIDE}, bilinear"),
     Operation("flip", "Flip and colour", "flip left to right"),
     Operation("jitter", "Flip and colour", f"colour jitter: {_JITTER}"),

@@ -38,13 +38,17 @@ class Steps:
     normalise: Run
     size_of: Callable[[Any], tuple[int, int]] = lambda pixels: pixels.shape[:2]
 
+    def resized(self, image: Any) -> Any:
+        """Resize the whole image."""
+        return self.resize(image, IMAGE_SIDE, IMAGE_SIDE)
+
     def resized_crop(self, image: Any) -> Any:
         """Crop the middle half and resize it."""
-        return self.resize(self.crop(image, *middle_half(self.size_of(image))), IMAGE_SIDE, IMAGE_SIDE)
+        return self.resized(self.crop(image, *middle_half(self.size_of(image))))
 
     def augmented(self, image: Any, box: DrawnCrop) -> Any:
         """Crop, resize and perhaps flip an image."""
-        image = self.resize(self.crop(image, *box[:4]), IMAGE_SIDE, IMAGE_SIDE)
+        image = self.resized(self.crop(image, *box[:4]))
         return self.flip(image) if box.is_flipped else image
 
     def training(self, sample: Sample) -> Any:

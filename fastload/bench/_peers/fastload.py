@@ -34,9 +34,8 @@ def make() -> Peer:
     size = (op.IMAGE_SIDE, op.IMAGE_SIDE)
     calls: list[tuple[str, str, Run]] = [
         ("decode", "FolderDataset", decode),
-        ("resize-bilinear", "Resize(bilinear)", T.Resize(size)),
-        ("resize-bilinear", "Resize(antialias=False)", T.Resize(size, antialias=False)),
-        ("resize-bicubic", "Resize(bicubic)", T.Resize(size, interpolation="bicubic")),
+        ("resize", "Resize(bilinear)", T.Resize(size)),
+        ("resize", "Resize(antialias=False)", T.Resize(size, antialias=False)),
         ("resized-crop", "Resize(bilinear)", steps.resized_crop),
         ("flip", "RandomHorizontalFlip", T.RandomHorizontalFlip(1.0)),
         ("jitter", "ColorJitter, four times", jitter),

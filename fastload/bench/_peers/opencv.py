@@ -12,10 +12,6 @@ from fastload.bench import _operations as op
 from fastload.bench._peers import Peer, Run, Steps, crop_pixels, normalised_tensor
 from fastload.images.opencv import cv2
 
-_FLAGS = {
-    "resize-bilinear": ("INTER_LINEAR", "INTER_AREA"),
-    "resize-bicubic": ("INTER_CUBIC", "INTER_AREA"),
-}
 _MEAN_LEVELS = tuple(255 * value for value in op.MEAN)
 _STD = torch.tensor(op.STD)[:, None, None]
 
@@ -26,7 +22,8 @@ def make() -> Peer:
     calls: list[tuple[str, str, Run]] = [
         ("decode", "imdecode(COLOR_RGB)", linear.decode),
         ("decode", "imdecode, cvtColor", lambda data: cv2.cvtColor(_decode(data), cv2.COLOR_BGR2RGB)),
-        *((key, flag, _resizing(flag)) for key, flags in _FLAGS.items() for flag in flags),
+        ("resize", "INTER_LINEAR", linear.resized),
+        ("resize", "INTER_AREA", area.resized),
         ("resized-crop", "INTER_LINEAR", linear.resized_crop),
         ("resized-crop", "INTER_AREA", area.resized_crop),
         ("flip", "flip", linear.flip),
@@ -52,11 +49,6 @@ def _steps(flag: str) -> Steps:
 
 def _decode(data: bytes, flags: int = cv2.IMREAD_COLOR) -> Any:
     return cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-
-
-def _resizing(flag: str) -> Run:
-    size, how = (op.IMAGE_SIDE, op.IMAGE_SIDE), getattr(cv2, flag)
-    return lambda pixels: cv2.resize(pixels, size, interpolation=how)
 
 
 def _jitter(pixels: Any) -> Any:

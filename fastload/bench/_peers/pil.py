@@ -24,7 +24,7 @@ def make() -> Peer:
     )
     calls: list[tuple[str, str, Run]] = [
         ("decode", "Image.open, convert", decode),
-        *(_resizing(name) for name in ("bilinear", "bicubic")),
+        ("resize", "Image.resize(BILINEAR)", steps.resized),
         ("resized-crop", "Image.crop, resize(BILINEAR)", steps.resized_crop),
         ("flip", "Image.transpose", steps.flip),
         ("jitter", "ImageEnhance, HSV", _jitter),
@@ -45,11 +45,6 @@ def make() -> Peer:
 def decode(data: bytes) -> Image.Image:
     """Return the decoded image."""
     return Image.open(io.BytesIO(data)).convert("RGB")
-
-
-def _resizing(name: str) -> tuple[str, str, Run]:
-    size, how = (op.IMAGE_SIDE, op.IMAGE_SIDE), Image.Resampling[name.upper()]
-    return f"resize-{name}", f"Image.resize({how.name})", lambda image: image.resize(size, how)
 
 
 def _jitter(image: Image.Image) -> Image.Image:

@@ -18,7 +18,6 @@ def make() -> Peer:
     torchvision = importlib.import_module("torchvision")
     io = importlib.import_module("torchvision.io")
     f = importlib.import_module("torchvision.transforms.v2.functional")
-    bicubic = f.InterpolationMode.BICUBIC
     square = [op.IMAGE_SIDE, op.IMAGE_SIDE]
 
     def normalise(image: Any) -> Any:
@@ -45,13 +44,8 @@ def make() -> Peer:
     )
     calls = [
         ("decode", "io.decode_image", decode_tensor),
-        ("resize-bilinear", "resize(BILINEAR)", lambda image: f.resize(image, square)),
-        (
-            "resize-bilinear",
-            "resize(antialias=False)",
-            lambda image: f.resize(image, square, antialias=False),
-        ),
-        ("resize-bicubic", "resize(BICUBIC)", lambda image: f.resize(image, square, bicubic)),
+        ("resize", "resize(BILINEAR)", tensors.resized),
+        ("resize", "resize(antialias=False)", lambda image: f.resize(image, square, antialias=False)),
         ("resized-crop", "crop, resize", tensors.resized_crop),
         ("flip", "horizontal_flip", f.horizontal_flip),
         ("jitter", "adjust_brightness, …", jitter),
