@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastload.cli._parser import check_writable, positive
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result as JSON; what a script prints goes to standard error",
     )
-    parser.add_argument("--steps", type=_positive, metavar="N", help="end the script after so many batches")
+    parser.add_argument("--steps", type=positive, metavar="N", help="end the script after so many batches")
     parser.add_argument(
         "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first step"
     )
@@ -61,12 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.required = False  # argparse does so itself only from Python 3.13 on
 
 
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text!r}")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -80,12 +75,8 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
     if options.html:
-        # Before measuring rather than after; and the script may change the working directory.
-        folder = Path(options.html).parent
-        if Path(options.html).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise OptionError(
-                f"--html must name a file in a folder that can be written to, got {options.html}"
-            )
+        check_writable("--html", options.html)
+        # The script may change the working directory.
         options.html = os.path.abspath(options.html)
     path = Path(os.path.expanduser(options.path))
     if options.is_module or (path.suffix == ".py" and not path.is_dir()):

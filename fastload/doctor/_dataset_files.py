@@ -136,7 +136,6 @@ def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
             is_cold=reading.is_cold,
             random_per_s=reading.cold_random.records_per_s,
             parallel_per_s=max(reading.cold_parallel.records_per_s, reading.cold_random.records_per_s),
-            warm_per_s=reading.warm_random.records_per_s,
             are_shards=files.are_shards,
         )
     return DataStorage(samples, size_bytes, are_shards=files.are_shards)

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, blocked_s, is_colder, share
+from fastload.doctor._rates import CauseSeconds, Rates, attributed, is_colder, share
 from fastload.doctor.findings import DataStorage, Sampled, Side, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
@@ -104,7 +104,7 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
         yield from _store_evidence(measured.store, measured.machine.available_bytes)
-    if measured.gpu_busy:
+    if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
     if measured.error:
         yield f"The training ended with {measured.error}."
@@ -128,10 +128,10 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
 
 
 def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
-    made, workers = measured.made_samples, measured.workers
-    cpu_s, delayed_s = sum(each.cpu_s for each in workers), sum(each.delayed_s for each in workers)
+    made, work = measured.made_samples, measured.work
     one = "sample" if measured.batch_size else "batch"
-    yield loading_text(measured.num_workers, one, cpu_s / made, blocked_s(measured) / made, delayed_s / made)
+    seconds = (taken_s / made for taken_s in (work.cpu_s, work.blocked_s, work.delayed_s))
+    yield loading_text(measured.num_workers, one, *seconds)
     parts = [f"{CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
     if parts:
         yield f"Loading's time: {', '.join(parts)}."
@@ -180,8 +180,6 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
             f"The machine was busy with other work: other programs took {machine.other_cpus:.1f} of "
             f"{machine.cpus} CPUs. On an idle machine, loading and training may both be faster."
         )
-    if machine.stolen_cpus > MOST_OF_OTHERS / 4 * machine.cpus:
-        yield f"Other virtual machines took {machine.stolen_cpus:.1f} CPUs' worth of time (steal time)."
     if side == "balanced":
         yield "Loading and the training step are nearly equally fast: either may be the limit on another day."
     if 0 < measured.steps < _FEW_STEPS:

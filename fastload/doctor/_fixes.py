@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, blocked_s, share, spent, step_work
+from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, spent, step_work
 from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -129,7 +129,7 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
     reads = share(loading, "storage") >= STORAGE_SHARE
     # Files that are packed, or decoded in another way, still have to be read.
-    read_s = blocked_s(measured) / measured.made_samples if reads and measured.made_samples else 0.0
+    read_s = measured.work.blocked_s / measured.made_samples if reads and measured.made_samples else 0.0
     for trial in measured.trials:
         if trial.kind == "cache":
             yield from _cache_fix(measured, rates, trial)
@@ -226,9 +226,8 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
 def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     """Return the numbers of workers to try: about the usable CPUs; more if loading is often blocked."""
     cpus = max(1, round(measured.machine.usable_cpus + 0.49))
-    busy_s = sum(worker.busy_s for worker in measured.workers)
     numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
-    if blocked_s(measured) > 0.5 * busy_s:
+    if measured.work.blocked_s > 0.5 * measured.work.busy_s:
         numbers.add(min(32, 4 * cpus))
     if measured.num_workers:
         numbers.add(0)

@@ -6,7 +6,15 @@ import math
 
 from fastload.doctor._evidence import doubts_of, evidence_of, headline_of, limits_of, ran_out_of
 from fastload.doctor._fixes import fixes_of
-from fastload.doctor._rates import CauseSeconds, Rates, loading_work, rates_of, seen_loading_per_s, step_work
+from fastload.doctor._rates import (
+    CauseSeconds,
+    Rates,
+    loading_work,
+    per_s,
+    rates_of,
+    seen_loading_per_s,
+    step_work,
+)
 from fastload.doctor.findings import Diagnosis, Side, TrainingMeasurements, Verdict
 
 BALANCED = 0.9
@@ -32,9 +40,6 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     rates, loading, step = rates_of(measured), loading_work(measured), step_work(measured)
     side = side_of(measured, rates)
     verdict = verdict_of(measured, rates, loading, step)
-    tried = {trial.num_workers: rates.with_trial(trial) for trial in measured.trials_of("workers")}
-    by_workers = {measured.num_workers: rates.combined()}
-    by_workers |= {number: each.combined() for number, each in tried.items()}
     return Diagnosis(
         verdict=verdict,
         headline=headline_of(measured, rates, {**loading, **step}, verdict),
@@ -46,7 +51,6 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
         loading_per_s=rates.loading if math.isfinite(rates.loading) else 0.0,
         step_per_s=rates.step if math.isfinite(rates.step) else 0.0,
         doubts=tuple(doubts_of(measured, rates, side)),
-        forecast={number: rate for number, rate in sorted(by_workers.items()) if math.isfinite(rate)},
     )
 
 
@@ -97,12 +101,10 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
 
 def _are_workers_idle(measured: TrainingMeasurements) -> bool:
     """Return whether the loader gives much less than its workers make, even without training."""
-    busy_s = [worker.busy_s for worker in measured.workers if worker.batches]
     same = measured.trial("same")
-    if not busy_s or same is None or measured.batches < 4 * measured.num_workers:
+    if not measured.work.batches or same is None or measured.batches < 4 * measured.num_workers:
         return False
-    # If one worker is much slower than the others, its samples are the cause.
-    is_even = max(busy_s) <= 1.5 * sum(busy_s) / len(busy_s)
-    made_per_s = measured.made_samples * measured.num_workers / sum(busy_s)
+    # By the busiest worker, because one that is much slower than the others holds all of them up.
+    made_per_s = per_s(measured.busiest_s, measured.made_samples)
     # Other programs may have slowed down one of the two runs.
-    return is_even and max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s
+    return max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s

@@ -14,14 +14,15 @@ import torch
 from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
 from fastload.system.descriptors import open_files
-from fastload.system.gpus import gpu_reader
+from fastload.system.gpus import Gpu, gpu_reader
 from fastload.system.memory import available_memory_bytes, shared_memory
 
-_GPU_EACH_S = 0.25
+GpuReadings = list[tuple[float, tuple[Gpu, ...]]]
+"""The GPUs at some times of `time.perf_counter`."""
 
 
 class BusyWatch:
-    """Measures how many CPUs other programs keep busy, from its creation to `state()`.
+    """Measures how many CPUs others keep busy, from its creation to `state()`.
 
     That is all CPU time of the machine, except this process's and its children's.
     """
@@ -33,9 +34,7 @@ class BusyWatch:
         """Return the state of the machine."""
         cpus, quota, ranks = affine_cpus(), cpu_quota(), local_ranks()
         usable = float(cpus) if quota is None else min(float(cpus), quota)
-        at, others_s, stolen_s = (
-            after - before for after, before in zip(_readings(), self._began, strict=True)
-        )
+        at, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
         shared, files = shared_memory(), open_files()
         return MachineState(
             usable_cpus=usable / ranks,
@@ -44,19 +43,17 @@ class BusyWatch:
             shared_memory_bytes=None if shared is None else shared.total_bytes,
             available_bytes=available_memory_bytes(),
             other_cpus=max(0.0, others_s) / at if at > 0.1 else 0.0,
-            stolen_cpus=max(0.0, stolen_s) / at if at > 0.1 else 0.0,
         )
 
 
-def _readings() -> tuple[float, float, float]:
-    """Return the time, and the CPU seconds of other programs and of the hypervisor so far."""
+def _readings() -> tuple[float, float]:
+    """Return the time, and the CPU seconds of other programs and other virtual machines so far."""
     own, machine = psutil.Process(), psutil.cpu_times()
     ended = own.cpu_times()
     own_s = ended.user + ended.system + ended.children_user + ended.children_system
     own_s += process_cpu_s(*(child.pid for child in own.children(recursive=True)))
-    names = ("user", "nice", "system", "irq", "softirq")
-    busy_s = sum(getattr(machine, name, 0.0) for name in names)
-    return time.perf_counter(), busy_s - own_s, getattr(machine, "steal", 0.0)
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return time.perf_counter(), sum(getattr(machine, name, 0.0) for name in names) - own_s
 
 
 def process_cpu_s(*processes: int) -> float:
@@ -69,40 +66,32 @@ def process_cpu_s(*processes: int) -> float:
     return total_s
 
 
-class GpuWatch:
-    """Reads NVML four times a second; there are no readings without NVML or a GPU."""
+@contextlib.contextmanager
+def reading_gpus(session: Callable[[], Any] = gpu_reader, each_s: float = 0.25) -> Iterator[GpuReadings]:
+    """Read NVML meanwhile, into the list that is yielded; it stays empty without NVML or a GPU."""
+    readings: GpuReadings = []
+    stopping = threading.Event()
 
-    def __init__(self, session: Callable[[], Any] = gpu_reader, each_s: float = _GPU_EACH_S) -> None:
-        self._session = session
-        self._each_s = each_s
-        self._readings: list[tuple[float, Any]] = []
-        self._stopping = threading.Event()
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Read meanwhile."""
-        thread = threading.Thread(target=self._watch, name="fastload-doctor-gpu", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join()
-
-    def _watch(self) -> None:
-        with self._session() as read:
+    def read_all() -> None:
+        with session() as read:
             is_there = bool(read())
-            while is_there and not self._stopping.wait(self._each_s):
-                self._readings.append((time.perf_counter(), read()))
+            while is_there and not stopping.wait(each_s):
+                readings.append((time.perf_counter(), read()))
 
-    def busy(self, span: tuple[float, float], uuid: str) -> tuple[float, ...]:
-        """Return the utilisation (0 to 1) of a GPU at each reading within a span of `time.perf_counter`."""
-        return tuple(
-            gpu.utilization or 0.0
-            for at, gpus in self._readings
-            for gpu in gpus
-            if span[0] <= at <= span[1] and uuid and gpu.uuid == uuid
-        )
+    thread = threading.Thread(target=read_all, name="fastload-doctor-gpu", daemon=True)
+    thread.start()
+    try:
+        yield readings
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def gpu_share(readings: GpuReadings, span: tuple[float, float], uuid: str) -> float:
+    """Return a GPU's mean utilisation (0 to 1) within a span of `time.perf_counter`; 0 if unknown."""
+    taken = [(at, gpu) for at, gpus in readings for gpu in gpus if gpu.uuid == uuid]
+    busy = [gpu.utilization or 0.0 for at, gpu in taken if span[0] <= at <= span[1]]
+    return sum(busy) / len(busy) if busy else 0.0
 
 
 def gpu_in_use() -> str:

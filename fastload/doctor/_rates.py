@@ -97,8 +97,7 @@ def _loading_per_s(measured: TrainingMeasurements, same: LoaderTrial | None) -> 
 
 def seen_loading_per_s(measured: TrainingMeasurements) -> float:
     """Return the rate at which the loading processes made batches during the training."""
-    busy_s = sum(worker.busy_s - worker.delayed_s for worker in measured.workers)
-    made = measured.made_samples
+    made, busy_s = measured.made_samples, measured.work.busy_s - measured.work.delayed_s
     return per_s(busy_s, made * max(1, measured.num_workers)) if made else math.inf
 
 
@@ -118,11 +117,6 @@ def share(seconds: CauseSeconds, *causes: Verdict) -> float:
     return sum(seconds.get(cause, 0.0) for cause in causes) / (sum(seconds.values()) or 1.0)
 
 
-def blocked_s(measured: TrainingMeasurements) -> float:
-    """Return the seconds of making batches that were spent blocked on a disk, a lock or a sleep."""
-    return sum(max(0.0, worker.busy_s - worker.cpu_s - worker.delayed_s) for worker in measured.workers)
-
-
 def step_work(measured: TrainingMeasurements) -> CauseSeconds:
     """Split the time of the steps by the stack samples."""
     seen = measured.training
@@ -135,18 +129,14 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
     Collating is measured by a clock. Without samples, decoding and transforms cannot be told apart, and are
     "preparing".
     """
-    all_s, delayed_s, cpu_s, collate_s = (
-        sum(getattr(worker, name) for worker in measured.workers)
-        for name in ("busy_s", "delayed_s", "cpu_s", "collate_s")
-    )
-    busy_s = max(0.0, all_s - delayed_s)
-    collate_s *= busy_s / (all_s or 1.0)
+    work = measured.work
+    busy_s = max(0.0, work.busy_s - work.delayed_s)
+    collate_s = work.collate_s * busy_s / (work.busy_s or 1.0)
     known = attributed(measured.loading)
     sampled_s, collating_s = spent(known, "read", "load", "decode", "transform"), spent(known, "collate")
     if sampled_s + collating_s <= 0:
-        storage_s = min(blocked_s(measured), busy_s)
-        rest_s = max(0.0, busy_s - storage_s - collate_s)
-        return {"storage": storage_s, "preparing": rest_s, "transport": collate_s}
+        rest_s = max(0.0, busy_s - work.blocked_s - collate_s)
+        return {"storage": work.blocked_s, "preparing": rest_s, "transport": collate_s}
     if not 0 < collate_s < _ALL_COLLATING * busy_s:
         # A dataset that makes whole batches appears to the clock to do nothing but collate.
         collate_s = busy_s * collating_s / (sampled_s + collating_s)
@@ -155,8 +145,8 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
     read_s, load_s, decode_s, transform_s = (scale * spent(known, name) for name in categories)
     # Calls that read and decode, and lazy decoders, contain reading. Because transforms may be blocked too,
     # blocked time is assigned to such calls first, then to transforms, then to decoders.
-    hidden_s = max(0.0, blocked_s(measured) - read_s)
-    in_loads_s = min(load_s, max(0.0, hidden_s - max(0.0, transform_s - cpu_s)))
+    hidden_s = max(0.0, work.blocked_s - read_s)
+    in_loads_s = min(load_s, max(0.0, hidden_s - max(0.0, transform_s - work.cpu_s)))
     moved_s = in_loads_s + min(decode_s, max(0.0, hidden_s - in_loads_s - transform_s))
     return {
         "storage": read_s + moved_s,

@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from fastload.doctor._categories import Stack, step_category, users_line
 from fastload.doctor._workers import WorkerLog
-from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements, WorkerTimes
-from fastload.loader.clock import size_of
+from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements
+from fastload.loader.clock import LoadTimes, size_of
+from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
 WARMUP_RATIO = 3
 """A first step that takes more than this many median steps is warm-up: compilation, memory allocation,
@@ -34,8 +35,8 @@ _OPTIONS = (
 Seen = Iterable[tuple[tuple[str, str], float]]
 """Seconds by (category, place)."""
 
-Readings = Callable[[], tuple[float, float, float]]
-"""Returns the time, the process's CPU seconds, and the seconds that the thread waited for a CPU."""
+Readings = Callable[[], tuple[float, float, float, int]]
+"""Returns the time, the process's CPU seconds, those of waiting for a CPU, and the optimizer steps."""
 
 
 class LoaderSettings:
@@ -44,7 +45,7 @@ class LoaderSettings:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.dataset = loader.dataset
         self.kind = type(loader)
-        self.is_fastload = any(kind.__module__.partition(".")[0] == "fastload" for kind in self.kind.__mro__)
+        self.is_fastload = isinstance(loader, FastloadDataLoader)
         self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
         self.options["num_workers"] = int(self.options["num_workers"] or 0)
         self.device = str(getattr(loader, "device", None) or "")
@@ -76,8 +77,9 @@ class _Step:
 class LoaderRecord:
     """Record of one loader while it had one number of workers.
 
-    `others_s` is time in its steps during which the training waited for other loaders, and `copying_s` time
-    in its waits that the loader spent on copies to the device.
+    A step lasts until the next batch is asked for, or until an epoch of any loader begins. `others_s` is time
+    in its steps during which the training waited for other loaders, and `copying_s` time in its waits that
+    the loader spent on copies to the device.
     """
 
     def __init__(self, name: str, settings: LoaderSettings, num_workers: int, readings: Readings) -> None:
@@ -86,15 +88,15 @@ class LoaderRecord:
         self.num_workers = num_workers
         self.prefetch_factor: int | None = settings.options["prefetch_factor"]
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
+        self.is_first = True  # no batch of this epoch has been handed out
+        self.asked_at = 0.0
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
         self._readings = readings
+        self._at_begin = readings()
         self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
-        self._is_first = True
-        self._at = 0.0
-        self._read = (0.0, 0.0, 0.0)
 
     @property
     def total_s(self) -> float:
@@ -106,17 +108,11 @@ class LoaderRecord:
         """Seconds of the latest steps."""
         return [step.seconds for step in self._steps]
 
-    def take_over(self, before: LoaderRecord) -> None:
-        """Continue from the record of the same loader with another number of workers."""
-        self._at = before._at
-        self.phase, before.phase = before.phase, "outside"
-        self.epochs += 1
-
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Record that an epoch's iterator is created meanwhile."""
         self.phase = "starting"
-        self._is_first = True
+        self.is_first = True
         began = time.perf_counter()
         try:
             yield
@@ -126,15 +122,14 @@ class LoaderRecord:
             self.phase = "outside"
 
     def ask(self) -> None:
-        """Record that the training asks for a batch."""
-        self.close_step()
+        """Record that the training asks for a batch, after the end of the step."""
         self.phase = "waiting"
-        self._at = time.perf_counter()
+        self.asked_at = time.perf_counter()
 
-    def hand(self, batch: Any, copied_s: float) -> None:
-        """Record that the training gets a batch, which the loader copied to the device in `copied_s`."""
-        wait_s = time.perf_counter() - self._at
-        if self._is_first:
+    def hand(self, batch: Any, copied_s: float) -> float:
+        """Record that the training gets a batch, copied to the device in `copied_s`; return the wait."""
+        wait_s = time.perf_counter() - self.asked_at
+        if self.is_first:
             self.first_wait_s += wait_s
         else:
             self.waits += 1
@@ -143,39 +138,29 @@ class LoaderRecord:
             self._waits_s.append(wait_s)
         if not self.batches:
             self.batch_bytes = size_of(batch)[1]
-        self._is_first = False
+        self.is_first = False
         self.batches += 1
+        self.without_grad += not torch.is_grad_enabled()
         self._steps.append(_Step())
-        self._read = self._readings()
+        self._at_begin = self._readings()
         self.phase = "stepping"
+        return wait_s
 
     def close_step(self) -> None:
         """Record the end of the step, if there is one."""
         if self.phase == "stepping":
             self.phase = "outside"
-            self._lengthen_step()
-
-    def extend_step(self) -> None:
-        """Add the time since the last step's end to it, because it uses batches of other loaders too."""
-        if self.phase == "outside" and self._steps:
-            self.others_s += self._lengthen_step()
-
-    def _lengthen_step(self) -> float:
-        now, step = self._readings(), self._steps[-1]
-        seconds, cpu_s, delayed_s = (after - before for after, before in zip(now, self._read, strict=True))
-        self._read = now
-        step.seconds += seconds
-        step.cpu_s += cpu_s
-        step.delayed_s += delayed_s
-        self.stepping_s += seconds
-        return seconds
+            step, pairs = self._steps[-1], zip(self._readings(), self._at_begin, strict=True)
+            step.seconds, step.cpu_s, step.delayed_s, optimized = (after - before for after, before in pairs)
+            self.stepping_s += step.seconds
+            self.trained += optimized > 0
 
     def notice(self, stack: Stack, seconds: float) -> None:
         """Record a stack sample of the main thread; the stack begins at the script."""
         if self.phase == "stepping" and self._steps:
             category = step_category(stack, torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             self._steps[-1].seen.append(((category, users_line(stack)), seconds))
-        elif self.phase == "waiting" and not self._is_first and not self.num_workers:
+        elif self.phase == "waiting" and not self.is_first and not self.num_workers:
             self.log.notice(stack, seconds)
 
     def role(self) -> Role:
@@ -187,7 +172,7 @@ class LoaderRecord:
     def measured(self, logs: Sequence[WorkerLog], machine: MachineState) -> TrainingMeasurements:
         """Return the measurements; `logs` are those of the workers."""
         logs = logs if self.num_workers else [self.log]
-        workers = tuple(log.times() for log in logs)
+        work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
         steps_s = self.steps_s
         warm = warmup_steps(steps_s)
         steps = list(self._steps)[warm:]
@@ -195,7 +180,7 @@ class LoaderRecord:
             machine=machine,
             num_workers=self.num_workers,
             prefetch_factor=self.prefetch_factor,
-            batch_size=self.settings.batch_size or _size_of_batches(workers),
+            batch_size=self.settings.batch_size or _size_of_batches(work),
             batches=self.batches,
             batch_bytes=self.batch_bytes,
             epochs=max(1, self.epochs),
@@ -212,7 +197,8 @@ class LoaderRecord:
             warmup_s=sum(steps_s[:warm]),
             waits_s=tuple(self._waits_s),
             steps_s=tuple(steps_s),
-            workers=workers,
+            work=work,
+            busiest_s=max((log.sums["busy_s"] for log in logs), default=0.0),
             loading=_as_sampled(list(log.seen.items()) for log in logs),
             training=_as_sampled(step.seen for step in steps),
             role=self.role(),
@@ -232,10 +218,9 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
     return next((place for place, step_s in enumerate(steps) if step_s <= most_s), len(steps))
 
 
-def _size_of_batches(workers: Sequence[WorkerTimes]) -> int | None:
+def _size_of_batches(work: LoadTimes) -> int | None:
     """Return the mean number of indices per batch; None for one, which may stand for a whole batch."""
-    batches = sum(worker.batches for worker in workers)
-    size = round(sum(worker.samples for worker in workers) / batches) if batches else 0
+    size = round(work.samples / work.batches) if work.batches else 0
     return size if size > 1 else None
 
 

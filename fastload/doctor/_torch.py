@@ -6,15 +6,28 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import dataloader as _dataloader
-from torch.utils.data._utils import fetch as _fetch
-from torch.utils.data._utils import worker as _worker
+import torch
+from torch.utils.data import DataLoader
 
-BaseIterator: Any = _dataloader._BaseDataLoaderIter
-FETCHERS: tuple[Any, ...] = (_fetch._MapDatasetFetcher, _fetch._IterableDatasetFetcher)
-FETCH_FILE = _fetch.__file__
-worker_module: Any = _worker
-worker_loop: Any = _worker._worker_loop
+from fastload.errors import LibraryMissingError
+
+try:
+    from torch.utils.data import dataloader as _dataloader
+    from torch.utils.data._utils import fetch as _fetch
+    from torch.utils.data._utils import worker as _worker
+
+    BaseIterator: Any = _dataloader._BaseDataLoaderIter
+    FETCHERS: tuple[Any, ...] = (_fetch._MapDatasetFetcher, _fetch._IterableDatasetFetcher)
+    FETCH_FILE = _fetch.__file__
+    worker_module: Any = _worker
+    worker_loop: Any = _worker._worker_loop
+    # Methods that are wrapped too.
+    _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
+except (ImportError, AttributeError) as error:
+    raise LibraryMissingError(
+        f"'fastload doctor' must be able to wrap torch's loader, which torch {torch.__version__} changed: "
+        f"{error}"
+    ) from error
 
 _MISSING = object()
 

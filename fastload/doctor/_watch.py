@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
@@ -46,8 +45,7 @@ class _Watched:
         self.record = self._make_record(self.settings.options["num_workers"])
         self.records = {self.record.num_workers: self.record}
         self.loader = weakref.ref(loader)
-        # The number of batches of all loaders when this one last returned one; None at an epoch's begin.
-        self.handed: int | None = None
+        self.iterator: weakref.ref[Any] | None = None
 
     def is_followed_by(self, loader: DataLoader[Any]) -> bool:
         """Return whether this loader is gone and another is like it."""
@@ -71,7 +69,9 @@ class _Watched:
             self.record = self.records.get(workers) or self._make_record(workers)
             self.records[workers] = self.record
             self.record.prefetch_factor = clock.prefetch_factor
-            self.record.take_over(before)
+            self.record.asked_at = before.asked_at
+            self.record.epochs += 1
+            before.phase = "outside"
         return self.record
 
 
@@ -103,11 +103,9 @@ class Watcher:
         self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._watched: list[_Watched] = []
         self._current: LoaderRecord | None = None
-        # The iterator that returned the last batch, and whether any iterator was asked a second time.
-        self._latest: weakref.ref[Any] | None = None
-        self._has_gone_on = False
-        self._optimizer_steps = self._steps_before = 0
-        self._first_at: float | None = None
+        self._optimizer_steps = 0
+        # When the first step ended, which may have compiled the model, and when the latest batch came.
+        self._begun_at: float | None = None
         self._latest_at = 0.0
         self._sampler = Sampler(self._thread, self._clock, self._notice)
 
@@ -130,7 +128,7 @@ class Watcher:
         finally:
             hook.remove()
             self._sampler.stop()
-            self._close_step()
+            self._close_steps()
 
     @property
     def records(self) -> list[LoaderRecord]:
@@ -147,8 +145,8 @@ class Watcher:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The times of the first and the latest batch by `time.perf_counter`; equal if there is none."""
-        return self._latest_at if self._first_at is None else self._first_at, self._latest_at
+        """The times of the first step's end and the latest batch by `time.perf_counter`."""
+        return self._latest_at if self._begun_at is None else self._begun_at, self._latest_at
 
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
         """Watch the workers that start meanwhile."""
@@ -161,8 +159,9 @@ class Watcher:
         is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
         return record.log if record is not None and is_waiting else None
 
-    def _readings(self) -> tuple[float, float, float]:
-        return time.perf_counter(), time.process_time() - self._sampler.cpu_s, self._clock.delayed_s()
+    def _readings(self) -> tuple[float, float, float, int]:
+        cpu_s = time.process_time() - self._sampler.cpu_s
+        return time.perf_counter(), cpu_s, self._clock.delayed_s(), self._optimizer_steps
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process
@@ -178,14 +177,14 @@ class Watcher:
         if watched.record.phase == "starting":
             iterator = original(loader)
         else:
-            self._close_step()
-            # Time before an epoch belongs to no step.
-            for each in self._watched:
-                each.handed = None
+            # Time before an epoch, and a validation, belong to no step.
+            self._close_steps()
             with watched.record.starting(), self._watching_workers(watched.record):
                 iterator = original(loader)
         with contextlib.suppress(TypeError):  # An object without weak references is not watched.
             self._by_iterator[iterator] = watched
+            # An iterator that the script drops has no further step.
+            watched.iterator = weakref.ref(iterator, lambda _: watched.record.close_step())
         return iterator
 
     def _watch(self, loader: DataLoader[Any]) -> _Watched:
@@ -202,17 +201,11 @@ class Watcher:
         watched = self._by_iterator.get(iterator)
         if watched is None or not self._is_watched():
             return original(iterator)
-        record = watched.record
-        if self._current is not record:
-            self._close_step()
-        elif record.phase == "stepping":
-            record.trained += self._optimizer_steps > self._steps_before
-            record.without_grad += not torch.is_grad_enabled()
+        record = self._current = watched.record
+        record.close_step()
+        if self._begun_at is None and not record.is_first:
+            self._begun_at = time.perf_counter()
         self._stop_if_enough()
-        self._has_gone_on = self._has_gone_on or watched.handed is not None
-        if watched.handed is not None and 0 < self.batches - watched.handed < len(self._watched):
-            record.extend_step()
-        self._current = record
         clock = watched.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
@@ -221,40 +214,29 @@ class Watcher:
                 batch = original(iterator)
         except BaseException:
             record.phase = "outside"
-            watched.handed = None
             raise
         record = self._current = watched.record_of(iterator)
-        record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
+        wait_s = record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
+        for other in self._watched:
+            if other is not watched and other.record.phase == "stepping":
+                other.record.others_s += wait_s
         self.batches += 1
-        self._steps_before = self._optimizer_steps
-        watched.handed = self.batches
         self._latest_at = time.perf_counter()
-        if self._first_at is None or self.batches == 2:
-            # The user's seconds begin after the first step, which may compile the model.
-            self._first_at = self._latest_at
-        self._latest = weakref.ref(iterator, self._let_go)
         return batch
 
-    def _let_go(self, iterator: Any) -> None:
-        """End the step, because the iterator that returned the last batch is gone."""
-        self._close_step()
-        if not self._has_gone_on:
-            # The script only looked at a batch: the training has not begun.
-            self._first_at = None
-
-    def _close_step(self) -> None:
-        if self._current is not None:
-            self._current.close_step()
+    def _close_steps(self) -> None:
+        for watched in self._watched:
+            watched.record.close_step()
 
     def _stop_if_enough(self) -> None:
         is_late = (
             self._seconds is not None
-            and self._first_at is not None
+            and self._begun_at is not None
             and self.batches >= _LEAST_HANDED
-            and time.perf_counter() - self._first_at >= self._seconds
+            and time.perf_counter() - self._begun_at >= self._seconds
         )
         if is_late or (self._steps is not None and self.batches >= self._steps):
-            self._close_step()
+            self._close_steps()
             self.was_cut = True
             raise Enough
 

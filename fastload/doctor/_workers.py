@@ -9,23 +9,24 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fastload.doctor._categories import Stack, loading_category, users_line
 from fastload.doctor._profile import Sampler, ThreadClock
 from fastload.doctor._torch import FETCH_FILE, FETCHERS, patched, worker_loop
-from fastload.doctor.findings import WorkerTimes
+from fastload.loader.clock import LoadTimes
 
 _MOST_PLACES = 200
 _SAVE_EACH_S = 0.25
 
 
 class WorkerLog:
-    """Times and stack samples of one process that makes batches."""
+    """Times (those of `LoadTimes`) and stack samples of one process that makes batches."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(("batches", "samples", "busy_s", "cpu_s", "delayed_s", "collate_s"), 0.0)
+        self.sums: dict[str, Any] = {field.name: 0 for field in fields(LoadTimes)}
         self.seen: dict[tuple[str, str], float] = defaultdict(float)
 
     def notice(self, stack: Stack, seconds: float) -> None:
@@ -40,11 +41,6 @@ class WorkerLog:
         """Add to the sums."""
         for name, value in seconds.items():
             self.sums[name] += value
-
-    def times(self) -> WorkerTimes:
-        """Return the sums."""
-        counts = {name: int(self.sums[name]) for name in ("batches", "samples")}
-        return WorkerTimes(**{**self.sums, **counts})  # type: ignore[arg-type]
 
     def save(self, path: Path) -> None:
         """Write the log to a file that another process may read at any time."""

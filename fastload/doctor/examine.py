@@ -12,7 +12,7 @@ import torch
 from fastload.doctor._dataset_files import count_of, encoding_of, files_of, measure_store
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
-from fastload.doctor._machine import BusyWatch, GpuWatch, gpu_in_use
+from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
 from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
@@ -75,16 +75,16 @@ def examine_script(
     `steps` ends it after this many batches, `seconds` this long after its first step; by default, it runs to
     its end. `on_trials` is called before changes are tried.
     """
-    gpu, busy = GpuWatch(), BusyWatch()
+    busy = BusyWatch()
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
-        with watcher.watching(), gpu.watching():
+        with watcher.watching(), reading_gpus() as gpus:
             ending = run_script(script)
         # Not by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
         machine = busy.state()
-        gpu_busy = gpu.busy(watcher.span, gpu_in_use())
+        busy_gpu = gpu_share(gpus, watcher.span, gpu_in_use())
         # A loader that failed before its first batch explains the failure if there is no other.
         records = [record for record in watcher.records if record.batches]
         records = records or (watcher.records[:1] if ending.text and not was_cut else [])
@@ -97,7 +97,7 @@ def examine_script(
                 role="evaluation" if has_training and not record.trained else record.role(),
                 device=_device(record),
                 encoding=encoding_of(record.settings.dataset),
-                gpu_busy=gpu_busy,
+                gpu_share=busy_gpu,
                 was_cut=was_cut,
                 error="" if was_cut else ending.text,
             )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fastload.loader.clock import LoadTimes
+
 Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "model"]
 """Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample, `work` is
 logging and the like, `model` is the rest of a training step."""
@@ -19,6 +21,8 @@ collating and moving batches, `copy` goes to the device, `main thread` is loggin
 Side = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
 
+_NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -27,18 +31,6 @@ class Sampled:
     category: Category
     place: str
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerTimes:
-    """Seconds that one process spent on making batches; `delayed_s` is time waiting for a free CPU."""
-
-    batches: int = 0
-    samples: int = 0
-    busy_s: float = 0.0
-    cpu_s: float = 0.0
-    delayed_s: float = 0.0
-    collate_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,6 @@ class DataStorage:
     is_cold: bool = False
     random_per_s: float = 0.0
     parallel_per_s: float = 0.0
-    warm_per_s: float = 0.0
     are_shards: bool = False
 
 
@@ -80,8 +71,8 @@ class DataStorage:
 class MachineState:
     """CPUs and limits of this machine (None: unknown or unlimited), and the CPUs that others kept busy.
 
-    `usable_cpus` is the process's affinity or its quota, whichever is less; `stolen_cpus` is the time that
-    the hypervisor gave to other virtual machines.
+    `usable_cpus` is the process's affinity or its quota, whichever is less; `other_cpus` are those of other
+    programs and, on the same host, of other virtual machines.
     """
 
     usable_cpus: float
@@ -90,7 +81,6 @@ class MachineState:
     shared_memory_bytes: int | None = None
     available_bytes: int | None = None
     other_cpus: float = 0.0
-    stolen_cpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +90,10 @@ class TrainingMeasurements:
     The first wait of each epoch, in which workers start, counts in `first_wait_s` only, and warm-up steps
     in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is the
     sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during which
-    the main thread waited for a free CPU. `loading` and `training` are the stack samples of the processes
-    that make batches, and of the main thread in the steps. `error` is the exception that ended the training;
-    `folder` is a name for the files in the actions of fixes.
+    the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
+    `busiest_s` the `busy_s` of the busiest one. `loading` and `training` are the stack samples of these
+    processes, and of the main thread in the steps. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
+    `error` is the exception that ended the training; `folder` names the files in the actions of fixes.
     """
 
     machine: MachineState
@@ -125,7 +116,8 @@ class TrainingMeasurements:
     warmup_s: float = 0.0
     waits_s: tuple[float, ...] = ()
     steps_s: tuple[float, ...] = ()
-    workers: tuple[WorkerTimes, ...] = ()
+    work: LoadTimes = _NO_WORK
+    busiest_s: float = 0.0
     loading: tuple[Sampled, ...] = ()
     training: tuple[Sampled, ...] = ()
     role: Role = "unknown"
@@ -138,7 +130,7 @@ class TrainingMeasurements:
     was_cut: bool = False
     trials: tuple[LoaderTrial, ...] = ()
     store: DataStorage | None = None
-    gpu_busy: tuple[float, ...] = ()
+    gpu_share: float = 0.0
     error: str = ""
 
     @property
@@ -154,7 +146,7 @@ class TrainingMeasurements:
     @property
     def made_samples(self) -> float:
         """Samples that all loading processes made."""
-        return sum(worker.batches for worker in self.workers) * self.samples_a_batch
+        return self.work.batches * self.samples_a_batch
 
     @property
     def wait_s(self) -> float:
@@ -179,11 +171,6 @@ class TrainingMeasurements:
             return 0.0
         batch_s = (self.first_wait_s + self.waiting_s) / self.batches + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 else 0.0
-
-    @property
-    def gpu_share(self) -> float:
-        """The GPU's mean utilisation, from 0 to 1."""
-        return sum(self.gpu_busy) / len(self.gpu_busy) if self.gpu_busy else 0.0
 
     def trials_of(self, kind: str) -> list[LoaderTrial]:
         """Return the trials of a kind."""
@@ -221,7 +208,7 @@ class Diagnosis:
     """The verdict, its evidence and the fixes; `str()` returns a report.
 
     `loading_per_s` is the loader's throughput without training, `step_per_s` that of the training step with
-    batches already in memory; 0 if unknown. `forecast` is the training's throughput by number of workers.
+    batches already in memory; 0 if unknown.
     """
 
     verdict: Verdict
@@ -234,7 +221,6 @@ class Diagnosis:
     loading_per_s: float = 0.0
     step_per_s: float = 0.0
     doubts: tuple[str, ...] = ()
-    forecast: dict[int, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [self.headline, *_bullets("Evidence", self.evidence), *_bullets("Doubts", self.doubts)]

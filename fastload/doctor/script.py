@@ -44,13 +44,10 @@ class Ending:
         if self.error is None or isinstance(self.error, SystemExit):
             code = getattr(self.error, "code", None)
             return "" if code in (None, 0) else f"exit code {code}"
-        lines = [line.strip() for line in str(self.error).splitlines() if line.strip()]
-        # torch passes on the whole traceback of a worker's exception, whose last line is the message.
-        message = lines[-1] if lines and lines[0].startswith("Caught ") else (lines or [""])[0]
-        name = type(self.error).__name__
-        # torch's messages begin with the name already.
-        text = message if message.startswith(name) else f"{name}: {message}".rstrip(": ")
-        return text[:300]
+        name, lines = type(self.error).__name__, str(self.error).strip().splitlines() or [""]
+        # torch passes on the whole traceback of a worker's exception, whose last line is name and message.
+        text = lines[-1] if lines[0].startswith("Caught ") else f"{name}: {lines[0]}".rstrip(": ")
+        return text.strip()[:300]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,8 @@ class Script:
 
 def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
     """Find what `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run, or raise OptionError."""
-    return _find_module(path, arguments) if is_module else _find_file(path, arguments)
-
-
-def _find_file(path: str, arguments: Sequence[str]) -> Script:
+    if is_module:
+        return _find_module(path, arguments)
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:
@@ -134,10 +129,8 @@ def _noting_children() -> Iterator[list[str]]:
 
     def noted_popen(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         if os.getpid() == process:
-            parts = args if isinstance(args, (list, tuple)) else [args]
-            children.append(
-                " ".join(os.fsdecode(part) if isinstance(part, bytes) else str(part) for part in parts)
-            )
+            parts = [args] if isinstance(args, (str, bytes, os.PathLike)) else args
+            children.append(" ".join(os.fsdecode(part) for part in parts))
         popen(self, args, *rest, **options)
 
     def noted_start(self: BaseProcess) -> None:

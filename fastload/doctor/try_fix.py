@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import subprocess
 import sys
@@ -42,18 +43,17 @@ class Attempt:
     error: str
 
     def __str__(self) -> str:
-        lines = []
+        lines = [f"Tried for {self.batches:,} batches: {self.fix.action}"]
         if self.skipped is not None:
-            lines += [f"The first fix needs a change of the code: {self.skipped.action}"]
-        lines += [f"Tried for {self.batches:,} batches: {self.fix.action}"]
-        if self.after_per_s <= 0:
+            lines.insert(0, f"The first fix needs a change of the code: {self.skipped.action}")
+        if not self.after_per_s or not self.before_per_s:
             return "\n".join([*lines, f"  It gave nothing to measure. {self.error}".rstrip()])
         lines += [
             f"  before: {self.before_per_s:,.1f} {self.unit}/s",
             f"  after: {self.after_per_s:,.1f} {self.unit}/s",
+            f"  measured gain: {self.after_per_s / self.before_per_s:.2f} ×",
         ]
-        ratio = self.after_per_s / self.before_per_s if self.before_per_s > 0 else 0.0
-        return "\n".join([*lines, f"  measured gain: {ratio:.2f} ×"])
+        return "\n".join(lines)
 
 
 def try_first_fix(
@@ -95,16 +95,12 @@ def try_first_fix(
 def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:
     """Change the arguments or the class of the loaders of a dataset's class that are created meanwhile."""
 
-    def has_dataset(given: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        return type(given[0] if given else options.get("dataset")).__name__ == dataset
-
     def changed_init(original: Any) -> Any:
-        names = original.__code__.co_varnames[1 : original.__code__.co_argcount]
-
         def __init__(self: Any, *given: Any, **options: Any) -> None:
-            if has_dataset(given, options):
-                options = {**options, **dict(zip(names, given, strict=False)), **changes}
-                given = ()
+            named = inspect.signature(original).bind(self, *given, **options).arguments
+            if type(named["dataset"]).__name__ == dataset:
+                given, options = (), {**named, **changes}
+                del options["self"]
                 if not options.get("num_workers"):
                     options = {name: value for name, value in options.items() if name not in _OF_WORKERS}
             original(self, *given, **options)
@@ -112,10 +108,10 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
         return __init__
 
     def new_of_fastload(kind: type[Any], *given: Any, **options: Any) -> Any:
+        loaded = given[0] if given else options.get("dataset")
+        is_changed = kind is DataLoader and type(loaded).__name__ == dataset
         # Python then calls `__init__` of the class of this object.
-        return object.__new__(
-            FastloadDataLoader if kind is DataLoader and has_dataset(given, options) else kind
-        )
+        return object.__new__(FastloadDataLoader if is_changed else kind)
 
     if changes.get("class") == "fastload.DataLoader":
         return patched((DataLoader, "__new__", new_of_fastload))

@@ -5,9 +5,10 @@ import json
 import pytest
 
 import fastload
-from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled, WorkerTimes
+from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
 from fastload.doctor.folder import diagnose_data, examine_data
+from fastload.loader.clock import LoadTimes
 from tests.commands import run
 from tests.doctor.situations import make_photos
 from tests.folders import encoded, pixels
@@ -24,7 +25,8 @@ def measured(category="decode", cpu_s=8.0):
         waiting_s=8.0,
         steps=100,
         stepping_s=0.001,
-        workers=(WorkerTimes(50, 1600, 8.0, cpu_s),) * 2,
+        work=LoadTimes(100, 3200, 16.0, 2 * cpu_s, 0.0, 0.0),
+        busiest_s=8.0,
         loading=(Sampled(category, "PIL", 8.0),),
         trials=(LoaderTrial("same", 2, 400.0, 0.0, 0.0), LoaderTrial("pack", 2, 4000.0, 0.0, 0.0, "tiled")),
         store=DataStorage(100_000, 100_000_000),

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fastload.doctor._machine import GpuWatch, gpu_in_use
+from fastload.doctor._machine import gpu_in_use, gpu_share, reading_gpus
 from tests.commands import run
 from tests.tools import NEEDS_CUDA
 
@@ -35,14 +35,12 @@ if __name__ == "__main__":
 
 
 def test_a_busy_gpu_is_read_as_busy():
-    watch, rows = GpuWatch(each_s=0.05), torch.ones(4000, 4000, device="cuda")
+    rows = torch.ones(4000, 4000, device="cuda")
     begin = time.perf_counter()
-    with watch.watching():
+    with reading_gpus(each_s=0.05) as readings:
         while time.perf_counter() - begin < 3:
             (rows @ rows).sum().item()
-    busy = watch.busy((begin, time.perf_counter()), gpu_in_use())
-    assert busy
-    assert 0 < max(busy) <= 1
+    assert 0 < gpu_share(readings, (begin, time.perf_counter()), gpu_in_use()) <= 1
 
 
 def test_a_training_on_a_gpu_is_examined_whole(tmp_path):
@@ -54,4 +52,4 @@ def test_a_training_on_a_gpu_is_examined_whole(tmp_path):
     measured = part["measurements"]
     assert part["verdict"] == "model"
     assert measured["device"] == "cuda"
-    assert measured["gpu_busy"]
+    assert measured["gpu_share"] > 0

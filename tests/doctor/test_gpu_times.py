@@ -3,45 +3,46 @@
 import contextlib
 import time
 
-from fastload.doctor._machine import GpuWatch
+import pytest
+
+from fastload.doctor._machine import gpu_share, reading_gpus
 from fastload.system.gpus import Gpu
 
 
-def gpu(index, utilization):
-    return Gpu(f"GPU-{index}", utilization)
+def gpus(first, second):
+    return Gpu("GPU-0", first), Gpu("GPU-1", second)
 
 
-class TestBusy:
-    READINGS = tuple((float(at), (gpu(0, 0.9), gpu(1, busy))) for at, busy in enumerate([0.0, 0.4, 0.6, 0.0]))
+READINGS = [(float(at), gpus(0.9, busy)) for at, busy in enumerate([0.0, 0.4, 0.6, None])]
 
-    def busy(self, readings, span, uuid):
-        watch = GpuWatch()
-        watch._readings.extend(readings)
-        return watch.busy(span, uuid)
 
-    def test_the_trainings_own_gpu_counts_while_it_trains(self):
-        assert self.busy(self.READINGS, (0.5, 2.5), "GPU-1") == (0.4, 0.6)
+def test_the_trainings_own_gpu_counts_while_it_trains():
+    assert gpu_share(READINGS, (0.5, 2.5), "GPU-1") == pytest.approx(0.5)
+    assert gpu_share(READINGS, (2.0, 3.0), "GPU-1") == pytest.approx(0.3)
 
-    def test_no_other_gpu_counts(self):
-        assert self.busy(self.READINGS, (0.5, 2.5), "") == ()
-        assert self.busy(self.READINGS, (0.5, 2.5), "GPU-7") == ()
 
-    def test_without_readings_there_is_nothing(self):
-        assert self.busy(self.READINGS, (7.0, 7.0), "") == ()
-        assert self.busy((), (0.0, 9.0), "GPU-1") == ()
+def test_no_other_gpu_counts():
+    assert gpu_share(READINGS, (0.5, 2.5), "") == 0
+    assert gpu_share(READINGS, (0.5, 2.5), "GPU-7") == 0
 
-    def test_one_session_serves_all_readings(self):
-        opened = []
 
-        @contextlib.contextmanager
-        def session():
-            opened.append(1)
-            yield lambda: (gpu(0, 0.5),)
-            opened.append(-1)
+def test_without_readings_there_is_nothing():
+    assert gpu_share(READINGS, (7.0, 7.0), "GPU-1") == 0
+    assert gpu_share([], (0.0, 9.0), "GPU-1") == 0
 
-        watch = GpuWatch(session, each_s=0.001)
-        began = time.perf_counter()
-        with watch.watching():
-            time.sleep(0.1)
-        assert opened == [1, -1]
-        assert len(watch.busy((began, time.perf_counter()), "GPU-0")) > 1
+
+def test_one_session_serves_all_readings():
+    opened = []
+
+    @contextlib.contextmanager
+    def session():
+        opened.append(1)
+        yield lambda: gpus(0.5, 0.5)
+        opened.append(-1)
+
+    began = time.perf_counter()
+    with reading_gpus(session, each_s=0.001) as readings:
+        time.sleep(0.1)
+    assert opened == [1, -1]
+    assert len(readings) > 1
+    assert gpu_share(readings, (began, time.perf_counter()), "GPU-0") == 0.5

@@ -7,8 +7,9 @@ import pytest
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._rates import Rates, loading_work, rates_of
-from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled, WorkerTimes
+from fastload.doctor.findings import DataStorage, LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
+from fastload.loader.clock import LoadTimes
 
 MACHINE = MachineState(8.0, 8)
 
@@ -21,7 +22,7 @@ def training(num_workers=0, wait_s=0.08, step_s=0.02, loading=None, step=None, b
     """100 batches of 32; each process takes `busy_s` for all of its batches."""
     processes = max(1, num_workers)
     busy_s = 100 * wait_s if busy_s is None else busy_s
-    one = WorkerTimes(100 // processes, 3200 // processes, busy_s, changes.pop("cpu_s", busy_s))
+    cpu_s = processes * changes.pop("cpu_s", busy_s)
     values = {
         "machine": MACHINE,
         "num_workers": num_workers,
@@ -31,7 +32,8 @@ def training(num_workers=0, wait_s=0.08, step_s=0.02, loading=None, step=None, b
         "waiting_s": 99 * wait_s,
         "steps": 100,
         "stepping_s": 100 * step_s,
-        "workers": (one,) * processes,
+        "work": LoadTimes(100, 3200, processes * busy_s, cpu_s, 0.0, 0.0),
+        "busiest_s": busy_s,
         "loading": seen(decode=6.0, transform=2.0) if loading is None else loading,
         "training": seen(model=2.0) if step is None else step,
     }
@@ -93,6 +95,12 @@ def test_idle_workers_that_are_waited_for_are_a_matter_of_transport():
     assert diagnose(measured).verdict == "transport"
 
 
+def test_one_slow_worker_that_holds_up_the_others_is_no_matter_of_transport():
+    measured = training(2, wait_s=0.08, busy_s=4.5, trials=(trial(rate=400.0),))
+    assert diagnose(measured).verdict == "transport"
+    assert diagnose(replace(measured, busiest_s=8.0)).verdict == "decoding"
+
+
 def test_with_workers_the_rate_without_training_decides():
     slow, fast = trial(rate=300.0), trial(rate=30_000.0)
     measured = training(2, wait_s=0.01, step_s=0.02, busy_s=0.2)
@@ -118,17 +126,16 @@ def test_nearly_equal_sides_are_called_balanced():
 
 
 def test_a_busy_machine_is_a_reason_for_doubt():
-    busy = replace(MACHINE, other_cpus=4.0, stolen_cpus=1.0)
+    busy = replace(MACHINE, other_cpus=4.0)
     doubts = diagnose(training(machine=busy)).doubts
     assert any("other programs took 4.0 of 8 CPUs" in doubt for doubt in doubts)
-    assert any("steal" in doubt for doubt in doubts)
     assert diagnose(training()).doubts == ()
 
 
 def test_a_busy_gpu_is_the_limit_wherever_the_host_waits():
-    diagnosis = diagnose(training(device="cuda", gpu_busy=(0.9, 1.0)))
+    diagnosis = diagnose(training(device="cuda", gpu_share=0.95))
     assert (diagnosis.side, diagnosis.verdict) == ("training step", "model")
-    assert diagnose(training(device="cuda", gpu_busy=(0.8, 0.9))).verdict == "decoding"
+    assert diagnose(training(device="cuda", gpu_share=0.85)).verdict == "decoding"
 
 
 def test_warm_up_is_named():

@@ -130,7 +130,7 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
     measured = part["measurements"]
     assert measured["num_workers"] > 1
     assert 0 < measured["batches"] < 200
-    assert sum(process["samples"] for process in measured["workers"]) > 0
+    assert measured["work"]["samples"] > 0
     # Where there are few CPUs, starting so many workers takes longer than all their batches.
     assert part["verdict"] in ("transforms", "little")
 
@@ -138,7 +138,7 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
 def test_spawned_workers_are_watched_too(script):
     path = script("list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))")
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    assert part["measurements"]["workers"][0]["samples"] == 64
+    assert part["measurements"]["work"]["samples"] == 64
 
 
 def test_one_rank_of_a_machine_speaks(script):
@@ -155,7 +155,7 @@ def test_a_page_is_written_that_needs_nothing_beside_itself(script, tmp_path):
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert "<svg" in text
-    assert "Throughput by workers" in text
+    assert "Time per step" in text
     assert "http" not in text
     assert "<script" not in text
 
@@ -179,6 +179,19 @@ def test_what_has_no_bound_is_null_in_json():
 
     notes = [1.5, float("inf"), -float("inf"), float("nan")]
     assert json.loads(diagnosis_json("", [], notes))["notes"] == [1.5, None, None, None]
+
+
+def test_a_torch_whose_loader_differs_is_named_in_one_sentence(script):
+    code = (
+        "import sys, torch.utils.data._utils.worker as worker\ndel worker._worker_loop\n"
+        "from fastload.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "doctor", script("batches()")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fastload: 'fastload doctor' must be able to wrap torch's loader")
+    assert "_worker_loop" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_packed_data_without_a_record_that_can_be_read_is_said_so(tmp_path):

@@ -41,10 +41,6 @@ def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements)
         series = (Series("waiting", waits, "reference"), Series("training", steps, "contender"))
         plot = Plot("Each step: waiting for data, then training", "step", "ms", series, is_stacked=True)
         yield Section(f"{prefix}Time per step", plots=(plot,))
-    if len(diagnosis.forecast) > 1:
-        points = tuple((float(number), rate) for number, rate in diagnosis.forecast.items())
-        plot = Plot("Throughput", "workers", "samples/s", (Series("training", points, "own"),))
-        yield Section(f"{prefix}Throughput by workers", plots=(plot,))
     for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
         if sentences:
             yield Section(f"{prefix}{heading}", sentences)
