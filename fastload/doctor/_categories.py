@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -175,9 +176,11 @@ def step_category(stack: Stack, has_device: bool) -> Category:
     return "model"
 
 
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)/")
 # Containers and base classes of transforms, which name no transform themselves.
 _CONTAINERS = re.compile(r"^(_\w*|Compose|Sequential\w*|Random(Apply|Choice)|OneOf|SomeOf|\w*Transform)$")
+
+
+_MOST_SHOWN = 60
 
 
 @_cached
@@ -185,18 +188,15 @@ def users_line(stack: Stack) -> str:
     """Return the innermost line of the user's own code: `train.py:41 self.transform(img) → Normalize`.
 
     Behind the arrow is the transform or the decoder that it calls. If there is no line of the user's, as in
-    a library's dataset, only that or the library's name is returned.
+    a library's dataset, only that is returned.
     """
     place = max((number for number, frame in enumerate(stack) if frame.is_users), default=-1)
-    inner = stack[place + 1 :]
-    part = _library_part(inner)
-    if place >= 0:
-        frame = stack[place]
-        name = frame.file.replace("\\", "/").rpartition("/")[2]
-        line = f"{name}:{frame.line} {shortened(frame.text)}".rstrip()
-        return f"{line} → {part}" if part else line
-    packages = (match[1] for match in (_PACKAGE.search(frame.file) for frame in reversed(inner)) if match)
-    return part or next((name for name in packages if name != "torch"), "")
+    part = _library_part(stack[place + 1 :])
+    if place < 0:
+        return part
+    frame = stack[place]
+    line = f"{os.path.basename(frame.file)}:{frame.line} {frame.text[:_MOST_SHOWN]}".rstrip()
+    return f"{line} → {part}" if part else line
 
 
 def _library_part(inner: Sequence[Frame]) -> str:
@@ -211,9 +211,3 @@ def _library_part(inner: Sequence[Frame]) -> str:
         if owner and _TRANSFORM_LIBRARIES.search(frame.file) and not _CONTAINERS.search(owner):
             return owner
     return ""
-
-
-def shortened(text: str, most: int = 60) -> str:
-    """Return a piece of code on one line of at most `most` characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fastload.datasets.packed import PackedDataset
 from fastload.doctor.findings import DataStorage
 from fastload.errors import OptionError
 from fastload.system.disks import disk_of
@@ -39,10 +40,12 @@ class DataFiles:
 def files_of(dataset: Any) -> DataFiles:
     """Return the files that a dataset lists, or its shards."""
     for part in parts_of(dataset):
-        for find, are_shards in ((_shards, True), (_listed, False)):
-            with contextlib.suppress(Exception):
-                if found := find(part):
-                    return DataFiles(found, are_shards)
+        with contextlib.suppress(Exception):
+            if isinstance(part, PackedDataset):
+                folder = part._records.folder
+                return DataFiles(sorted(str(path) for path in folder.glob("shard-*")), are_shards=True)
+            if found := _listed(part):
+                return DataFiles(found)
     return DataFiles([])
 
 
@@ -55,11 +58,8 @@ def count_of(dataset: Any) -> int:
 
 def encoding_of(dataset: Any) -> str | None:
     """Return the encoding of a packed dataset's images; None for any other dataset."""
-    for part in parts_of(dataset):
-        encoding = getattr(part, "_encoding", None)
-        if type(part).__module__.startswith("fastload.") and encoding is not None:
-            return str(encoding.name)
-    return None
+    packed = next((part for part in parts_of(dataset) if isinstance(part, PackedDataset)), None)
+    return None if packed is None else packed._encoding.name
 
 
 def parts_of(dataset: Any) -> Iterator[Any]:
@@ -77,18 +77,8 @@ def parts_of(dataset: Any) -> Iterator[Any]:
         parts = inner
 
 
-def _is_ours(part: Any) -> bool:
-    return type(part).__module__.startswith("fastload.datasets.")
-
-
-def _shards(part: Any) -> list[str]:
-    if not _is_ours(part) or hasattr(part, "source"):
-        return []
-    return sorted(entry.path for entry in os.scandir(part._records.folder) if entry.name.startswith("shard-"))
-
-
 def _listed(part: Any) -> list[str]:
-    if _is_ours(part):
+    if type(part).__module__.startswith("fastload.datasets."):
         step = max(1, len(part) // _MOST_LISTED)
         return [part.source.files.path(index) for index in range(0, len(part), step)]
     attributes = getattr(part, "__dict__", {})
@@ -125,20 +115,17 @@ def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
         return None
     samples = max(1, samples if files.are_shards else max(samples, len(files.paths)))
     size_bytes = sum(sizes) if files.are_shards else round(sum(sizes) / len(sizes) * samples)
+    store = DataStorage(samples, size_bytes, are_shards=files.are_shards)
     with contextlib.suppress(OptionError, OSError):
         disk = disk_of(files.paths[0])
         record_bytes = max(1, size_bytes // samples) if files.are_shards else None
         reading = measure_reading(files.paths, record_bytes, most_s=1.0)
-        return DataStorage(
-            samples=samples,
-            size_bytes=size_bytes,
-            kind=disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}",
-            is_cold=reading.is_cold,
-            random_per_s=reading.cold_random.records_per_s,
-            parallel_per_s=max(reading.cold_parallel.records_per_s, reading.cold_random.records_per_s),
-            are_shards=files.are_shards,
+        one, several = reading.cold_random.records_per_s, reading.cold_parallel.records_per_s
+        kind = disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}"
+        return replace(
+            store, kind=kind, is_cold=reading.is_cold, random_per_s=one, parallel_per_s=max(one, several)
         )
-    return DataStorage(samples, size_bytes, are_shards=files.are_shards)
+    return store
 
 
 def drop_pages(files: DataFiles) -> None:

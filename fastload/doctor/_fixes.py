@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, spent, step_work
+from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
 from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -64,14 +64,6 @@ def _candidates(
         return
     if verdict in ("model", "main thread", "copy"):
         yield from _log_fix(measured, rates)
-    if verdict == "model":
-        yield Fix(
-            "model",
-            "look into the step itself: a larger batch, torch.autocast, channels_last, torch.compile, a "
-            "smaller model",
-            None,
-            "the gain of each depends on the model and the device",
-        )
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
         yield Fix(
             "pin",
@@ -144,8 +136,15 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
             None,
             "shards are read in long runs; how fast depends on the disk that they will be on",
         )
-    if share(loading, "transforms") >= STORAGE_SHARE:
-        yield from _transform_fix(measured)
+    slowest = next((one.place for one in attributed(measured.loading) if one.category == "transform"), "")
+    if slowest and share(loading, "transforms") >= STORAGE_SHARE:
+        yield Fix(
+            "transform",
+            f"make {slowest} cheaper: do it once before the training, on whole batches, on the device, or "
+            "with fastload.transforms",
+            None,
+            "it takes most of the transforms' time",
+        )
 
 
 def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
@@ -180,21 +179,6 @@ def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial)
         gain, why = _tried(measured, rates, trial)
         action = f"keep the data in memory: {', or '.join(ways)}"
         yield Fix("cache", action, gain, f"{why}; from the second epoch on")
-
-
-def _transform_fix(measured: TrainingMeasurements) -> Iterator[Fix]:
-    known = attributed(measured.loading)
-    places = [one for one in known if one.category == "transform"]
-    if places:
-        slowest = max(places, key=lambda one: one.seconds)
-        all_s = spent(known, "read", "load", "decode", "transform", "collate")
-        yield Fix(
-            "transform",
-            f"make {slowest.place or 'transforms'} cheaper: do it once before the training, on whole "
-            "batches, on the device, or with fastload.transforms",
-            None,
-            f"it takes {slowest.seconds / all_s:.0%} of the time for making samples",
-        )
 
 
 def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:

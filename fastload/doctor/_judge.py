@@ -87,10 +87,8 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
     batches = measured.batches / measured.epochs
     if measured.was_cut and measured.epoch_batches:
         batches = max(batches, measured.epoch_batches)
-    wait_s = measured.wait_s
-    if not measured.waits:
-        wait_s = measured.samples_a_batch / seen_loading_per_s(measured)
-    working_s = batches * (wait_s + measured.step_s)
+    seen_s = measured.samples_a_batch / seen_loading_per_s(measured)
+    working_s = batches * ((measured.wait_s if measured.waits else seen_s) + measured.step_s)
     start_s = measured.first_wait_s / measured.epochs if measured.num_workers else 0.0
     if measured.trial("same") is not None:
         start_s = min(start_s, rates.start_s)

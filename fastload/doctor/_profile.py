@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import linecache
 import os
@@ -32,45 +33,28 @@ Notice = Callable[[Stack, float], None]
 """Called with a stack and the seconds since the previous sample in which the thread ran or was blocked."""
 
 
-class ThreadClock:
-    """Clock of the time in which the thread that creates it was ready to run but no CPU was free.
+def delayed_s(native_id: int) -> float:
+    """Return the seconds in which a thread of this process was ready to run but no CPU was free.
 
-    It reads /proc's `schedstat`, whose second figure is that time in nanoseconds (the kernel's
-    sched-stats.rst), and returns 0 where there is none.
+    That is the second figure of /proc's `schedstat` (the kernel's sched-stats.rst); 0 where there is none.
     """
-
-    def __init__(self) -> None:
-        self._file = -1
-        with contextlib.suppress(OSError):
-            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def delayed_s(self) -> float:
-        """Return the seconds so far."""
-        if self._file < 0:
-            return 0.0
-        try:
-            return int(os.pread(self._file, 64, 0).split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class Sampler:
-    """Samples the stack of a thread, with its clock, from `start` to `stop`.
+    """Samples the stack of the thread that creates it, from `start` to `stop`.
 
     Time in which the thread waited for a free CPU is left out: it says nothing about the code. `cpu_s` is
     the CPU time that sampling took.
     """
 
-    def __init__(self, thread: int, clock: ThreadClock, notice: Notice) -> None:
-        self._thread = thread
-        self._clock = clock
+    def __init__(self, notice: Notice, delayed: Callable[[int], float] = delayed_s) -> None:
+        self._thread = threading.get_ident()
+        self._delayed = functools.partial(delayed, threading.get_native_id())
         self._notice = notice
         self.cpu_s = 0.0
         self._is_over = False
@@ -100,7 +84,7 @@ class Sampler:
             before = now
 
     def _running_s(self) -> float:
-        return time.perf_counter() - self._clock.delayed_s()
+        return time.perf_counter() - self._delayed()
 
 
 def stack_of(thread: int) -> Stack:

@@ -66,9 +66,13 @@ class Trials:
         self._ends_at = time.perf_counter() + most_s
         self._batches = _batches_of(settings)
 
-    def same(self) -> list[LoaderTrial]:
-        """Measure the loader as it is."""
-        return self._tried("same")
+    def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
+        """Measure the loader once, as it is or with changes; return nothing if it fails or the time is up."""
+        if time.perf_counter() < self._ends_at:
+            with contextlib.suppress(Exception):
+                trial, _ = self._measured(**changes)
+                return [replace(trial, kind=name)] if trial.samples_per_s else []
+        return []
 
     def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
         """Measure it with another number of workers; a cold trial reads from the disk, or is left out."""
@@ -76,18 +80,14 @@ class Trials:
             if len(self._files.paths) < count_of(self._settings.dataset) or not hasattr(os, "posix_fadvise"):
                 return []
             drop_pages(self._files)
-        return self._tried("workers", workers=number)
-
-    def with_fast_loader(self) -> list[LoaderTrial]:
-        """Measure fastload's loader with the same arguments."""
-        return self._tried("loader", kind=FastloadDataLoader)
+        return self.tried("workers", workers=number)
 
     def cached(self) -> list[LoaderTrial]:
         """Measure a second pass over samples that a first pass has just read."""
         batches = self._batches or []
         with contextlib.suppress(Exception):
             _, taken = self._measured(batches=batches, passes=1)
-            return self._tried("cache", batches=batches[: max(1, taken)])
+            return self.tried("cache", batches=batches[: max(1, taken)])
         return []
 
     def from_files(self) -> Iterator[LoaderTrial]:
@@ -123,15 +123,7 @@ class Trials:
         size = len(self._batches[0])
         indices = itertools.cycle(range(len(dataset)))
         batches = [list(itertools.islice(indices, size)) for _ in range(max(1, len(dataset)))]
-        return self._tried(kind, dataset=dataset, batches=batches)
-
-    def _tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
-        """Measure once; return nothing if it fails or the time is up."""
-        if time.perf_counter() < self._ends_at:
-            with contextlib.suppress(Exception):
-                trial, _ = self._measured(**changes)
-                return [replace(trial, kind=name)] if trial.samples_per_s else []
-        return []
+        return self.tried(kind, dataset=dataset, batches=batches)
 
     def _measured(
         self,

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
-from fastload.doctor._profile import Sampler, ThreadClock
+from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
 from fastload.doctor._torch import BaseIterator, patched, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
@@ -97,7 +97,7 @@ class Watcher:
         self.batches = 0
         self._thread = threading.get_ident()
         self._process = os.getpid()
-        self._clock = ThreadClock()
+        self._native_id = threading.get_native_id()
         # Weak, so that a loader that the training drops ends its workers.
         self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
@@ -107,7 +107,7 @@ class Watcher:
         # When the first step ended, which may have compiled the model, and when the latest batch came.
         self._begun_at: float | None = None
         self._latest_at = 0.0
-        self._sampler = Sampler(self._thread, self._clock, self._notice)
+        self._sampler = Sampler(self._notice)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -161,7 +161,7 @@ class Watcher:
 
     def _readings(self) -> tuple[float, float, float, int]:
         cpu_s = time.process_time() - self._sampler.cpu_s
-        return time.perf_counter(), cpu_s, self._clock.delayed_s(), self._optimizer_steps
+        return time.perf_counter(), cpu_s, delayed_s(self._native_id), self._optimizer_steps
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.doctor._categories import Stack, loading_category, users_line
-from fastload.doctor._profile import Sampler, ThreadClock
+from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._torch import FETCH_FILE, FETCHERS, patched, worker_loop
 from fastload.loader.clock import LoadTimes
 
@@ -63,35 +63,29 @@ class WorkerLog:
 @contextlib.contextmanager
 def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
     """Record the times of torch's fetchers in this process in the log that `current()` returns, if any."""
-    clocks: dict[int, ThreadClock] = {}
 
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
         def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
             log = current()
             if log is None:
                 return original(self, possibly_batched_index)
-            # One per process rather than one per batch, because it holds a file open.
-            clock = clocks.get(os.getpid()) or clocks.setdefault(os.getpid(), ThreadClock())
-            began, cpu_s, delayed_s = time.perf_counter(), time.thread_time(), clock.delayed_s()
+            thread = threading.get_native_id()
+            before = time.perf_counter(), time.thread_time(), delayed_s(thread)
             with _collating_timed(self, log):
                 batch = original(self, possibly_batched_index)
             log.add(
                 batches=1,
                 samples=count_in(possibly_batched_index),
-                busy_s=time.perf_counter() - began,
-                cpu_s=time.thread_time() - cpu_s,
-                delayed_s=clock.delayed_s() - delayed_s,
+                busy_s=time.perf_counter() - before[0],
+                cpu_s=time.thread_time() - before[1],
+                delayed_s=delayed_s(thread) - before[2],
             )
             return batch
 
         return fetch_noted
 
-    try:
-        with patched(*((kind, "fetch", noted(kind.fetch)) for kind in FETCHERS)):
-            yield
-    finally:
-        for clock in clocks.values():
-            clock.close()
+    with patched(*((kind, "fetch", noted(kind.fetch)) for kind in FETCHERS)):
+        yield
 
 
 @contextlib.contextmanager
@@ -142,7 +136,7 @@ def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
             save()
             saved = time.perf_counter()
 
-    sampler = Sampler(threading.get_ident(), ThreadClock(), notice)
+    sampler = Sampler(notice)
     with noting_fetches(lambda: log):
         sampler.start()
         try:

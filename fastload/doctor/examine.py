@@ -19,6 +19,7 @@ from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
+from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.units import format_count
 
 
@@ -129,7 +130,7 @@ def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: P
 def trials_of(measured: TrainingMeasurements, trials: Trials) -> Iterator[LoaderTrial]:
     """Make the trials that can change the advice."""
     if measured.num_workers:
-        same = trials.same()
+        same = trials.tried("same")
         yield from same
         measured = replace(measured, trials=tuple(same))
     kinds = trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
@@ -139,7 +140,7 @@ def trials_of(measured: TrainingMeasurements, trials: Trials) -> Iterator[Loader
         for number in workers_to_try(measured):
             yield from trials.with_workers(number, is_cold="cache" in kinds)
     if "loader" in kinds:
-        yield from trials.with_fast_loader()
+        yield from trials.tried("loader", kind=FastloadDataLoader)
     if "files" in kinds:
         yield from trials.from_files()
 

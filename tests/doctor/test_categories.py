@@ -7,7 +7,6 @@ import pytest
 from fastload.doctor._categories import (
     Frame,
     loading_category,
-    shortened,
     step_category,
     users_line,
 )
@@ -112,7 +111,6 @@ def test_the_line_is_the_innermost_one_of_the_users():
     ]
     assert users_line(tuple(stack)) == "train.py:41 model(x)"
     assert users_line(()) == ""
-    assert len(shortened("x" * 100)) == 60
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_the_store_of_some_files_counts_all_samples(photos):
     store = measure_store(DataFiles(photos), 3000)
     assert store.samples == 3000
     assert store.size_bytes > 3000 * 64
-    assert store.warm_per_s > 0
+    assert store.random_per_s > 0
     assert measure_store(DataFiles([]), 3) is None
 
 

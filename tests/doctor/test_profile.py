@@ -2,7 +2,6 @@
 
 import linecache
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -36,14 +35,11 @@ def test_where_python_tells_no_call_the_line_is_asked():
 
 
 def test_time_without_a_free_cpu_is_left_out_of_samples():
-    class Starved:
-        """Clock of a thread that got a CPU for a tenth of the time."""
-
-        def delayed_s(self):
-            return 0.9 * time.perf_counter()
+    def starved(thread):
+        return 0.9 * time.perf_counter()
 
     weights = []
-    sampler = Sampler(threading.get_ident(), Starved(), lambda stack, seconds: weights.append(seconds))
+    sampler = Sampler(lambda stack, seconds: weights.append(seconds), starved)
     began = time.perf_counter()
     sampler.start()
     while len(weights) < 20:

@@ -56,7 +56,7 @@ def test_a_dataset_that_fails_gives_no_trial(trials):
         def __getitem__(self, index):
             raise KeyError(index)
 
-    assert trials(0, Broken(range(12))).same() == []
+    assert trials(0, Broken(range(12))).tried("same") == []
 
 
 def test_a_second_pass_over_the_same_samples_is_measured(trials):
