@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._parser import check_writable, positive
+from fastload.cli._parser import check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result as JSON; what a script prints goes to standard error",
     )
-    parser.add_argument("--steps", type=positive, metavar="N", help="end the script after so many batches")
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after so many batches")
     parser.add_argument(
         "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first step"
     )
