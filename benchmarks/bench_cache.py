@@ -102,9 +102,8 @@ def _filled(files: FileList, kind: str, count: int, size: int) -> CachedFiles:
     """Return a store that holds all files, each checked."""
     layout = Layout(count, FIXED_BYTES, size)
     key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
-    samples = CachedFiles(
-        files, "encoded", Opening("ram" if kind == "ram" else "tmpfs", store_folder(), key, layout)
-    )
+    opening = Opening("ram" if kind == "ram" else "tmpfs", "encoded", store_folder(), key, layout)
+    samples = CachedFiles(files, opening)
     for _ in range(2):
         for number in range(count):
             samples.read(number)

@@ -24,6 +24,7 @@ from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
 
 Pixels = NDArray[np.uint8]
+Headers = NDArray[np.uint32]
 
 # The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
@@ -51,7 +52,8 @@ class RecordImages:
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        self._are_cached_pixels = isinstance(records, CachedRecords) and records.holds_pixels
+        holds_pixels = isinstance(records, CachedRecords) and records.holds_pixels
+        self._cached_pixels = records if holds_pixels and isinstance(records, CachedRecords) else None
         # Before anything else: not even memory may be allocated from the numbers of a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
@@ -62,7 +64,7 @@ class RecordImages:
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""
         record = self._records.read_verified(int(self._positions[position]))
-        is_decoded = self._are_cached_pixels and isinstance(record, CachedRecord)
+        is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
         encoding = _PIXELS if is_decoded else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
         try:
@@ -78,16 +80,17 @@ class RecordImages:
         """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
-        return [
-            record.orientation
-            if self._are_cached_pixels and isinstance(record, CachedRecord)
-            else stated_orientation(bytes(record.stored("image")))
-            for record in map(self._records.read_verified, self._positions.tolist())
-        ]
+        found = []
+        for record in map(self._records.read_verified, self._positions.tolist()):
+            if self._cached_pixels is not None and isinstance(record, CachedRecord):
+                found.append(self._cached_pixels.orientation(record.index))
+            else:
+                found.append(stated_orientation(bytes(record.stored("image"))))
+        return found
 
     def gathered(self) -> Gathered | None:
         """See `BatchSource`."""
-        is_raw = isinstance(self._encoding, Raw) or self._are_cached_pixels
+        is_raw = isinstance(self._encoding, Raw) or self._cached_pixels is not None
         if not is_raw or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stack("image", self._positions)
@@ -98,7 +101,7 @@ class RecordImages:
         return Gathered(stored.reshape(len(stored), *shape), rows)
 
 
-def _tiles_of(record: Record | CachedRecord, encoding: Encoding) -> TileIndex | None:
+def _tiles_of(record: Record, encoding: Encoding) -> TileIndex | None:
     if encoding.name not in ("tiled", "jpeg"):
         return None
     lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
@@ -110,29 +113,14 @@ def _tiles_of(record: Record | CachedRecord, encoding: Encoding) -> TileIndex | 
     return TileIndex((sof_offset, scan_offset, tile_height, tile_width), lengths)
 
 
-class FileHeaders:
-    """Headers of a folder's files, each read once by this process or by one forked from it."""
+def unread_headers(count: int) -> Headers:
+    """Return height, width and EXIF orientation of files, zeros until one is read: (count, 3), uint32.
 
-    def __init__(self, count: int) -> None:
-        # Height, width and orientation of each file; zeros until they are known. The kernel allocates only
-        # pages that are written.
-        memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
-        self._values = np.frombuffer(memory, np.uint32).reshape(-1, 3)
-
-    def size(self, index: int) -> tuple[int, int] | None:
-        """Return (height, width) of a file's image, None while they are unknown."""
-        height, width, orientation = self._values[index].tolist()
-        return (height, width) if orientation else None
-
-    def orientation(self, index: int) -> int:
-        """Return the EXIF orientation of a file's image; 1 while it is unknown."""
-        return int(self._values[index, 2]) or 1
-
-    def store(self, index: int, size: tuple[int, int], orientation: int) -> None:
-        """Store (height, width) and orientation of a file's image."""
-        self._values[index, :2] = size
-        # Written last, because it marks the others as known.
-        self._values[index, 2] = orientation
+    Each is read once, by this process or by one forked from it.
+    """
+    # The kernel allocates only pages that are written.
+    memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
+    return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
 
 class FileImages:
@@ -148,7 +136,7 @@ class FileImages:
         source: FileSource,
         root: str,
         positions: list[int],
-        headers: FileHeaders,
+        headers: Headers,
         reducing_gap: float | None = None,
         cached: CachedFiles | None = None,
     ) -> None:
@@ -179,14 +167,14 @@ class FileImages:
                     reduction = reduction_for(box, size, self._reducing_gap)
                 pixels = decode(data, reduction)
                 if self._cached is not None and reduction == 1:
-                    self._cached.store_pixels(index, pixels, self._headers.orientation(index))
+                    self._cached.store_pixels(index, pixels, self._orientation(index))
             return crop(pixels, tuple(self.sizes[position].tolist()), box, reduction)
         except DecodeError as error:
             raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
         """Return the EXIF orientation of each image, 1 if it has none."""
-        return [self._headers.orientation(index) for index in self._positions]
+        return [self._orientation(index) for index in self._positions]
 
     def gathered(self) -> Gathered | None:
         """See `BatchSource`."""
@@ -196,22 +184,19 @@ class FileImages:
     def _size(self, position: int) -> tuple[int, int]:
         """Return the size of one image; data that had to be read or decoded is kept for `region`."""
         index = self._positions[position]
-        known = self._headers.size(index)
-        if known is not None:
-            return known
+        height, width, orientation = self._headers[index].tolist()
+        if orientation:
+            return height, width
         cached = None if self._cached is None else self._cached.pixels(index)
         if self._cached is not None and cached is not None:
-            size = cached.shape[0], cached.shape[1]
-            self._headers.store(index, size, self._cached.orientation(index))
             self._decoded[position] = cached
-            return size
+            return self._noted(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
         data = self._read(position)
         try:
             if has_parsed_header(data):
                 header = read_header(data)
                 self._buffer(self._files, position, data, len(data))
-                self._headers.store(index, (header.height, header.width), header.orientation)
-                return header.height, header.width
+                return self._noted(index, header.height, header.width, header.orientation)
             pixels = decode(data)
             if self._cached is not None:
                 self._cached.store_pixels(index, pixels, 1)
@@ -219,6 +204,14 @@ class FileImages:
             raise self._with_path(position, error) from error
         self._buffer(self._decoded, position, pixels, pixels.nbytes)
         return pixels.shape[0], pixels.shape[1]
+
+    def _noted(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
+        self._headers[index, :2] = height, width
+        self._headers[index, 2] = orientation  # last, because it marks the others as known
+        return height, width
+
+    def _orientation(self, index: int) -> int:
+        return int(self._headers[index, 2]) or 1
 
     def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
         if size_bytes <= self._free_bytes:

@@ -109,22 +109,21 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
     out = np.empty((*_view_size(view), _CHANNELS), np.uint8)
     _render_one(source.region(position, view.box, view.size), view, drawn.geometry, out)
     image = drawn.applied(out, position)
-    if pipeline.tail is not None:
-        return pipeline.tail.of_image(image)
+    tail = pipeline.tail
+    if tail is not None:
+        return tail.of_image(image)
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
 
 
 def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
     """Return the images before the tail, in `out` if it is given and no further copy is needed."""
     size = drawn.geometry.uniform_size
-    if size is not None and drawn.works_on_batches:
-        gathered = source.gathered() if drawn.geometry.is_only_crop else None
+    if size is not None and (drawn.works_on_batches or not drawn.body):
+        may_gather = drawn.works_on_batches and drawn.geometry.is_only_crop
+        gathered = source.gathered() if may_gather else None
         if gathered is not None:
             return _apply_body(_crop_gathered(gathered, drawn, size, out), drawn, out)
         return _apply_body(_render_all(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
-    if not drawn.body:
-        assert size is not None
-        return _render_all(source, drawn.geometry, size, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
         rendered = reusable_array((*_view_size(view), _CHANNELS))

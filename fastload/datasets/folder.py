@@ -12,9 +12,8 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileHeaders, FileImages
-from fastload.datasets.cache._attaching import Extent
-from fastload.datasets.cache._choose import Form
+from fastload.datasets._batch_source import FileImages, unread_headers
+from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
@@ -24,10 +23,8 @@ from fastload.images.header import read_header
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 
-# The number of images from which the size of all pixels is estimated, and the reserve on top: memory that is
-# never written costs nothing.
+# The number of images from which the size of all pixels is estimated.
 _SAMPLED = 32
-_PIXELS_RESERVE = 1.25
 
 
 class FolderDataset(ImageDataset):
@@ -72,7 +69,7 @@ class FolderDataset(ImageDataset):
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]
-        self._headers = FileHeaders(len(self.source))
+        self._headers = unread_headers(len(self.source))
         self.classes = list(self.source.classes)
         self.use_cache(cache)
 
@@ -103,7 +100,7 @@ class FolderDataset(ImageDataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._headers = FileHeaders(len(self.source))
+        self._headers = unread_headers(len(self.source))
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """Ask the system to read some files from disk now, without waiting, because they are needed soon.
@@ -121,20 +118,17 @@ class FolderDataset(ImageDataset):
             self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_samples
         )
 
-    def _through_store(self, form: Form, opening: Opening) -> CachedFiles:
-        return CachedFiles(self.source.files, form, opening)
+    def _through_store(self, opening: Opening) -> CachedFiles:
+        return CachedFiles(self.source.files, opening)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         files, count = self.source.files, len(self)
-        decoded_bytes = 0.0
-        if wants_pixels:
-            sizes = [self._pixels_bytes(index) for index in evenly_spaced(len(self.source), _SAMPLED)]
-            decoded_bytes = float(np.mean(sizes)) * count * (1 if len(set(sizes)) == 1 else _PIXELS_RESERVE)
+        sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
         return Extent(
             identity=f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}",
             samples=count,
             stored_bytes=self.source.size_bytes(),
-            decoded_bytes=int(decoded_bytes),
+            decoded_bytes=estimated_bytes([*map(self._pixels_bytes, sampled)], count),
             other_bytes=0,
             fixed_bytes=FIXED_BYTES,
             paths=tuple(map(files.path, range(count))),

@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import FileImages, RecordImages, UprightImages
-from fastload.datasets._caching import CachedDataset
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
+from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, in_use
+from fastload.datasets.cache._choose import choose_cache, no_cache
+from fastload.datasets.cache._limits import Room, memory_room
+from fastload.datasets.cache._records import CachedRecords
+from fastload.datasets.cache.files import CachedFiles
+from fastload.datasets.cache.opening import Opening
+from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets.cache.readings import Measured, gather
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.transforms.compose import flattened
@@ -29,8 +36,10 @@ from fastload.transforms.pipeline import Pipeline
 
 Transform = Callable[[Any], Any]
 
+_NO_CACHE = OpenCache(no_cache("none was asked for"))
 
-class ImageDataset(CachedDataset):
+
+class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     """Base of datasets of (image, target).
 
     Attributes:
@@ -61,6 +70,7 @@ class ImageDataset(CachedDataset):
         self.reducing_gap = reducing_gap
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
+        self._open_cache = _NO_CACHE
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -130,12 +140,68 @@ class ImageDataset(CachedDataset):
         tail = self._pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
 
+    @property
+    def cached(self) -> CacheReport:
+        """The state of the cache: its kind, the share of samples stored, why it was chosen."""
+        return self._open_cache.report()
+
+    def use_cache(
+        self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
+    ) -> CacheReport:
+        """Replace the dataset's cache.
+
+        Args:
+            cache: As for the dataset itself.
+            measured: Known rates, for `auto`; the rest is measured here.
+            room: Returns the memory that the cache may take, in bytes.
+
+        Returns:
+            The state of the new cache, with the reason of the choice.
+
+        Raises:
+            OptionError: This cache is not possible here.
+        """
+        self.close_cache()
+        if cache is None:
+            return self.cached
+        option, measured = cache_of(cache), measured or Measured()
+        if option.form == "decoded" and self.reducing_gap is not None:
+            raise OptionError(
+                "a cache of decoded images cannot go with reducing_gap, which decodes them anew for every "
+                'size: leave out one of them, or use form="encoded"'
+            )
+        # Only a loader knows whether pixels on the device or in memory could pay.
+        extent = self._extent(wants_pixels=option.form == "decoded" or measured != Measured())
+        choice = None
+        if option.kind == "auto":
+            choice = in_use(option, extent)
+            choice = choice or choose_cache(gather(self, extent, option, measured, room))
+        self._open_cache = attach(option, extent, self._through_store, choice, room)
+        return self.cached
+
+    def fill_cache(self) -> None:
+        """Have the missing samples read in the background, as making a batch does."""
+        if (samples := self._open_cache.samples) is not None:
+            samples.filler.ensure_running(samples)
+
+    def close_cache(self) -> None:
+        """Leave the cache, which is removed if nobody else uses it."""
+        self._open_cache = _NO_CACHE
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of samples."""
 
     #: True if a sample that cannot be made is replaced by another.
     _substitutes_samples = False
+
+    @abstractmethod
+    def _extent(self, wants_pixels: bool) -> Extent:
+        """Return the size of the dataset; that of its pixels, which may need reading, only if wanted."""
+
+    @abstractmethod
+    def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
+        """Return the dataset's samples through a store."""
 
     @abstractmethod
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages | FileImages:
@@ -148,6 +214,14 @@ class ImageDataset(CachedDataset):
     @abstractmethod
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
         """Return the targets as one array if they are integers within the range of int64."""
+
+    @property
+    def _cached_samples(self) -> Any:
+        """The samples through the store; None without one."""
+        samples = self._open_cache.samples
+        # With a reducing_gap that was set after the cache was opened, pixels are of no use.
+        is_useless = samples is not None and samples.holds_pixels and self.reducing_gap is not None
+        return None if is_useless else samples
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions."""

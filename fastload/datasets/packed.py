@@ -15,9 +15,8 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
-from fastload.datasets.cache._attaching import Extent
-from fastload.datasets.cache._choose import Form
-from fastload.datasets.cache._records import CachedRecord, CachedRecords, RecordLayout
+from fastload.datasets.cache._attaching import Extent, estimated_bytes
+from fastload.datasets.cache._records import CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, Transform
@@ -25,12 +24,11 @@ from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
+from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.draws import current_seed
 
-# The number of shapes from which the size of all pixels is estimated, and the reserve on top: memory that is
-# never written costs nothing.
+# The number of shapes from which the size of all pixels is estimated.
 _SAMPLED = 64
-_PIXELS_RESERVE = 1.25
 
 # Encodings whose bytes are no file that another program could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
@@ -186,20 +184,19 @@ class PackedDataset(ImageDataset):
         """The records, from the shards or through the cache."""
         return self._cached_samples or self._records
 
-    def _through_store(self, form: Form, opening: Opening) -> CachedRecords:
-        return CachedRecords(self._records, self._encoding, form, opening)
+    def _through_store(self, opening: Opening) -> CachedRecords:
+        return CachedRecords(self._records, self._encoding, opening)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         records, count = self._records, len(self)
         manifest = records.manifest
         layout = RecordLayout(manifest.columns, manifest.image.name)
-        decoded_bytes = 0.0
+        shapes = np.zeros((0, 3))
         if manifest.image_shape is not None:
-            decoded_bytes = float(np.prod(manifest.image_shape[:2])) * 3 * count
+            shapes = np.array([manifest.image_shape])
         elif wants_pixels and count:
-            sample = np.unique(np.linspace(0, count - 1, _SAMPLED).astype(np.int64))
-            sides = records.take("image/shape", sample)[:, :2].astype(np.float64)
-            decoded_bytes = float(np.mean(sides.prod(axis=1))) * 3 * count * _PIXELS_RESERVE
+            shapes = records.take("image/shape", np.array(evenly_spaced(count, _SAMPLED)))
+        pixels = shapes[:, :2].astype(np.int64).prod(axis=1) * 3
         # Besides images: the shards' size is an upper bound if records hold more than keys and numbers.
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
         digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
@@ -208,7 +205,7 @@ class PackedDataset(ImageDataset):
             identity=f"packed {os.path.realpath(records.folder)} {digest} {records.verify == 'never'}",
             samples=count,
             stored_bytes=manifest.size_bytes,
-            decoded_bytes=int(decoded_bytes),
+            decoded_bytes=estimated_bytes(pixels.tolist(), count),
             other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
             fixed_bytes=layout.fixed_bytes,
             paths=tuple(str(records.folder / shard.file) for shard in manifest.shards),
@@ -223,7 +220,7 @@ class PackedDataset(ImageDataset):
         names = [field.name for field in self._target_fields]
         return [{name: self._value(name, record) for name in names} for record in records]
 
-    def _value(self, name: str, record: Record | CachedRecord) -> Any:
+    def _value(self, name: str, record: Record) -> Any:
         """Return a field's value, which the caller may keep and write to."""
         if (encoding := self._pixel_encodings.get(name)) is not None:
             pixels = encoding.decode(record.stored(name), record.image_shape(name))

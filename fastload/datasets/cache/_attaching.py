@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fastload.datasets.cache._choose import CacheChoice, Form, Kind, no_cache
-from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, StoreFolder, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from fastload.datasets.cache.files import CachedFiles
 
 # The version of stores: increased when their layout changes, or what a key stands for.
-_STORE_VERSION = 3
+_STORE_VERSION = 4
+
+# The factor by which an estimate from samples of different sizes is raised. Unwritten memory costs nothing.
+_RESERVE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,13 @@ class Extent:
     def size_bytes(self, form: Form) -> int:
         """Return the size of a store of all samples."""
         return (self.stored_bytes if form == "encoded" else self.decoded_bytes) + self.other_bytes
+
+
+def estimated_bytes(sampled: Sequence[int], count: int) -> int:
+    """Estimate the bytes of all samples from those of some."""
+    if not sampled:
+        return 0
+    return int(sum(sampled) / len(sampled) * count * (1 if len(set(sampled)) == 1 else _RESERVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,9 @@ class OpenCache:
 def attach(
     cache: Cache,
     extent: Extent,
-    through_store: Callable[[Form, Opening], CachedRecords | CachedFiles],
+    through_store: Callable[[Opening], CachedRecords | CachedFiles],
     choice: CacheChoice | None = None,
-    limits: CacheLimits | None = None,
+    room: Room = memory_room,
 ) -> OpenCache:
     """Open a dataset's cache; raise OptionError if what was asked for is not possible here.
 
@@ -111,20 +121,20 @@ def attach(
     form: Form = cache.form or choice.form or "encoded"
     if not extent.can_be_decoded:
         form = "encoded"  # which are pixels already
-    kind, limits = choice.kind, limits or CacheLimits()
+    kind = choice.kind
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
     parent = os.path.dirname(folder)
-    room, bound = limits.room(), f"{format_size(limits.margin())} of the memory must stay free"
-    if kind == "tmpfs" and tmpfs_room(parent) < room:
-        room, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
+    room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
+    if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
+        room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
     needed = extent.size_bytes(form)
-    capacity = min(needed, room - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
+    capacity = min(needed, room_bytes - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
     if capacity <= 0:
         return OpenCache(no_cache(f"{bound}, and no more is"))
     layout = Layout(extent.samples, extent.fixed_bytes, capacity)
-    opening = Opening(kind, folder, _key(kind, form, extent.identity), layout, limits)
+    opening = Opening(kind, form, folder, _key(kind, form, extent.identity), layout, room)
     try:
-        samples = through_store(form, opening)
+        samples = through_store(opening)
     except OSError as error:
         return OpenCache(no_cache(f"it could not be opened ({error.strerror})"))
     share = min(1.0, samples.store.layout.capacity_bytes / max(1, needed))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from fastload.system.memory import available_memory_bytes, memory_limit_bytes
+
+# Returns the memory that a cache may take now, in bytes.
+Room: TypeAlias = Callable[[], int]
 
 # Memory that stays free: a training grows after its first batches (some workers of about 150 MB each, batches
 # in flight), and the kernel stalls without free memory.
@@ -17,28 +20,19 @@ _MARGIN_SHARE = 0.1
 _TMPFS_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class CacheLimits:
-    """The memory that must stay free, and a function that returns the memory that is available, in bytes.
-
-    Without `margin_bytes`, a tenth of all memory that this process could have must stay free, at least 1 GiB.
-    """
-
-    margin_bytes: int | None = None
-    available: Callable[[], int] = available_memory_bytes
-
-    def margin(self) -> int:
-        """Return the memory that must stay free, in bytes."""
-        return margin_of(memory_limit_bytes()) if self.margin_bytes is None else self.margin_bytes
-
-    def room(self) -> int:
-        """Return the memory that a cache may take now, in bytes."""
-        return max(0, self.available() - self.margin())
-
-
 def margin_of(total_bytes: int, least_bytes: int = _LEAST_MARGIN_BYTES) -> int:
     """Return how much of all memory must stay free, in bytes: a tenth, or `least_bytes` if that is more."""
     return max(least_bytes, int(total_bytes * _MARGIN_SHARE))
+
+
+def memory_margin() -> int:
+    """Return how much of the memory that this process could have must stay free, in bytes."""
+    return margin_of(memory_limit_bytes())
+
+
+def memory_room(available: Callable[[], int] = available_memory_bytes) -> int:
+    """Return the memory that a cache may take now, in bytes."""
+    return max(0, available() - memory_margin())
 
 
 def tmpfs_room(folder: str) -> int:

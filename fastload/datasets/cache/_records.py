@@ -7,21 +7,20 @@ needs no access to the disk, not even for its checksum.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._samples import CachedSamples, stated_orientation
 from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.shards.container import ShardReader
 from fastload.shards.records import Record, RecordReader, value_reader
 from fastload.shards.schema import Column
 
@@ -46,66 +45,25 @@ class RecordLayout:
         self.lengths = slice(ends[-1], self.fixed_bytes)
 
 
-class CachedRecord:
-    """A record in a store, with the interface of `fastload.shards.records.Record`."""
+class CachedRecord(Record):
+    """A record in a store."""
 
-    __slots__ = ("_records", "index")
-
-    def __init__(self, index: int, records: CachedRecords) -> None:
-        self.index = index
-        self._records = records
-
-    @property
-    def key(self) -> str:
-        """Its path relative to the source it was packed from."""
-        return os.fsdecode(bytes(self.stored("key")))
-
-    @property
-    def orientation(self) -> int:
-        """The EXIF orientation of its pixels."""
-        return int(self._records.store.fixed(self.index)[0])
-
-    def stored(self, column: str) -> Bytes:
-        """Return the bytes of one column, read-only."""
-        records = self._records
-        if column == records.image:
-            return records.store.data(self.index)
-        fixed = records.store.fixed(self.index)
-        if column in records.layout.columns:
-            return fixed[records.layout.places[column]]
-        lengths = fixed[records.layout.lengths].view(_LENGTH).tolist()
-        place = records.layout.ragged.index(column)
-        begin = sum(lengths[:place])
-        return records.store.tail(self.index)[begin : begin + lengths[place]]
-
-    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
-        """Return (height, width, channels) of a stored image; zeros if it is unreadable."""
-        stored: Any = self.stored(f"{name}/shape")
-        height, width, channels = _SHAPE.unpack(stored)
-        return height, width, channels
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the value of a field other than the image: a number, an array, a str, or bytes."""
-        return self._records.values[name](self.stored(name))
+    __slots__ = ()
 
 
 class CachedRecords(CachedSamples):
     """A packed dataset's records through a store; `encoding` is that of the images in the shards."""
 
-    def __init__(self, reader: RecordReader, encoding: Encoding, form: Form, opening: Opening) -> None:
+    def __init__(self, reader: RecordReader, encoding: Encoding, opening: Opening) -> None:
         self._reader = reader
         self._encoding = encoding
-        super().__init__(form, opening)
+        self._image = reader.manifest.image.name
+        self.layout = RecordLayout(reader.manifest.columns, self._image)
+        super().__init__(opening)
 
     def _open(self, is_guest: bool) -> None:
         super()._open(is_guest)
-        manifest = self._reader.manifest
-        self.image = manifest.image.name
-        self.layout = RecordLayout(manifest.columns, self.image)
-        self.values = {field.name: value_reader(field) for field in manifest.fields}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("_reader", "_encoding", "form", "opening")}
+        self._values = {field.name: value_reader(field) for field in self._reader.manifest.fields}
 
     @property
     def folder(self) -> Path:
@@ -128,9 +86,28 @@ class CachedRecords(CachedSamples):
                 with contextlib.suppress(DecodeError):
                     self._store_sample(index)
 
-    def read_verified(self, index: int) -> Record | CachedRecord:
+    def read_verified(self, index: int) -> Record:
         """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
-        return CachedRecord(index, self) if self.store.has(index) else self._reader.read(index)
+        if not self.store.has(index):
+            return self._reader.read(index)
+        # Of a shard, a record asks only for the bytes of its columns.
+        return CachedRecord(index, cast(ShardReader, self), index, self._values)
+
+    def row(self, column: str, index: int) -> Bytes:
+        """Return the bytes of one column of a record in the store, read-only."""
+        if column == self._image:
+            return self.store.data(index)
+        fixed = self.store.fixed(index)
+        if column in self.layout.columns:
+            return fixed[self.layout.places[column]]
+        lengths = fixed[self.layout.lengths].view(_LENGTH).tolist()
+        place = self.layout.ragged.index(column)
+        begin = sum(lengths[:place])
+        return self.store.tail(index)[begin : begin + lengths[place]]
+
+    def orientation(self, index: int) -> int:
+        """Return the EXIF orientation of a record whose pixels are in the store."""
+        return int(self.store.fixed(index)[0])
 
     def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return some records' rows of a fixed column; see `RecordReader`."""
@@ -149,8 +126,8 @@ class CachedRecords(CachedSamples):
 
     def _store_sample(self, index: int) -> None:
         record = self._reader.read(index)
-        image = record.stored(self.image)
-        shape = record.image_shape(self.image)
+        image = record.stored(self._image)
+        shape = record.image_shape(self._image)
         orientation, left_out = 1, ""
         if self.holds_pixels:
             pixels = self._encoding.decode(image, shape)
@@ -159,9 +136,9 @@ class CachedRecords(CachedSamples):
             if not isinstance(self._encoding, Raw | Yuv420):
                 orientation = stated_orientation(bytes(image))
             image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
-            left_out = f"{self.image}/tiles"
+            left_out = f"{self._image}/tiles"
         fixed = {name: bytes(record.stored(name)) for name in self.layout.columns}
-        fixed[f"{self.image}/shape"] = _SHAPE.pack(*shape)
+        fixed[f"{self._image}/shape"] = _SHAPE.pack(*shape)
         tail = [b"" if name == left_out else bytes(record.stored(name)) for name in self.layout.ragged]
         lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
         columns = b"".join([bytes([orientation]), *fixed.values(), lengths])

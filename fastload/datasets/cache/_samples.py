@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._filling import Filler
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
 from fastload.images.header import has_parsed_header, read_header
 
 # Attributes that every process makes for itself.
-_OF_PROCESS = ("store", "filler", "_counts")
+_OF_PROCESS = ("store", "filler", "_counts", "_values")
 
 
 class CachedSamples(ABC):
     """Samples through a store: those that are missing are read from the disk, and stored if there is room."""
 
-    def __init__(self, form: Form, opening: Opening) -> None:
-        self.form = form
+    def __init__(self, opening: Opening) -> None:
         self.opening = opening
         self._open(is_guest=False)
 
@@ -47,7 +45,7 @@ class CachedSamples(ABC):
     @property
     def holds_pixels(self) -> bool:
         """True if images are stored as pixels."""
-        return self.form == "decoded"
+        return self.opening.form == "decoded"
 
     @property
     def hits_and_misses(self) -> tuple[int, int]:

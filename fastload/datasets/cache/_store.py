@@ -1,7 +1,7 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
     header    4 KiB: whose store it is, sizes, how much of the area is taken, why it is closed
-    index     32 bytes a record: state, CRC-32C, offsets of its parts
+    index     40 bytes a record: state, CRC-32C, offsets of its parts
     fixed     the record's columns of fixed size, record by record
     area      images from the front, one after the other; other columns from the back
 
@@ -26,12 +26,11 @@ import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache._limits import Room, tmpfs_room
 from fastload.datasets.cache.layout import (
     ENTRY,
     HEADER,
     HEADER_BYTES,
-    LARGEST_PART_BYTES,
     REASONS,
     Closed,
     State,
@@ -55,10 +54,10 @@ class Store:
     if the header is damaged or another dataset's. The store closes the descriptor.
     """
 
-    def __init__(self, descriptor: int, folder: str | None, limits: CacheLimits, key: bytes) -> None:
+    def __init__(self, descriptor: int, folder: str | None, room: Room, key: bytes) -> None:
         self.descriptor = descriptor
         self._folder = folder
-        self._limits = limits
+        self._room = room
         self.layout = layout = layout_of(descriptor)
         self.count = layout.count
         memory = mmap.mmap(descriptor, layout.size_bytes)
@@ -131,8 +130,6 @@ class Store:
         if self._states[index] != State.EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
-        if max(size, tail_size) > LARGEST_PART_BYTES:
-            return False
         with self._locked():
             offsets = self._claim(index, size, tail_size)
         if offsets is None:
@@ -212,7 +209,7 @@ class Store:
         elif front + back > header["granted"]:
             granted = int(header["granted"])
             step = min(max(_STEP_BYTES, front + back - granted), capacity - granted)
-            if self._limits.room() < step:
+            if self._room() < step:
                 header["closed"] = Closed.NO_MEMORY
             elif self._folder is not None and tmpfs_room(self._folder) < step:
                 header["closed"] = Closed.NO_SPACE

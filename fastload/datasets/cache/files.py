@@ -7,7 +7,6 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._samples import CachedSamples, stated_orientation
 from fastload.datasets.cache.opening import Opening
 from fastload.images.decode import decode
@@ -20,9 +19,9 @@ FIXED_BYTES = _PIXELS.size
 class CachedFiles(CachedSamples):
     """A folder's files through a store."""
 
-    def __init__(self, files: FileList, form: Form, opening: Opening) -> None:
+    def __init__(self, files: FileList, opening: Opening) -> None:
         self._files = files
-        super().__init__(form, opening)
+        super().__init__(opening)
 
     def read(self, index: int) -> bytes:
         """Return the bytes of a file; raise SourceError if it cannot be read or has changed its size."""

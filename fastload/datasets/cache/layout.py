@@ -30,11 +30,10 @@ ENTRY = np.dtype(
         ("crc", "<u4"),
         ("offset", "<u8"),
         ("tail_offset", "<u8"),
-        ("size", "<u4"),
-        ("tail_size", "<u4"),
+        ("size", "<u8"),
+        ("tail_size", "<u8"),
     ]
 )
-LARGEST_PART_BYTES = (1 << 32) - 1
 
 
 class State:

@@ -28,10 +28,11 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from fastload.datasets.cache._limits import CacheLimits
+from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._limits import Room, memory_room
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
@@ -161,10 +162,11 @@ class Opening:
     """Everything needed to open a store, in this process or in one that this is pickled to."""
 
     kind: Literal["ram", "tmpfs"]
+    form: Form
     folder: str  # of the registry, see `store_folder`
     key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
     layout: Layout  # of a new store; an existing one has its own
-    limits: CacheLimits = field(default_factory=CacheLimits)
+    room: Room = memory_room
 
 
 def open_store(opening: Opening, is_guest: bool = False) -> Store:
@@ -210,7 +212,7 @@ def open_inherited(opening: Opening, descriptor: int) -> Store:
     """Return the store of an open descriptor, which it closes at its end; it does not count as used."""
     folder = opening.folder if opening.kind == "tmpfs" else None
     try:
-        store = Store(descriptor, folder, opening.limits, bytes.fromhex(opening.key))
+        store = Store(descriptor, folder, opening.room, bytes.fromhex(opening.key))
     except OSError:
         os.close(descriptor)
         raise

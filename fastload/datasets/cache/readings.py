@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._choose import CacheReadings, Form
-from fastload.datasets.cache._limits import CacheLimits, tmpfs_room
+from fastload.datasets.cache._limits import Room, tmpfs_room
 from fastload.datasets.cache.opening import DEFAULT_PARENT, can_cache
 from fastload.datasets.cache.options import Cache
-from fastload.errors import OptionError
+from fastload.errors import DamageError, DecodeError, OptionError, SourceError
+from fastload.sources.protocol import evenly_spaced
+from fastload.system.cpus import usable_cpus
 from fastload.system.disks import disk_of
 from fastload.system.read_speed import measure_reading
+from fastload.transforms.draws import epoch_seed
+
+if TYPE_CHECKING:
+    from fastload.datasets.images import ImageDataset
 
 # Opening a dataset may take about a second.
 _MOST_S = 1.0
@@ -24,6 +34,9 @@ _MOST_BYTES = 128 << 20
 
 # Larger than the caches of a core: copying takes 10 ms.
 _COPIED_BYTES = 64 << 20
+
+# Samples prepared to measure how fast that is: about 50 ms of photos.
+_PREPARED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +49,27 @@ class Measured:
 
 
 def gather(
-    extent: Extent,
-    cache: Cache,
-    measured: Measured,
-    prepare: Callable[[Form], float | None],
-    limits: CacheLimits,
+    dataset: ImageDataset, extent: Extent, cache: Cache, measured: Measured, room: Room
 ) -> CacheReadings:
-    """Return readings for `choose_cache`, measuring what is not known yet, in about a second.
-
-    `prepare` measures how many samples this machine prepares in a second, from encoded bytes or from pixels.
-    """
+    """Return readings for `choose_cache`, measuring what is not known yet, in about a second."""
     samples = max(1, extent.samples)
     # First of all, because preparing samples leaves them in the page cache.
     disk_bytes_per_s = _disk_bytes_per_s(extent)
     may_cache_pixels = measured.step_samples_per_s is not None and extent.can_be_decoded
-    room = limits.room() if can_cache() else 0
+    room_bytes = room() if can_cache() else 0
     folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
+    prepare = measured.prepare_samples_per_s or _prepared_per_s(dataset, "encoded", room)
     return CacheReadings(
         samples=samples,
         sample_bytes=extent.size_bytes("encoded") / samples,
         decoded_bytes=extent.size_bytes("decoded") / samples,
         disk_samples_per_s=disk_bytes_per_s / max(1.0, extent.stored_bytes / samples),
         memory_bytes_per_s=_memory_bytes_per_s(),
-        prepare_decoded_samples_per_s=prepare("decoded") if may_cache_pixels else None,
-        prepare_samples_per_s=measured.prepare_samples_per_s or prepare("encoded") or float("inf"),
+        prepare_decoded_samples_per_s=_prepared_per_s(dataset, "decoded", room) if may_cache_pixels else None,
+        prepare_samples_per_s=prepare or float("inf"),
         step_samples_per_s=measured.step_samples_per_s,
-        room_bytes=room if cache.folder is None else 0,
-        tmpfs_room_bytes=min(room, tmpfs_room(folder)),
+        room_bytes=room_bytes if cache.folder is None else 0,
+        tmpfs_room_bytes=min(room_bytes, tmpfs_room(folder)),
         is_in_memory=bool(extent.paths) and disk_of(extent.paths[0]).kind == "memory",
         device_room_bytes=measured.device_room_bytes,
     )
@@ -86,3 +93,27 @@ def _memory_bytes_per_s() -> float:
     began = time.perf_counter()
     target[:] = source
     return _COPIED_BYTES / (time.perf_counter() - began)
+
+
+def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | None:
+    """Measure how many samples all usable CPUs prepare in a second, from bytes or pixels in memory."""
+    probe = copy.copy(dataset)
+    if form == "decoded":
+        if dataset.reducing_gap is not None or not can_cache():
+            return None
+        if probe.use_cache(Cache("ram", form=form), room=room).kind is None:
+            return None
+    indices = evenly_spaced(len(dataset), _PREPARED)
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=()), epoch_seed(0):
+            for _ in range(2):  # the first time, samples are read from the disk
+                began = time.perf_counter()
+                if probe.fetch_into(indices, HostMemory()) is NotImplemented:
+                    probe.__getitems__(indices)
+            return len(indices) / (time.perf_counter() - began) * usable_cpus()
+    except (SourceError, DamageError, DecodeError):
+        return None  # the training will raise it, and name the sample
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.batch import HostMemory
-from fastload.datasets.cache._limits import CacheLimits, margin_of
+from fastload.datasets.cache._limits import margin_of, memory_room
 from fastload.errors import OptionError
 from fastload.system.units import format_size
 from fastload.transforms.compose import flattened
@@ -53,7 +53,7 @@ _LOADED_AT_ONCE = 512
 def device_room(device: str | torch.device) -> int:
     """Return the memory of a device that a dataset may take, in bytes."""
     if torch.device(device).type != "cuda":
-        return CacheLimits().room()
+        return memory_room()
     free, total = torch.cuda.mem_get_info(device)
     return room_of(free, total)
 

@@ -6,14 +6,7 @@ import os
 import pytest
 
 from fastload import Cache
-from fastload.datasets.cache._limits import CacheLimits
-from tests.datasets.cache.programs import plenty
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
-
-
-@pytest.fixture
-def limits():
-    return CacheLimits(margin_bytes=0, available=plenty)
 
 
 @pytest.fixture

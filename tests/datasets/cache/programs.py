@@ -22,7 +22,6 @@ _PROGRAM = """
 import json, os, sys, time
 from fastload.datasets.cache._attaching import Extent, attach
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
-from fastload.datasets.cache._limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
 from fastload.sources.folder import list_folder
@@ -32,9 +31,8 @@ path, kind, place, form = sys.argv[1:]
 source = list_folder(path)[""]
 count, size = len(source), source.size_bytes()
 extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BYTES, ())
-limits = CacheLimits(0, plenty)
-through_store = lambda form, opening: CachedFiles(source.files, form, opening)
-cache = attach(Cache(kind, place, form), extent, through_store, None, limits)
+through_store = lambda opening: CachedFiles(source.files, opening)
+cache = attach(Cache(kind, place, form), extent, through_store, None, plenty)
 samples = cache.samples
 
 def filler():

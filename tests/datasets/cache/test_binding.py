@@ -8,6 +8,7 @@ import torch
 import fastload
 from fastload import Cache, PackedDataset
 from fastload.datasets.cache._store import Store
+from tests.datasets.cache.programs import plenty
 from tests.folders import encoded, pixels
 
 
@@ -29,14 +30,14 @@ def two(tmp_path):
     return packed(tmp_path, "one", 0), packed(tmp_path, "two", 100)
 
 
-def test_store_of_another_dataset_is_not_opened(two, place, limits):
+def test_store_of_another_dataset_is_not_opened(two, place):
     first, second = (PackedDataset(path, cache=Cache("tmpfs", place)) for path in two)
     own, other = (dataset._open_cache.samples.opening for dataset in (first, second))
     assert own.layout == other.layout
     path = os.path.join(other.folder, f"{other.key}.data")
     descriptor = os.open(path, os.O_RDWR)
     with pytest.raises(OSError, match="another dataset's"):
-        Store(descriptor, None, limits, bytes.fromhex(own.key))
+        Store(descriptor, None, plenty, bytes.fromhex(own.key))
     os.close(descriptor)
     first.close_cache()
     second.close_cache()

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
-from fastload.datasets.cache._limits import CacheLimits, margin_of, tmpfs_room
+from fastload.datasets.cache._limits import margin_of, memory_margin, memory_room, tmpfs_room
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.options import Cache
+from fastload.system.units import format_size
 from tests.datasets.cache.programs import ROOT, plenty
 from tests.folders import class_folders
 
@@ -43,7 +44,7 @@ class TestRoom:
         dataset = FolderDataset(folder)
         half = dataset.source.size_bytes() // 2
         index = Layout(40, 12, 0).size_bytes
-        report = dataset.use_cache(Cache("ram", place), limits=CacheLimits(0, Memory(half + index, 1 << 33)))
+        report = dataset.use_cache(Cache("ram", place), room=Memory(half + index, 1 << 33))
         assert report.share == pytest.approx(0.5, abs=0.01)
         read_all(dataset)
         assert "reached its size limit" in dataset.cached.stopped
@@ -64,7 +65,7 @@ class TestRoom:
         plain = PackedDataset(tmp_path / "photos.fl")
         index = Layout(40, 53, 0).size_bytes
         pixels = 20 * 24 * 32 * 3
-        dataset.use_cache(Cache("ram", place), limits=CacheLimits(0, Memory(pixels + index, 1 << 33)))
+        dataset.use_cache(Cache("ram", place), room=Memory(pixels + index, 1 << 33))
         for _ in range(2):
             for (image, label), (other, expected) in zip(
                 dataset.__getitems__(range(40)), plain.__getitems__(range(40)), strict=True
@@ -74,15 +75,15 @@ class TestRoom:
         assert 0.3 < dataset.cached.ready < 0.6
 
     def test_no_room_is_no_cache_with_a_reason(self, folder, place):
-        report = FolderDataset(folder).use_cache(
-            Cache("ram", place), limits=CacheLimits(1 << 30, Memory(1 << 30))
-        )
+        report = FolderDataset(folder).use_cache(Cache("ram", place), room=Memory(0))
         assert report.kind is None
-        assert report.reason == "no cache: 1.1 GB of the memory must stay free, and no more is"
+        assert report.reason == (
+            f"no cache: {format_size(memory_margin())} of the memory must stay free, and no more is"
+        )
 
     def test_cache_stops_when_others_take_the_memory(self, folder, place):
         dataset = FolderDataset(folder)
-        dataset.use_cache(Cache("ram", place), limits=CacheLimits(100 * MIB, Memory(300 * MIB, 100 * MIB)))
+        dataset.use_cache(Cache("ram", place), room=Memory(200 * MIB, 0))
         read_all(dataset)
         assert dataset.cached.ready == 0
         assert "less memory free than the margin" in dataset.cached.stopped
@@ -99,20 +100,18 @@ class TestRoom:
         assert tmpfs_room(str(tmp_path / "missing")) == 0
 
     def test_no_memory_is_no_room(self):
-        assert CacheLimits(available=Memory(1 << 29)).room() == 0
+        assert memory_room(Memory(1 << 29)) == 0
 
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache._limits import CacheLimits, margin_of, tmpfs_room
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.layout import Layout
 from tests.datasets.cache.programs import plenty
 import fastload.datasets.cache._store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
-limits = CacheLimits(0, plenty)
-opening = Opening("tmpfs", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), limits)
+opening = Opening("tmpfs", "encoded", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), plenty)
 store = open_store(opening)
 stored = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
 assert all(store.has(index) for index in range(stored))
@@ -156,7 +155,7 @@ class TestTampering:
 
     def test_damaged_index_finds_no_record(self, place):
         store = open_store(
-            Opening("ram", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), CacheLimits(0, plenty))
+            Opening("ram", "encoded", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), plenty)
         )
         assert store.put(0, b"x" * 1000)
         store._index["offset"][0] = 1 << 60

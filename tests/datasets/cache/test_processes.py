@@ -188,7 +188,9 @@ class TestFilling:
 
 
 def _opened(place, count=8, capacity=1 << 20):
-    return open_store(Opening("ram", str(place / "fastload"), "a" * 32, Layout(count, 0, capacity)))
+    return open_store(
+        Opening("ram", "encoded", str(place / "fastload"), "a" * 32, Layout(count, 0, capacity))
+    )
 
 
 class TestWriters:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from fastload import FolderDataset, PackedDataset, pack
-from fastload.datasets.cache._limits import CacheLimits
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.readings import Measured
 from tests.datasets.cache.programs import plenty
@@ -28,7 +27,7 @@ def folder(tmp_path):
 
 
 def used(dataset, **options):
-    return dataset.use_cache(Cache("auto"), limits=CacheLimits(0, plenty), **options)
+    return dataset.use_cache(Cache("auto"), room=plenty, **options)
 
 
 def test_slow_disk_is_read_once(folder):
