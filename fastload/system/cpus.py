@@ -11,6 +11,9 @@ from pathlib import Path
 
 from fastload.system._proc import PROC_SELF, cgroups_of, read_text
 
+# "4", or "4(x2),3" by nodes.
+_COUNTS = r"[0-9]{1,6}(\(x[0-9]{1,6}\))?(,[0-9]{1,6}(\(x[0-9]{1,6}\))?)*"
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 # Set by torchrun; Open MPI; MPICH and Intel MPI; Slurm, for the running step, then for the job.
@@ -56,15 +59,13 @@ def cpu_quota(proc_self: Path = PROC_SELF) -> float | None:
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
     """Return how many training processes (ranks) of this job run on this machine, at least 1.
 
-    Read from the variables of torchrun, MPI or Slurm, in this order. Slurm lists nodes as "4(x2),3": there
-    `SLURM_NODEID` selects this node, and without it the largest number is returned.
+    Read from the variables of torchrun, MPI or Slurm, in this order; the largest number if Slurm lists
+    several nodes, as in "4(x2),3".
     """
     for name in _RANKS:
-        counts = _counts(environ.get(name, ""))
-        if counts:
-            node = environ.get("SLURM_NODEID", "")
-            is_known = node.isdecimal() and int(node) < len(counts)
-            return max(1, counts[int(node)] if is_known and len(counts) > 1 else max(counts))
+        text = environ.get(name, "")
+        if re.fullmatch(_COUNTS, text):
+            return max(1, *(int(count) for count in re.findall(r"(?:^|,)(\d+)", text)))
     return 1
 
 
@@ -72,14 +73,3 @@ def cpu_name(cpuinfo: Path = _CPUINFO) -> str:
     """Return the name of the CPU model."""
     found = re.search(r"^model name\s*: (.+)$", read_text(cpuinfo), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def _counts(text: str) -> list[int]:
-    """Parse "4" or "4(x2),3"; return [] for anything else."""
-    counts: list[int] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,6})(?:\(x(\d{1,6})\))?\s*", part, re.ASCII)
-        if found is None:
-            return []
-        counts += [int(found[1])] * int(found[2] or 1)
-    return counts

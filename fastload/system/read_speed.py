@@ -38,14 +38,8 @@ _READERS = 8
 # Ranges that are dropped from the page cache together, just before each reader reads about as many.
 _BATCH = 8
 
-# A disk is asked for at least a page; the median of so many single pages is its latency.
-_PAGE_BYTES = 4096
-_LATENCIES = 16
-
 # Bytes read between two looks at the clock.
 _CHUNK_BYTES = 1 << 20
-
-_FEWEST_BYTES = 64 << 10
 
 # Pages being written to the disk are dropped again after a pause.
 _TRIES = 5
@@ -70,7 +64,6 @@ class DiskReading:
     cold_random: ReadSpeed  # one reader, from the disk: a first epoch without workers
     cold_parallel: ReadSpeed  # up to 8 threads, from the disk: more workers
     warm_random: ReadSpeed  # one reader, from the page cache: a later epoch, if memory holds all files
-    latency_s: float  # the median of reading one page from the disk
     is_cold: bool  # False if pages could not be dropped: then the cold figures come from some cache
     bytes_read: int
 
@@ -98,13 +91,8 @@ def measure_reading(
     (dirty, or mapped by others) are passed over. Caches outside this machine's memory (in the disk, the host
     or a file server) stay warm. Small files are timed with opening and closing them. `record_bytes` is the
     size of the records in shards; None: files above 16 MiB are read in parts of 128 KiB. Raises OptionError
-    if no file can be read, or a bound is too small.
+    if no file can be read.
     """
-    for name, value, least in (("most_bytes", most_bytes, _FEWEST_BYTES), ("record_bytes", record_bytes, 1)):
-        if value is not None and value < least:
-            raise OptionError(f"{name} must be at least {least}, got {value}")
-    if not most_s > 0:
-        raise OptionError(f"most_s must be greater than 0, got {most_s}")
     begin_s = clock()
     ranges = choose_ranges(paths, record_bytes, lambda: clock() >= begin_s + 0.15 * most_s)
     if not ranges:
@@ -115,21 +103,18 @@ def measure_reading(
     is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
     # The two cold phases read different files if there are enough: the disk may have a cache of its own.
     ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
-    pages = [each._replace(size=min(_PAGE_BYTES, each.size)) for each in ranges[: -_LATENCIES - 1 : -1]]
     with _Reader(begin_s + most_s, most_bytes, clock, is_cold) as reader:
-        latencies = reader.read_cold(pages, share=0.1, length=1).seconds
-        single = reader.read_cold(ones, share=0.45)
+        single = reader.read_cold(ones, share=0.5)
         warm = reader.read([single.parts] * _WARM_PASSES, share=0.2, is_warm=True)
         # Fewer readers if 8 reads, one after the other, would take too long.
-        record_s = sum(single.seconds) / max(1, len(single.parts))
+        record_s = single.seconds / max(1, len(single.parts))
         readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
-        parallel = reader.read_cold(others, share=1.0, readers=readers, length=_BATCH * readers)
+        parallel = reader.read_cold(others, share=1.0, readers=readers)
     mean_bytes = statistics.fmean(each.size for each in ranges)
     return DiskReading(
         cold_random=single.speed(mean_bytes),
         cold_parallel=parallel.speed(mean_bytes),
         warm_random=warm.speed(mean_bytes),
-        latency_s=statistics.median(latencies) if latencies else 0.0,
         is_cold=reader.is_cold,
         bytes_read=reader.bytes_read,
     )
@@ -176,15 +161,15 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
     return [ReadRange(path, offset, record_bytes) for offset in offsets]
 
 
-class _Timed(NamedTuple):
-    """The ranges that were read, with the bytes read of each as their size, and the seconds of each batch."""
+@dataclass(slots=True)
+class _Timed:
+    """The ranges that were read, with the bytes read of each as their size, and the seconds that it took."""
 
     parts: list[ReadRange]
-    seconds: list[float]
+    seconds: float = 0.0
 
     def speed(self, record_bytes: float) -> ReadSpeed:
-        seconds = sum(self.seconds)
-        bytes_per_s = sum(part.size for part in self.parts) / seconds if seconds > 0 else 0.0
+        bytes_per_s = sum(part.size for part in self.parts) / self.seconds if self.seconds > 0 else 0.0
         return ReadSpeed(bytes_per_s, bytes_per_s / record_bytes)
 
 
@@ -201,10 +186,9 @@ class _Reader(contextlib.ExitStack):
         self._files = self.enter_context(contextlib.ExitStack())
         self._threads = self.enter_context(ThreadPoolExecutor(_READERS))
 
-    def read_cold(
-        self, ranges: Sequence[ReadRange], share: float, readers: int = 1, length: int = _BATCH
-    ) -> _Timed:
+    def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
         """Read ranges from the disk in batches; from the page cache if none of them leaves it."""
+        length = _BATCH * readers
         batches = [ranges[first : first + length] for first in range(0, len(ranges), length)]
         for _ in range(_TRIES if self.is_cold else 0):
             timed = self.read(batches, share, readers)
@@ -221,7 +205,7 @@ class _Reader(contextlib.ExitStack):
         now_s = self._clock()
         until_s = now_s + max(0.0, self._end_s - now_s) * share
         left = int((self._most_bytes - self.bytes_read) * share)
-        timed = _Timed([], [])
+        timed = _Timed([])
         for batch in batches:
             if left <= 0 or (timed.parts and self._clock() >= until_s):
                 break
@@ -247,7 +231,7 @@ class _Reader(contextlib.ExitStack):
 
         begin_s = self._clock()
         list((self._threads.map if readers > 1 else map)(work, range(readers)))
-        timed.seconds.append(self._clock() - begin_s)
+        timed.seconds += self._clock() - begin_s
         timed.parts.extend(parts)
         self.bytes_read += sum(part.size for part in parts)
 

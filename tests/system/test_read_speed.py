@@ -124,7 +124,6 @@ class TestMeasureReading:
         for speed in speeds(reading):
             assert speed.bytes_per_s > 0
             assert speed.records_per_s == pytest.approx(speed.bytes_per_s / 8000)
-        assert reading.latency_s > 0
 
     def test_shard_is_measured_by_records(self, disk):
         reading = measure_reading([write(disk / "shard", 40 * MIB)], 50_000)
@@ -138,11 +137,6 @@ class TestMeasureReading:
     def test_only_unreadable_files_are_an_error_that_names_one(self, tmp_path):
         with pytest.raises(OptionError, match="missing is none"):
             measure_reading([tmp_path / "missing"])
-
-    @pytest.mark.parametrize("options", [{"most_s": 0}, {"most_bytes": 1}, {"record_bytes": 0}])
-    def test_bound_that_allows_nothing_is_an_error(self, tmp_path, options):
-        with pytest.raises(OptionError, match=f"{next(iter(options))} must be"):
-            measure_reading([write(tmp_path / "a", 10)], **options)
 
     def test_unreadable_file_among_others_is_left_out(self, disk):
         reading = measure_reading([write(disk / "a", 5000), disk / "missing"])
@@ -218,7 +212,6 @@ class TestSlowDisk:
         assert reading.cold_parallel.bytes_per_s < 21e6
         assert is_faster(reading.cold_parallel, reading.cold_random)
         assert is_faster(reading.warm_random, reading.cold_random)
-        assert reading.latency_s >= 0.01
 
     def test_very_slow_disk_is_measured_in_time(self, tmp_path):
         (tmp_path / "shard").write_bytes(os.urandom(2 * MIB))

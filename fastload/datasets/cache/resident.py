@@ -113,16 +113,8 @@ class Resident:
                     )
                 pixels = images.new_empty((len(dataset), *images.shape[1:]), device=device)
                 targets = labels.new_empty((len(dataset), *labels.shape[1:]), device=device)
-            if images.shape[1:] != pixels.shape[1:]:
-                raise OptionError(
-                    f'cache="device" must have images of one size, got {tuple(pixels.shape[1:3])} and '
-                    f'{tuple(images.shape[1:3])}: use cache="ram"'
-                )
-            if (labels.dtype, labels.shape[1:]) != (targets.dtype, targets.shape[1:]):
-                raise OptionError(
-                    f'cache="device" must have labels of one dtype and shape, got {targets.dtype} and '
-                    f'{labels.dtype}: make target_transform give one, or use cache="ram"'
-                )
+            _require_same("images of one size", images, pixels)
+            _require_same("labels of one dtype and shape", labels, targets)
             pixels[done : done + len(images)] = images.to(device)
             targets[done : done + len(images)] = labels.to(device)
             done += len(images)
@@ -155,6 +147,14 @@ class Resident:
         if rescaling:
             images = Rescale.of(rescaling, images.dtype).on(images)
         return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
+
+
+def _require_same(wanted: str, new: torch.Tensor, first: torch.Tensor) -> None:
+    if (new.dtype, new.shape[1:]) != (first.dtype, first.shape[1:]):
+        raise OptionError(
+            f'cache="device" must have {wanted}, got {first.dtype} and {new.dtype} of shapes '
+            f'{tuple(first.shape[1:])} and {tuple(new.shape[1:])}: use cache="ram"'
+        )
 
 
 def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
