@@ -1,7 +1,7 @@
 """The choice of a cache, as a pure function of measured rates.
 
 An epoch reads each sample from the disk (F samples/s) or from memory (M), prepares it (P from encoded bytes,
-P' from pixels), and trains on it (G). These overlap, so the slowest sets the rate. With a share x of the
+P' from pixels), and trains on it (G). The stages overlap, so the slowest sets the rate. With a share x of the
 samples in memory:
 
     fetch     1 / ((1 - x) / F + x / M)

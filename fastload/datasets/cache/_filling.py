@@ -2,7 +2,7 @@
 
 A thread could be in the middle of anything when the loader forks its workers, and would compete with the
 training for the GIL. So a fresh interpreter is started about a second after the first batch is asked for, at
-low priority. It reads what is missing in the order of the disk, and rests as long as it works, because the
+low priority. It reads what is missing in the order of the dataset, and rests as long as it works, because the
 reads of the workers come first. Workers store what they read themselves; together they read everything once.
 
 The process holds the store's filler lock. If it dies, another user of the store starts a new one; if the

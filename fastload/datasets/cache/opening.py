@@ -137,7 +137,6 @@ class StoreFolder:
             os.close(users)
 
     def _open_gate(self) -> int:
-        """Return the descriptor of the locked gate."""
         while True:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
@@ -240,7 +239,6 @@ def _existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
 
 
 def _made(place: StoreFolder, opening: Opening) -> int:
-    """Return a descriptor of a new, empty store."""
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:

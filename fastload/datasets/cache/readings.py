@@ -88,7 +88,6 @@ def _disk_bytes_per_s(extent: Extent) -> float:
 
 
 def _memory_bytes_per_s() -> float:
-    """Measure how fast one process copies memory."""
     source, target = np.ones(_COPIED_BYTES, np.uint8), np.zeros(_COPIED_BYTES, np.uint8)
     began = time.perf_counter()
     target[:] = source

@@ -171,8 +171,9 @@ def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor
         yield batch[0].permute(0, 2, 3, 1), batch[1]
 
 
-def _windows(images: torch.Tensor, boxes: Ints, fill: Any, mode: str) -> torch.Tensor:
+def _windows(images: torch.Tensor, boxes: Ints, step: Any) -> torch.Tensor:
     """Crop a window (top, left, height, width) of each image; all have one size, and may reach beyond it."""
+    fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
     height, width = boxes[0, 2:].tolist()
     rows = _source_places(boxes[:, :1] + np.arange(height), images.shape[1], mode)
     columns = _source_places(boxes[:, 1:2] + np.arange(width), images.shape[2], mode)
@@ -189,7 +190,7 @@ def _windows(images: torch.Tensor, boxes: Ints, fill: Any, mode: str) -> torch.T
 
 
 def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
-    """Return which of a side's pixels stands at a place that may be outside; -1 for padding."""
+    """Return the pixel of a side for each wanted place, which may be outside; -1 for padding."""
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
     if mode == "edge":
@@ -203,14 +204,13 @@ def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
 
 
 def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
-    return _windows(images, parameters.astype(np.int64), fill, mode)
+    return _windows(images, parameters.astype(np.int64), step)
 
 
 def _pad(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     left, top, right, bottom = step.sides
     box = np.array([-top, -left, images.shape[1] + top + bottom, images.shape[2] + left + right])
-    return _windows(images, np.tile(box, (len(images), 1)), step.fill, step.padding_mode)
+    return _windows(images, np.tile(box, (len(images), 1)), step)
 
 
 def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
@@ -243,7 +243,7 @@ def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.T
 
 
 def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    """Return the images: a change of their type leaves the pixels."""
+    """Return the images: conversions between kinds of images keep the pixels."""
     return images
 
 
