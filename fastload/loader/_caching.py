@@ -17,8 +17,8 @@ from fastload.datasets.cache.readings import Measured
 from fastload.datasets.cache.resident import Resident, device_room
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
+from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
-from fastload.loader._strategy import LoaderView
 from fastload.loader._transport.filling import can_fill_batches
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size

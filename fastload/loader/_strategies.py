@@ -1,33 +1,37 @@
-"""Strategies that measure nothing: in the training process, in workers, on the device."""
+"""Strategies by which a loader begins its epochs: in one process, in workers, tuned, or on the device.
+
+A loader has one strategy at a time. A strategy reads a view of the loader, returns iterators and plans, and
+has no reference to the loader.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fastload.datasets.cache.resident import Resident
 from fastload.loader import _torch
-from fastload.loader._caching import LoaderCache
+from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
+from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
+from fastload.loader._iterators.base import EpochIterator
+from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import PlannedValue
-from fastload.loader._strategy import EpochIterator, EpochStart, EpochStrategy, LoaderView, WorkerOptions
 from fastload.loader._transport.filling import SeededIndices, innermost
+from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.plan import Plan, explicit_plan
 from fastload.loader._tuning.prefetching import PrefetchRule
-from fastload.loader._tuning.strategy import TunedStrategy
-
-
-def choose_strategy(view: LoaderView) -> EpochStrategy:
-    """Return the strategy for a loader's arguments."""
-    if _torch.missing:
-        return SingleProcessStrategy(view, _torch.explanation())
-    if "num_workers" not in view.explicit:
-        return TunedStrategy(view)
-    return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)
+from fastload.loader._tuning.tuner import Tuner
 
 
 class SingleProcessStrategy:
-    """Loads in the training process, with the user's options; `reason` says why, if the user did not ask."""
+    """Loads in the training process, with the user's options; `reason` says why, if the user did not ask.
+
+    Attributes:
+        explicit: The explicit parameters that the strategy was chosen for.
+    """
 
     def __init__(self, view: LoaderView, reason: str = "") -> None:
         self.explicit = view.explicit
@@ -35,6 +39,7 @@ class SingleProcessStrategy:
 
     @property
     def options(self) -> WorkerOptions:
+        """The values that the loader's attributes show; no workers while their number is not settled."""
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
@@ -45,13 +50,19 @@ class SingleProcessStrategy:
 
     @property
     def plan(self) -> Plan:
+        """Each choice and the measurement behind it, apart from the cache."""
         return explicit_plan(self.explicit, self._reason)
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        """Decide how the next epoch begins; called before each epoch, also with persistent workers.
+
+        An open cache that is `"auto"` is decided here, or by an epoch that measures.
+        """
         if cache is not None:
             cache.decide(view.dataset, None)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Return an epoch's iterator."""
         return SingleProcessIterator(view, replace(start, options=self.options))
 
 
@@ -96,3 +107,57 @@ class DeviceStrategy(SingleProcessStrategy):
 
         iterator.make_with(make)
         return iterator
+
+
+class TunedStrategy:
+    """Loads in the way that measurements of the epochs' own batches found best."""
+
+    def __init__(self, view: LoaderView) -> None:
+        self.explicit = view.explicit
+        self.tuner = Tuner(view)
+        self._is_map_style = not view.is_iterable
+        self._cache: LoaderCache | None = None
+
+    @property
+    def options(self) -> WorkerOptions:
+        return self.tuner.options
+
+    @property
+    def plan(self) -> Plan:
+        return self.tuner.plan
+
+    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        self._cache = cache
+        self.tuner.prepare(view, is_filling(view.dataset))
+        if self.tuner.is_settled and cache is not None:
+            cache.decide(view.dataset, self.tuner.measured.single_process)
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        options = self.tuner.options
+        seeds_batches = self._is_map_style and not self.tuner.is_off
+        start = replace(start, seeds_batches=seeds_batches, options=options)
+        # Once the number of workers is settled, those that live on are torch's.
+        if options.persistent_workers and options.num_workers:
+            generator = view.generator or torch.default_generator
+            state = generator.get_state()
+            try:
+                return WorkersIterator(view, start)
+            except Exception as error:
+                generator.set_state(state)
+                self.tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
+            start = replace(start, options=self.tuner.options)
+        if self.tuner.is_final:
+            return SingleProcessIterator(view, start)
+        return TunedIterator(view, start, self.tuner, self._cache)
+
+
+EpochStrategy = SingleProcessStrategy | TunedStrategy
+
+
+def choose_strategy(view: LoaderView) -> EpochStrategy:
+    """Return the strategy for a loader's arguments."""
+    if _torch.missing:
+        return SingleProcessStrategy(view, _torch.explanation())
+    if "num_workers" not in view.explicit:
+        return TunedStrategy(view)
+    return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)

@@ -17,15 +17,21 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
+from fastload.loader._arguments import (
+    UNSET,
+    DecidedAttribute,
+    EpochStart,
+    LoaderView,
+    Unset,
+    is_explicit,
+)
 from fastload.loader._caching import LoaderCache, asks_for_device, own_choice, why_not_resident
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
-from fastload.loader._strategies import DeviceStrategy, choose_strategy
-from fastload.loader._strategy import EpochStart, EpochStrategy, LoaderView
+from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
-from fastload.loader._unset import UNSET, DecidedAttribute, Unset, is_explicit
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import BatchSampler
 
+from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._resume.drawing import DrawsAhead, generators_of, has_drawn
 from fastload.loader._resume.progress import Progress
-from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._transport.filling import SeededIndices, innermost
 from fastload.loader._transport.seeding import BatchTask, batch_seed
 
@@ -19,27 +19,19 @@ from fastload.loader._transport.seeding import BatchTask, batch_seed
 class BatchOrder:
     """Index sampler of an epoch's remaining batches; each is a BatchTask for workers, or if it has a seed.
 
-    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `progress` and
-    `epoch_seed` return those of the iterator's latest epoch.
+    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. The
+    `iterator` (a weak proxy) has the progress and the seed of its latest epoch.
 
     Attributes:
         draws_at_once: Whether the sampler drew when it was asked for an iterator; most draw later.
     """
 
-    def __init__(
-        self,
-        view: LoaderView,
-        start: EpochStart,
-        is_seeded: bool,
-        progress: Callable[[], Progress],
-        epoch_seed: Callable[[], int],
-    ) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: Any) -> None:
         self._view = view
         self._is_seeded = is_seeded
         self._seeds_batches = start.seeds_batches
         self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
-        self._progress = progress
-        self._epoch_seed = epoch_seed
+        self._iterator = iterator
         is_read_ahead = is_seeded and start.reads_samples and view.is_batched
         self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
         self._generators = generators_of(view) if start.seeds_batches else []
@@ -48,7 +40,7 @@ class BatchOrder:
     def __iter__(self) -> Iterator[Any]:
         # Here, not with the first batch: a sampler that draws when it is asked for an iterator does so now.
         batches: Iterator[Any] = iter(self._view.index_sampler)
-        progress = self._progress()
+        progress: Progress = self._iterator._progress
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = has_drawn(self._view, progress.start)
         if self._generators:
@@ -79,8 +71,8 @@ class BatchOrder:
             with contextlib.suppress(Exception):
                 self._prefetch(innermost(self._view.dataset, indices)[1])
         if self._is_seeded:
-            indices = SeededIndices(self._epoch_seed(), indices)
+            indices = SeededIndices(self._iterator.epoch_seed(), indices)
         if not self._makes_tasks:
             return indices
-        seed = batch_seed(self._epoch_seed(), number) if self._seeds_batches else None
+        seed = batch_seed(self._iterator.epoch_seed(), number) if self._seeds_batches else None
         return BatchTask(indices, seed)

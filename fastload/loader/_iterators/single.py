@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 
 from fastload.loader import _torch
-from fastload.loader._iterators.view import TorchView, epoch_seed, replay, to_device
+from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._iterators.base import EpochIterator, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position
-from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._transport.filling import BatchMaker, HeapMemory
 from fastload.loader._transport.seeding import SeedingFetcher
 from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
-from fastload.loader.clock import StepClock
 
 
-class SingleProcessIterator(_torch.SingleProcessIterator):
+class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
     """Loads batches in the training process."""
 
-    clock: StepClock
     _dataset_fetcher: Any
     _sampler_iter: Iterator[Any]
 
@@ -38,7 +36,7 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self.begin_clock()
         torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
         super().__init__(torch_view)
-        epoch_seed(self)
+        self.epoch_seed()
         if start.seeds_batches:
             fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
             self._dataset_fetcher = fetcher
@@ -47,7 +45,7 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view
         start.progress.is_drawn = self._undrawn is None
         self._profile_name = _torch.profile_name(_torch.SingleProcessIterator)
-        replay(self, view.is_iterable, super()._next_data, start.progress)
+        self._replay(view.is_iterable, super()._next_data)
         start.progress.done = 0
 
     def begin_clock(self) -> None:
@@ -56,7 +54,6 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self.clock.begin(0, None, lambda: load_times(np.subtract([sums], before)))
 
     def draw_first(self) -> None:
-        """Let the sampler make its draws of the epoch's beginning."""
         self._undrawn = None
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
@@ -96,7 +93,7 @@ class SingleProcessIterator(_torch.SingleProcessIterator):
         self._progress.done += 1
         if self._stateful is not None:
             self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
-        return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
+        return batch if self._device is None else self._moved_to(self._device, batch)
 
 
 class _TimedFetcher:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._resume.drawing import WORKERS, mixed
-from fastload.loader._strategy import EpochStart, LoaderView
 
 
 class SwitchingIterator(SingleProcessIterator):

@@ -16,11 +16,11 @@ import torch
 
 from fastload.errors import AccessError
 from fastload.loader import _torch
+from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import Arrival, CopiesAhead
-from fastload.loader._iterators.view import TorchView, base_seed, finished, replay, to_device
+from fastload.loader._iterators.base import EpochIterator, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
-from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._transport.collate import WorkerCollate, WorkerInit
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
@@ -29,16 +29,14 @@ from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
 
-class WorkersIterator(_torch.MultiProcessIterator):
+class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
-        clock: The epoch's times.
         draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for their first.
         patience_s: Seconds of waiting for a batch after which workers are taken to be stuck; None: never.
     """
 
-    clock: StepClock
     patience_s: float | None
     _sampler_iter: Iterator[Any]
     _worker_pids_set: bool
@@ -79,12 +77,12 @@ class WorkersIterator(_torch.MultiProcessIterator):
         finally:
             if arena is not None:
                 arena.close_descriptor()
-        base_seed(self)
+        self.base_seed()
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
         self._index_sampler = torch_view.order
         self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
-        replay(self, view.is_iterable, super()._next_data, start.progress)
+        self._replay(view.is_iterable, super()._next_data)
         self._is_ordered = self._in_order and not view.is_iterable
         self._copies: CopiesAhead | None = None
         if copies_ahead and self._device is not None:
@@ -116,7 +114,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
     @property
     def kept_seed(self) -> int | None:
         """The base seed of persistent workers that draw no other one for later epochs; else None."""
-        return None if self.draws_each_epoch else base_seed(self)
+        return None if self.draws_each_epoch else self.base_seed()
 
     @property
     def received(self) -> int:
@@ -229,7 +227,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
 
     def _next_batch(self) -> Any:
         if self._copies is not None:
-            return finished(self._next_copy(self._copies), self._finish)
+            return self._finished(self._next_copy(self._copies))
         try:
             batch = super()._next_data()
         except Exception as error:
@@ -243,7 +241,7 @@ class WorkersIterator(_torch.MultiProcessIterator):
         else:
             self._progress.note(self._position(batch))
             batch = batch.batch if type(batch) is BatchWithState else batch
-        return batch if self._device is None else to_device(batch, self._device, self._finish, self.clock)
+        return batch if self._device is None else self._moved_to(self._device, batch)
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()

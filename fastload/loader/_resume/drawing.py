@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from fastload.loader._strategy import LoaderView
+    from fastload.loader._arguments import LoaderView
 
 State = dict[str, Any]
 

@@ -26,7 +26,8 @@ from fastload.loader._resume.drawing import (
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
 
 if TYPE_CHECKING:
-    from fastload.loader._strategy import EpochIterator, LoaderView
+    from fastload.loader._arguments import LoaderView
+    from fastload.loader._iterators.base import EpochIterator
 
 
 class Epochs:

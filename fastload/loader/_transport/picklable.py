@@ -20,7 +20,7 @@ import torch
 from fastload.errors import UnpicklableError
 
 if TYPE_CHECKING:
-    from fastload.loader._strategy import LoaderView
+    from fastload.loader._arguments import LoaderView
 
 # The most elements of one container that are checked.
 _MOST_ELEMENTS = 1000

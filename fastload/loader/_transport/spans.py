@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.loader._torch import StorageWeakRef
 from fastload.loader._transport.slots import Slot, Slots
 
 # Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
@@ -22,48 +19,9 @@ INLINE_BYTES = 4096
 # The largest alignment of tensor elements (complex128); spans begin at a multiple of it.
 _ALIGNMENT = 16
 
-# Sharing a storage in torch's own way takes 0.1 ms (measured), as long as copying so many bytes.
-_REPEATED_BYTES = 1 << 20
-_STORAGES_REMEMBERED = 8
-
-# /dev/shm must have room for so many copies of a storage: several workers ask at the same time, each some
-# batches ahead, and torch crashes when it is full.
-_ROOM = 16
-
 # A span in a serialized batch: a slot's (flag, offset, size) or (flag, offset, size, low), (bytes, low), or
 # (byte tensor, low), where `low` is the offset of its first byte in the tensor's storage.
 Span = tuple[Any, ...]
-
-
-class RepeatedStorages:
-    """Recognizes large storages that are sent repeatedly, e.g. a tensor that a dataset keeps.
-
-    torch moves a storage into shared memory the first time that it is sent, and never copies it again. This
-    is faster than a slot if a dataset returns the same storage every time, and slower otherwise. So the first
-    storage is sent in torch's own way, and after that only storages that are sent again, unwritten. Nothing
-    is sent this way if /dev/shm, where torch puts the storages, has little room.
-    """
-
-    def __init__(self) -> None:
-        self._last: deque[tuple[StorageWeakRef, int]] = deque(maxlen=_STORAGES_REMEMBERED)
-
-    def note(self, storage: torch.UntypedStorage, version: int | None) -> bool:
-        """Record a storage; return whether to send it in torch's own way."""
-        if version is None or storage.nbytes() < _REPEATED_BYTES:
-            return False
-        # A weak reference keeps the address from being given to another storage.
-        reference = StorageWeakRef(storage), version
-        is_shared_by_torch = not self._last or reference in self._last
-        self._last.append(reference)
-        return is_shared_by_torch and _has_room(storage.nbytes())
-
-
-def _has_room(size: int) -> bool:
-    try:
-        room = os.statvfs("/dev/shm")
-    except OSError:
-        return False
-    return room.f_bavail * room.f_frsize > _ROOM * size
 
 
 class Spans:
@@ -79,7 +37,6 @@ class Spans:
     def __init__(self, slots: Slots, placed: dict[int, tuple[Slot, int]]) -> None:
         self._free_slots = slots
         self._placed = placed
-        self._repeated = RepeatedStorages()
         self.clear()
 
     def clear(self) -> None:
@@ -104,9 +61,7 @@ class Spans:
         # Not by address: two storages may begin at the same address and differ in size.
         number = self._numbers.setdefault(storage._cdata, len(self._spans))
         if number == len(self._spans):
-            # Inference tensors have no version counter.
-            version = None if tensor.is_inference() else tensor._version
-            self._spans.append(_Storage(storage, low, high, version))
+            self._spans.append(_Storage(storage, low, high))
         else:
             span = self._spans[number]
             assert isinstance(span, _Storage)
@@ -157,7 +112,7 @@ class Spans:
         memory = content.numpy()
         if memory.size <= INLINE_BYTES:
             return memory.tobytes(), low
-        copied = None if self._repeated.note(span.storage, span.version) else self.copy(memory)
+        copied = self.copy(memory)
         return (content, low) if copied is None else (*copied, low)
 
 
@@ -168,4 +123,3 @@ class _Storage:
     storage: torch.UntypedStorage
     low: int
     high: int
-    version: int | None

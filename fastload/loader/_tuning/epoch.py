@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._caching import LoaderCache
 from fastload.loader._dataset_state import DatasetState
 from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._measurements import Candidate
-from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
 from fastload.loader._tuning.tuner import Tuner
 from fastload.loader._tuning.window import WATCHED_S, Window, latest

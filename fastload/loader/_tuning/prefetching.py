@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import TuningMeasurements
-from fastload.loader._strategy import LoaderView
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.tuner import is_switched_off

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._measurements import (
     Candidate,
     SingleProcessCost,
@@ -21,7 +22,6 @@ from fastload.loader._measurements import (
     TuningMeasurements,
     WorkerLimits,
 )
-from fastload.loader._strategy import LoaderView, WorkerOptions
 from fastload.loader._tuning.decide import (
     Decision,
     budget_s,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import fastload
+from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import Candidate, Trial
-from fastload.loader._strategy import LoaderView
+from fastload.loader._strategies import TunedStrategy
 from fastload.loader._tuning.decide import Decision
-from fastload.loader._tuning.strategy import TunedStrategy
 from fastload.loader._tuning.tuner import Tuner
 from tests.loader.tuning.simulation import limits, single_process_cost
 

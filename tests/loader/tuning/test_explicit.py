@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import fastload
-from fastload.loader._unset import Unset
+from fastload.loader._arguments import Unset
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import numbers
 

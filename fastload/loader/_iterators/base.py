@@ -1,4 +1,4 @@
-"""The loader as torch's iterators read it, and steps that both iterators share."""
+"""The loader as torch's iterators read it, and what both iterators share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, TensorDataset, default_collate
 
+from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.order import BatchOrder
 from fastload.loader._resume.drawing import TRANSFORMS, mixed
 from fastload.loader._resume.progress import Progress
-from fastload.loader._strategy import EpochStart, LoaderView
 from fastload.loader._transport.filling import (
     BatchMaker,
     SeededDataset,
@@ -25,6 +25,61 @@ from fastload.loader._transport.filling import (
 )
 from fastload.loader._transport.stateful import StatefulIterable
 from fastload.loader.clock import StepClock
+
+
+class EpochIterator:
+    """Iterator of an epoch: the part that the loader's two iterators have in common.
+
+    Attributes:
+        clock: The epoch's times.
+    """
+
+    clock: StepClock
+    _base_seed: Any
+    _device: torch.device | None
+    _finish: Callable[[Any], Any] | None
+    _num_yielded: int
+    _progress: Progress
+
+    def draw_first(self) -> None:
+        """Let the sampler make its draws of the epoch's beginning."""
+        raise NotImplementedError
+
+    def base_seed(self) -> int:
+        """Return torch's base seed of the epoch; persistent workers keep that of their first one."""
+        if self._progress.base_seed is None:
+            self._progress.base_seed = int(self._base_seed)
+        return self._progress.base_seed
+
+    def epoch_seed(self) -> int:
+        """Return the seed of the epoch's batches: the loader's, else one mixed from torch's base seed."""
+        progress = self._progress
+        if progress.epoch_seed is None:
+            progress.epoch_seed = mixed(self.base_seed(), progress.epoch, TRANSFORMS)
+        return progress.epoch_seed
+
+    def _finished(self, batch: Any) -> Any:
+        """Return a batch after the dataset's last step on its device."""
+        if self._finish is not None and type(batch) is list and len(batch) == 2:
+            batch[0] = self._finish(batch[0])
+        return batch
+
+    def _moved_to(self, device: torch.device, batch: Any) -> Any:
+        """Return a batch on a device, finished there."""
+        begun = time.perf_counter()
+        batch = moved_to(batch, device)
+        self.clock.copying_s += time.perf_counter() - begun
+        return self._finished(batch)
+
+    def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
+        """Go to where the epoch was left, if the sampler has not done so."""
+        progress = self._progress
+        self._num_yielded = progress.first
+        if is_iterable and not progress.workers:
+            # A dataset without a state starts from its beginning: the batches handed out are loaded again.
+            with contextlib.suppress(StopIteration):
+                for _ in range(progress.first):
+                    next_data()
 
 
 class TorchView:
@@ -38,7 +93,7 @@ class TorchView:
         draws_nothing: Returns whether making a batch is known to leave the global generators alone.
     """
 
-    def __init__(self, view: LoaderView, start: EpochStart, iterator: Any) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
         self._view = view
         options, dataset = start.options, view.dataset
         inner, _ = innermost(dataset)
@@ -68,8 +123,7 @@ class TorchView:
         # An order that another iterator began is counted in batches, and decisions must not show.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
-        this = weakref.proxy(iterator)
-        self.order = BatchOrder(view, start, is_seeded, lambda: this._progress, lambda: epoch_seed(this))
+        self.order = BatchOrder(view, start, is_seeded, weakref.proxy(iterator))
         self._index_sampler: Any = self.order if start.order is None else start.order
 
     def __getattr__(self, name: str) -> Any:
@@ -77,47 +131,6 @@ class TorchView:
             return self._view.attributes[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-def epoch_seed(iterator: Any) -> int:
-    """Return the seed of an epoch's batches: the loader's, else one mixed from torch's base seed."""
-    progress: Progress = iterator._progress
-    if progress.epoch_seed is None:
-        progress.epoch_seed = mixed(base_seed(iterator), progress.epoch, TRANSFORMS)
-    return progress.epoch_seed
-
-
-def base_seed(iterator: Any) -> int:
-    """Return torch's base seed of an epoch; persistent workers keep that of their first one."""
-    progress: Progress = iterator._progress
-    if progress.base_seed is None:
-        progress.base_seed = int(iterator._base_seed)
-    return progress.base_seed
-
-
-def to_device(batch: Any, device: torch.device, finish: Callable[[Any], Any] | None, clock: StepClock) -> Any:
-    """Return a batch on its device, finished there."""
-    begun = time.perf_counter()
-    batch = moved_to(batch, device)
-    clock.copying_s += time.perf_counter() - begun
-    return finished(batch, finish)
-
-
-def finished(batch: Any, finish: Callable[[Any], Any] | None) -> Any:
-    """Return a batch after the dataset's last step on its device."""
-    if finish is not None and type(batch) is list and len(batch) == 2:
-        batch[0] = finish(batch[0])
-    return batch
-
-
-def replay(iterator: Any, is_iterable: bool, next_data: Callable[[], Any], progress: Progress) -> None:
-    """Bring a new iterator to where an epoch was left, if its sampler has not done so."""
-    iterator._num_yielded = progress.first
-    if is_iterable and not progress.workers:
-        # A dataset without a state starts from its beginning: the batches handed out are loaded again.
-        with contextlib.suppress(StopIteration):
-            for _ in range(progress.first):
-                next_data()
 
 
 def _is_plain(dataset: Any) -> bool:

@@ -1,24 +1,15 @@
-"""Interface of the strategies by which a loader begins its epochs.
-
-A loader has one strategy at a time: loading in the training process, in workers, in the way that was measured
-to be best, or on the device. A strategy reads a view of the loader, returns iterators and plans, and has no
-reference to the loader.
-"""
+"""Arguments of a loader and of its epochs, as strategies and iterators read them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 
 from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
-
-if TYPE_CHECKING:
-    from fastload.loader._caching import LoaderCache
-    from fastload.loader._tuning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +86,46 @@ class EpochStart:
     watch: Callable[[Any], int] | None = None
 
 
-class EpochIterator(Protocol):
-    """An iterator of one epoch."""
+class Unset(int):
+    """A number in place of a parameter that the user has not set: torch's default, or the decided value.
 
-    clock: StepClock
+    A loader that is made from another one's attributes, as Lightning does, still has the parameter unset.
+    """
 
-    def __iter__(self) -> Iterator[Any]: ...
+    __slots__ = ()
 
-    def __next__(self) -> Any: ...
-
-    def draw_first(self) -> None:
-        """Let the sampler make its draws of the epoch's beginning."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unset, (int(self),)
 
 
-class EpochStrategy(Protocol):
-    """A way of beginning a loader's epochs."""
+UNSET: Any = Unset(0)
 
-    @property
-    def explicit(self) -> Mapping[str, Any]:
-        """The explicit parameters that the strategy was chosen for."""
 
-    @property
-    def options(self) -> WorkerOptions:
-        """The values that the loader's attributes show; no workers while their number is not settled."""
+def is_explicit(value: Any) -> bool:
+    return value is not None and not isinstance(value, Unset)
 
-    @property
-    def plan(self) -> Plan:
-        """Each choice and the measurement behind it, apart from the cache."""
 
-    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Decide how the next epoch begins; called before each epoch, also with persistent workers.
+class DecidedAttribute:
+    """An attribute of a loader: the user's value or, if that is unset, the decided one.
 
-        A cache is open. If it is `"auto"`, it is decided here, or by an epoch that measures.
-        """
+    The user's value is in the instance's `__dict__`, from which Lightning makes a loader anew.
+    """
 
-    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        try:
+            value = vars(instance)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        if is_explicit(value):
+            return value
+        strategy = instance._strategy
+        decided = value if strategy is None else getattr(strategy.options, self._name)
+        return None if decided is None else Unset(decided)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
