@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -73,3 +74,28 @@ def cpu_name(cpuinfo: Path = _CPUINFO) -> str:
     """Return the name of the CPU model."""
     found = re.search(r"^model name\s*: (.+)$", read_text(cpuinfo), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+class SchedulingDelay:
+    """Time for which the thread that creates it was ready to run but no CPU was free.
+
+    It is the second figure of /proc's `schedstat`, in nanoseconds (the kernel's sched-stats.rst).
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def seconds(self) -> float:
+        """Return the sum so far; 0 where the kernel does not provide it."""
+        try:
+            return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def __del__(self) -> None:
+        # In a forked child, the number may be that of another file.
+        if self._descriptor >= 0 and self._process == os.getpid():
+            os.close(self._descriptor)

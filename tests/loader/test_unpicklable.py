@@ -64,13 +64,13 @@ PARTS = {
     "local": (lambda: {"made": local()}, r"made .*Local"),
     "partial": (
         lambda: {"transform": functools.partial(pow, 2, mod=threading.Lock())},
-        r"transform\.keywords\['mod'\].*lock",
+        r"transform .*partial.*lock",
     ),
     "bound": (
         lambda: {"transform": Holding(lock=threading.Lock()).__len__},
         r"transform\.__self__\.lock.*lock",
     ),
-    "slots": (lambda: {"box": Slotted((1, threading.Lock()))}, r"box\.inside\[1\].*lock"),
+    "slots": (lambda: {"box": Slotted((1, threading.Lock()))}, r"box .*Slotted.*lock"),
     "generator": (lambda: {"numbers": (number for number in ())}, r"numbers .*generator"),
 }
 

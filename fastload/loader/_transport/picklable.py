@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -93,23 +93,18 @@ def _why_not(value: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts that an object is pickled from, each with the suffix of its name."""
+    """Yield the elements or attributes of an object, each with the suffix of its name."""
+    parts: Iterator[tuple[str, Any]]
     if isinstance(value, dict):
-        yield from ((f"[{key!r}]", value[key]) for key in list(value)[:_MOST_ELEMENTS])
+        parts = ((f"[{key!r}]", part) for key, part in value.items())
     elif isinstance(value, (list, tuple)):
-        yield from ((f"[{place}]", part) for place, part in enumerate(value[:_MOST_ELEMENTS]))
-    elif isinstance(value, (functools.partial, types.MethodType)):
-        names = ("func", "args", "keywords") if isinstance(value, functools.partial) else ("__self__",)
-        yield from ((f".{name}", getattr(value, name)) for name in names)
+        parts = ((f"[{place}]", part) for place, part in enumerate(value))
+    elif isinstance(value, types.MethodType):
+        parts = iter([(".__self__", value.__self__)])
     else:
-        reduced: Any = ()
-        with contextlib.suppress(Exception):
-            reduced = value.__reduce_ex__(4)
-        state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
-        # For a class with __slots__ it is a pair.
-        for attributes in state if isinstance(state, tuple) else (state,):
-            if isinstance(attributes, dict):
-                yield from ((f".{name}", part) for name, part in attributes.items())
+        attributes = {} if isinstance(value, type) else getattr(value, "__dict__", {})
+        parts = ((f".{name}", part) for name, part in attributes.items())
+    yield from itertools.islice(parts, _MOST_ELEMENTS)
 
 
 def _described(value: Any) -> str:

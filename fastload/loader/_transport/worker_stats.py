@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import MutableSequence
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.loader.clock import LoadTimes
+from fastload.system.cpus import SchedulingDelay
 
 # batches, samples, busy, CPU, delayed and collating seconds: the fields of LoadTimes.
 STAT_COUNT = 6
@@ -19,8 +18,6 @@ STAT_COUNT = 6
 # A batch that took less than this counts as CPU time only, and the next one is not measured in detail:
 # reading both clocks takes 4 µs.
 _LONG_BATCH_S = 0.0005
-
-_SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
 class StatsRecorder:
@@ -31,7 +28,7 @@ class StatsRecorder:
 
     def __init__(self, sums: MutableSequence[float] | memoryview[float]) -> None:
         self._sums: Any = sums
-        self._delays = _SchedulingDelay()
+        self._delays = SchedulingDelay()
         # The first batch is measured in detail: a short epoch may have no other.
         self._is_long = True
         self._samples = 0
@@ -66,6 +63,9 @@ class StatsRecorder:
         self._is_long = busy > _LONG_BATCH_S
 
 
+_recorder: StatsRecorder | None = None
+
+
 def use_recorder(recorder: StatsRecorder) -> None:
     """Make a recorder the one of this process."""
     global _recorder
@@ -90,28 +90,3 @@ def count_samples(fetched: Any) -> int:
     if type(fetched) is not list:
         fetched = getattr(fetched, "indices", fetched)
     return len(fetched) if isinstance(fetched, (list, tuple)) else 1
-
-
-_recorder: StatsRecorder | None = None
-
-
-class _SchedulingDelay:
-    """Time for which the thread that creates it was ready to run but had no CPU."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._descriptor = -1
-        with contextlib.suppress(OSError):
-            self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-
-    def seconds(self) -> float:
-        """Return the sum so far; 0 where the kernel does not provide it."""
-        try:
-            return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-    def __del__(self) -> None:
-        # In a forked child, the number may be that of another file.
-        if self._descriptor >= 0 and self._process == os.getpid():
-            os.close(self._descriptor)
