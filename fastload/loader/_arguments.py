@@ -72,8 +72,7 @@ class EpochStart:
         order: The rest of the epoch's order, if another iterator has begun it.
         reads_samples: Whether samples are read; if not, nothing is read ahead.
         seeds_batches: Whether the random numbers of a batch are seeded per batch, equal in every process.
-        watch: Called with a WorkersIterator after its first batch, and again after as many batches as it
-            returned.
+        after_first: Called once with a WorkersIterator, after its first batch.
     """
 
     progress: Progress
@@ -83,7 +82,7 @@ class EpochStart:
     order: Iterator[Any] | None = None
     reads_samples: bool = True
     seeds_batches: bool = False
-    watch: Callable[[Any], int] | None = None
+    after_first: Callable[[Any], None] | None = None
 
 
 class Unset(int):

@@ -18,12 +18,13 @@ from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator
 from fastload.loader._iterators.switching import last_line
-from fastload.loader._measurements import PlannedValue
+from fastload.loader._measurements import PlannedValue, TuningMeasurements
 from fastload.loader._transport.filling import SeededIndices, innermost
+from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
+from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.plan import Plan, explicit_plan
-from fastload.loader._tuning.prefetching import PrefetchRule
-from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._tuning.tuner import Tuner, is_switched_off
 
 
 class SingleProcessStrategy:
@@ -67,29 +68,39 @@ class SingleProcessStrategy:
 
 
 class WorkersStrategy(SingleProcessStrategy):
-    """Loads in as many workers as the user has set; decides at most the number of batches in advance."""
+    """Loads in as many workers as the user has set; decides at most the number of batches in advance.
+
+    As soon as the first batch shows that memory allows it, eight batches are under way in all. Which worker
+    makes which batch, and so what each of them draws, is what it is in torch.
+    """
 
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
-        is_prefetch_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
-        self._prefetching = PrefetchRule(view.explicit) if is_prefetch_open else None
+        self._is_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        self._prefetch_factor = DEFAULT_PREFETCH
 
     @property
     def options(self) -> WorkerOptions:
-        if self._prefetching is None:
-            return super().options
-        return replace(super().options, prefetch_factor=self._prefetching.prefetch_factor)
+        options = super().options
+        return replace(options, prefetch_factor=self._prefetch_factor) if self._is_open else options
 
     @property
     def plan(self) -> Plan:
-        rule = self._prefetching
-        if rule is None:
-            return super().plan
-        return replace(super().plan, prefetch_factor=PlannedValue(rule.prefetch_factor, rule.reason))
+        plan = super().plan
+        if not self._is_open:
+            return plan
+        reason = "eight batches under way hide that some take longer than others, if memory allows"
+        return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        watch = None if self._prefetching is None else self._prefetching.watch(view)
-        return WorkersIterator(view, replace(start, options=self.options, watch=watch))
+        def ask_ahead(workers: WorkersIterator) -> None:
+            limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
+            measured = TuningMeasurements(dict(self.explicit), limits)
+            self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
+            workers.ask_ahead(self._prefetch_factor)
+
+        after_first = ask_ahead if self._is_open and not is_switched_off() else None
+        return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
 
 class DeviceStrategy(SingleProcessStrategy):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import math
 import os
 import time
 import traceback
@@ -47,8 +46,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self.patience_s = None
         # The number of tasks to keep outstanding; None: torch's.
         self._target: int | None = None
-        self._watch = start.watch
-        self._due: float = math.inf if start.watch is None else 1
+        self._after_first = start.after_first
         # As without workers, a tuned loader draws the order with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
@@ -103,7 +101,6 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
-        self._due = math.inf if self._watch is None else 1
         if self.draws_each_epoch:
             self._undrawn = view
             start.progress.is_drawn = False
@@ -219,8 +216,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         if self._undrawn is not None:
             self._progress.note_draw(start_state(self._undrawn))
             self.draw_first()
-        if self.clock.batches >= self._due and self._watch is not None:
-            self._due = self._watch(self)
+        if self._after_first is not None and self.clock.batches:
+            after_first, self._after_first = self._after_first, None
+            after_first(self)
         batch = self._next_batch()
         self.clock.hand(batch)
         return batch

@@ -2,7 +2,6 @@
 
     memory         one sparse, anonymous shared-memory file for all workers of an iterator
     slots          a worker's section of it, divided into slots of the sizes that its batches need
-    spans          the memory that a batch's tensors refer to, and how each part of it is transferred
     serialization  a batch as a pickle without its pixels, which stay in slots
     collate        the worker's collate_fn, which stacks samples directly into slots
     filling        datasets that fill a whole batch themselves

@@ -12,22 +12,34 @@ import io
 import math
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.loader._transport import forks
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.slots import Slot, Slots
-from fastload.loader._transport.spans import INLINE_BYTES, Span, Spans
 
 # A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768
 
 _OUT_OF_BAND = bytearray(1)
+
+# Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
+# labels, which are often kept, occupy no slots.
+_INLINE_BYTES = 4096
+
+# The largest alignment of tensor elements (complex128); spans begin at a multiple of it.
+_ALIGNMENT = 16
+
+# A span in a serialized batch: a slot's (flag, offset, size) or (flag, offset, size, low), (bytes, low), or
+# (byte tensor, low), where `low` is the offset of its first byte in the tensor's storage.
+Span = tuple[Any, ...]
 
 
 class BatchSerializer:
@@ -40,13 +52,24 @@ class BatchSerializer:
         self.finishes_on_device = finishes_on_device
         self._token = arena.token
         self._slots = Slots(arena, section)
+        # The slot and size of each tensor of the batch that was allocated in a slot, by address.
         self._placed: dict[int, tuple[Slot, int]] = {}
-        self._spans = Spans(self._slots, self._placed)
         # One pickler for all batches: creating one takes 2 µs, which would slow down batches of strings.
         self._file = io.BytesIO()
-        self._pickler = _Pickler(self._file, self._spans)
+        self._pickler = _Pickler(self._file, self)
         self._thread = get_ident()
         self._is_open = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._spans: list[_Storage | Span] = []
+        # The number of each storage's span, and that of each tensor and array in the order of the pickle.
+        self._numbers: dict[int, int] = {}
+        self._references: list[int] = []
+        self._next_reference: int | None = None
+        self._used: list[Slot] = []
+        # These references keep the slots from being taken again until the batch is handed over.
+        self._copies: list[NDArray[np.uint8]] = []
 
     def begin(self) -> None:
         """Start a batch: until `serialize` or `end`, tensors of this thread may be allocated in slots."""
@@ -66,7 +89,7 @@ class BatchSerializer:
         if not self._is_open or get_ident() != self._thread:
             return None
         size = math.prod(shape) * dtype.itemsize
-        if size <= INLINE_BYTES:
+        if size <= _INLINE_BYTES:
             return torch.empty(tuple(shape), dtype=dtype, device="cpu")
         taken = self._slots.take(size)
         if taken is None:
@@ -78,24 +101,95 @@ class BatchSerializer:
 
     def serialize(self, batch: Any) -> SerializedBatch:
         """Return the serialized batch; its slots belong to the training process from now on."""
-        spans = self._spans
         try:
             self._pickler.dump(batch)
-            described = spans.describe()
+            spans = [self._moved(span) if isinstance(span, _Storage) else span for span in self._spans]
             pickled = self._file.getvalue()
             content: bytes | Span | None = None
             if len(pickled) > _INLINE_PICKLE_BYTES:
-                content = spans.copy(np.frombuffer(pickled, np.uint8))
-            for slot in spans.slots:
+                content = self._copied(np.frombuffer(pickled, np.uint8))
+            for slot in self._used:
                 self._slots.hand_over(slot)
-            if content is None and not described:
+            if content is None and not spans:
                 return SerializedBatch(pickle.loads, pickled)
-            return SerializedBatch(_receive, self._token, content or pickled, spans.references, described)
+            return SerializedBatch(_receive, self._token, content or pickled, self._references, spans)
         finally:
-            spans.clear()
+            self._clear()
             self._pickler.clear_memo()
             self._file.seek(0)
             self._file.truncate()
+
+    def add_tensor(self, tensor: torch.Tensor) -> int:
+        """Add the memory of a tensor; return its offset in its storage, in bytes."""
+        storage = tensor.untyped_storage()
+        item = tensor.element_size()
+        low = int(tensor.storage_offset()) * item
+        if tensor.is_contiguous():
+            high = low + tensor.numel() * item
+        else:
+            steps = zip(tensor.shape, tensor.stride(), strict=True)
+            high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
+        # Not by address: two storages may begin at the same address and differ in size.
+        number = self._numbers.setdefault(storage._cdata, len(self._spans))
+        if number == len(self._spans):
+            self._spans.append(_Storage(storage, low, high))
+        else:
+            span = self._spans[number]
+            assert isinstance(span, _Storage)
+            span.low, span.high = min(span.low, low), max(span.high, high)
+        self._next_reference = number
+        return low
+
+    def add_buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Add a tensor's marker or an array's memory; return whether the pickle has to contain it."""
+        if self._next_reference is None:
+            raw = buffer.raw()
+            memory = np.frombuffer(raw, np.uint8)
+            # Read-only memory stays in the pickle, as bytes: a slot would be writable.
+            span = self._copied(memory) if memory.size > _INLINE_BYTES and not raw.readonly else None
+            if span is None:
+                return True
+            self._next_reference = len(self._spans)
+            self._spans.append(span)
+        self._references.append(self._next_reference)
+        self._next_reference = None
+        return False
+
+    def _copied(self, memory: NDArray[np.uint8]) -> Span | None:
+        """Copy bytes into a slot; return None if there is no free one."""
+        taken = self._slots.take(memory.size)
+        if taken is None:
+            return None
+        slot, array = taken
+        array[:] = memory
+        self._used.append(slot)
+        self._copies.append(array)
+        return slot.flag, slot.offset, memory.size
+
+    def _moved(self, span: _Storage) -> Span:
+        placed = self._placed.get(span.storage.data_ptr())
+        if placed is not None:
+            slot, size = placed
+            self._used.append(slot)
+            return slot.flag, slot.offset, size, 0
+        low = span.low - span.low % _ALIGNMENT
+        content = torch.empty(0, dtype=torch.uint8, device="cpu").set_(
+            span.storage, low, (span.high - low,), (1,)
+        )
+        memory = content.numpy()
+        if memory.size <= _INLINE_BYTES:
+            return memory.tobytes(), low
+        copied = self._copied(memory)
+        return (content, low) if copied is None else (*copied, low)
+
+
+@dataclass(slots=True)
+class _Storage:
+    """The part of a storage, in bytes, that a batch's tensors refer to."""
+
+    storage: torch.UntypedStorage
+    low: int
+    high: int
 
 
 class SerializedBatch:
@@ -130,9 +224,9 @@ def is_plain(tensor: Any) -> bool:
 class _Pickler(ForkingPickler):
     """Pickler like that of torch's queues, but plain tensors and arrays become spans."""
 
-    def __init__(self, file: io.BytesIO, spans: Spans) -> None:
-        super().__init__(file, 5, True, spans.add_buffer)
-        self._spans = spans
+    def __init__(self, file: io.BytesIO, serializer: BatchSerializer) -> None:
+        super().__init__(file, 5, True, serializer.add_buffer)
+        self._serializer = serializer
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is torch.Tensor:
@@ -151,7 +245,7 @@ class _Pickler(ForkingPickler):
         shape, strides = tuple(tensor.shape), tensor.stride()
         if tensor.numel() == 0:
             return _empty, (tensor.dtype, shape, strides)
-        offset = self._spans.add_tensor(tensor)
+        offset = self._serializer.add_tensor(tensor)
         return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
 
 

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import linecache
 import multiprocessing
-import os
 import sys
 from dataclasses import dataclass
 from types import FrameType
@@ -18,7 +17,7 @@ from fastload.loader._measurements import WorkerLimits
 from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import open_files
-from fastload.system.memory import available_memory_bytes, shared_memory
+from fastload.system.memory import available_memory_bytes
 
 # Memory of a worker of its own, forked or started anew (measured: 30 to 60 MB, and 250 MB with torch and
 # OpenCV), rounded up for what it will touch.
@@ -47,28 +46,23 @@ class FreeResources:
     Attributes:
         cpus: CPUs for this training process.
         available_bytes: Memory that can be taken.
-        shared_bytes: Free part of /dev/shm, if batches have to lie there.
         descriptors: Files that this process may still open.
         forks: Whether workers are forked, not started anew.
     """
 
     cpus: int
     available_bytes: int | None
-    shared_bytes: int | None
     descriptors: int | None
     forks: bool
 
 
 def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
     """Read what a loader with such a context, and batches of so many bytes, may take now."""
-    files, shared, ranks = open_files(), shared_memory(), local_ranks()
-    available = available_memory_bytes()
+    files, ranks, available = open_files(), local_ranks(), available_memory_bytes()
     forks = _start_method(multiprocessing_context) == "fork"
     free = FreeResources(
         cpus=max(1, usable_cpus() // ranks),
         available_bytes=None if available is None else available // ranks,
-        # Slots are anonymous memory; only without them batches lie in /dev/shm.
-        shared_bytes=None if shared is None or hasattr(os, "memfd_create") else shared.free_bytes // ranks,
         descriptors=None if files is None else files.soft - files.used,
         forks=forks,
     )
@@ -90,10 +84,6 @@ def limits_within(free: FreeResources, batch_bytes: int) -> WorkerLimits:
         if left // 2 // each < workers:
             workers = left // 2 // each
             reason = f"{free.available_bytes / 2**30:.1f} GiB of memory are available"
-    if free.shared_bytes is not None:
-        batches = min(batches, free.shared_bytes // 2 // max(1, batch_bytes))
-        if batches < 3 * workers:
-            reason = f"/dev/shm has {free.shared_bytes >> 20} MiB for batches"
     if free.descriptors is not None:
         by_files = max(0, free.descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
         if by_files < workers:

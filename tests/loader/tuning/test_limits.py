@@ -1,4 +1,4 @@
-"""A loader takes no more than there is: CPUs, memory, shared memory, descriptors."""
+"""A loader takes no more than there is: CPUs, memory, descriptors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fastload.loader._tuning.limits import FreeResources, limits_within, read_limits
 
-PLENTY = FreeResources(cpus=4, available_bytes=64 << 30, shared_bytes=None, descriptors=100_000, forks=True)
+PLENTY = FreeResources(cpus=4, available_bytes=64 << 30, descriptors=100_000, forks=True)
 MIB = 1 << 20
 
 
@@ -20,34 +20,22 @@ MIB = 1 << 20
 def test_workers_and_batches_leave_a_quarter_of_the_memory_and_a_gibibyte(
     available, batch_bytes, forks, cpus
 ):
-    limits = limits_within(FreeResources(cpus, available, None, None, forks), batch_bytes)
+    limits = limits_within(FreeResources(cpus, available, None, forks), batch_bytes)
     each = (100 if forks else 400) * MIB
     taken = limits.most_workers * each + limits.most_batches * batch_bytes
     assert taken <= max(0, min(available * 0.75, available - (1 << 30)))
     assert limits.most_workers <= 16 * cpus
 
 
-@given(shared=st.integers(0, 1 << 30), batch_bytes=st.integers(1, 1 << 30))
-def test_batches_fill_half_of_shared_memory_at_the_most(shared, batch_bytes):
-    room = FreeResources(2, 64 << 30, shared, None, True)
-    assert limits_within(room, batch_bytes).most_batches * batch_bytes <= shared / 2
-
-
-def test_dockers_shared_memory_allows_few_large_batches():
-    limits = limits_within(FreeResources(8, 64 << 30, 64 * MIB, None, True), 16 * MIB)
-    assert limits.most_batches == 2
-    assert "/dev/shm has 64 MiB" in limits.reason
-
-
 def test_few_descriptors_allow_few_workers():
-    limits = limits_within(FreeResources(8, 64 << 30, None, 100, True), MIB)
+    limits = limits_within(FreeResources(8, 64 << 30, 100, True), MIB)
     assert limits.most_workers == 4
     assert "ulimit -n" in limits.reason
 
 
 def test_no_room_at_all_allows_no_workers():
-    assert limits_within(FreeResources(8, 1 << 30, None, None, True), MIB).most_workers == 0
-    assert limits_within(FreeResources(8, 64 << 30, None, 10, True), MIB).most_workers == 0
+    assert limits_within(FreeResources(8, 1 << 30, None, True), MIB).most_workers == 0
+    assert limits_within(FreeResources(8, 64 << 30, 10, True), MIB).most_workers == 0
 
 
 def test_ranks_of_one_machine_share_its_cpus(monkeypatch):

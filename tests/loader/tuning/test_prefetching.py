@@ -52,7 +52,7 @@ def test_switched_off_it_asks_as_early_as_torch_does(monkeypatch):
 
 def test_no_more_is_asked_for_than_memory_allows(monkeypatch):
     few = limits(most_batches=6)
-    monkeypatch.setattr("fastload.loader._tuning.prefetching.read_limits", lambda context, size: few)
+    monkeypatch.setattr("fastload.loader._strategies.read_limits", lambda context, size: few)
     loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2)
     list(loader)
     assert loader.last_epoch.prefetch_factor == 2
