@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
@@ -28,7 +29,6 @@ class LoaderView:
 
     Attributes:
         explicit: The parameters that the user has set, of those that can be decided; also device and cache.
-        is_iterable: Whether the dataset is an IterableDataset.
         batches: Batches per epoch; None if unknown or not needed.
         device: The device for batches, checked; None for the CPU's memory.
         thread: Identifier of the thread that created the loader.
@@ -37,7 +37,6 @@ class LoaderView:
 
     explicit: Mapping[str, Any]
     dataset: Any
-    is_iterable: bool
     batch_size: int | None
     batch_sampler: Any
     sampler: Any
@@ -50,6 +49,10 @@ class LoaderView:
     device: torch.device | None
     thread: int
     attributes: Mapping[str, Any]
+
+    @property
+    def is_iterable(self) -> bool:
+        return isinstance(self.dataset, IterableDataset)
 
     @property
     def is_batched(self) -> bool:

@@ -39,7 +39,6 @@ class Trial:
 
     @property
     def candidate(self) -> Candidate:
-        """The way of loading."""
         return Candidate(self.num_workers, self.prefetch_factor)
 
     @property
@@ -114,5 +113,4 @@ class TuningMeasurements:
     has_cuda: bool = False
 
     def trials_of(self, candidate: Candidate) -> list[Trial]:
-        """Return the trials of one way of loading."""
         return [trial for trial in self.trials if trial.candidate == candidate]

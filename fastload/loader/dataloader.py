@@ -241,7 +241,6 @@ class DataLoader(_Base[_T_co]):
         return LoaderView(
             explicit=explicit,
             dataset=self.dataset,
-            is_iterable=isinstance(self.dataset, IterableDataset),
             batch_size=self.batch_size,
             batch_sampler=self.batch_sampler,
             sampler=self.sampler,

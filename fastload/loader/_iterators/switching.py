@@ -158,8 +158,7 @@ class SwitchingIterator(SingleProcessIterator):
         seed = int(self._base_seed)
         seed = mixed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
         seeds = torch.Generator().manual_seed(seed)
-        # They are told what to make when they are steered; before, each of them would be given some.
-        start = replace(self._start, options=options, worker_seeds=seeds, order=iter(()))
+        start = replace(self._start, options=options, worker_seeds=seeds, order=self._order)
         try:
             with warnings.catch_warnings():
                 # That forking a process with threads is dangerous: the first batches are watched for that.
@@ -173,7 +172,6 @@ class SwitchingIterator(SingleProcessIterator):
         iterator.notice_deaths_while_waiting()
         self._progress.rebase(self._progress.position, 0)
         self._workers, self._started = iterator, workers
-        iterator.go_on_with(self._order)
         iterator.steer(workers, prefetch)
 
     def _end_workers(self) -> None:

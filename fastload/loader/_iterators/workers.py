@@ -44,8 +44,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._process = os.getpid()
         self._is_iterable = view.is_iterable
         self.patience_s = None
-        # The number of tasks to keep outstanding; None: torch's.
-        self._target: int | None = None
+        # The number of tasks to keep outstanding; None: torch's. With the order of another iterator, workers
+        # are given tasks once they are steered.
+        self._target: int | None = None if start.order is None else 0
         self._after_first = start.after_first
         # As without workers, a tuned loader draws the order with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
@@ -136,10 +137,6 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
-
-    def go_on_with(self, order: Iterator[Any]) -> None:
-        """Take the next indices from the rest of an order that another iterator has begun."""
-        self._sampler_iter = order
 
     def notice_deaths_while_waiting(self) -> None:
         """Raise a worker's death only while a batch is waited for, where torch checks every five seconds.

@@ -102,7 +102,6 @@ class TunedIterator(SwitchingIterator):
         self._tuner.note_batches(self._candidate, batches, seconds)
 
     def _note_window(self) -> None:
-        """Record the trial that the window holds."""
         if not self._tuner.is_baseline_known:
             cost = self._window.single_process_cost()
             self._tuner.note_single_process(self._view, cost)

@@ -60,7 +60,7 @@ class Tuner:
 
     def __init__(self, view: LoaderView) -> None:
         self._origin = "measured in this run"
-        self._measured = TuningMeasurements(dict(view.explicit), NO_LIMITS_YET, batches=view.batches)
+        self.measured = TuningMeasurements(dict(view.explicit), NO_LIMITS_YET, batches=view.batches)
         self._plan: Plan | None = None
         self._decision: Decision | None = None
         self._was_filling = False
@@ -84,29 +84,22 @@ class Tuner:
 
     @property
     def is_baseline_known(self) -> bool:
-        """True if the cost of a batch without workers has been measured."""
-        return self._measured.single_process is not None
+        return self.measured.single_process is not None
 
     @property
     def is_final(self) -> bool:
         """True if the coming epoch is loaded without workers, and is too short for that to change."""
         if not self.is_settled or self.best.num_workers:
             return False
-        measured = self._measured
+        measured = self.measured
         if measured.why_no_workers:
             return True
         return measured.batches is not None and measured.batches * single_process_s(measured) < WATCHED_S
 
     @property
-    def measured(self) -> TuningMeasurements:
-        """All that is known."""
-        return self._measured
-
-    @property
     def plan(self) -> Plan:
-        """The plan that follows from the measurements so far."""
         if self._plan is None:
-            self._plan = make_plan(self._measured, self.decide(), self.is_settled, self._origin)
+            self._plan = make_plan(self.measured, self.decide(), self.is_settled, self._origin)
         return self._plan
 
     @property
@@ -121,14 +114,12 @@ class Tuner:
         )
 
     def decide(self) -> Decision:
-        """Return what follows from what has been measured so far."""
         if self._decision is None:
-            self._decision = decide(self._measured)
+            self._decision = decide(self.measured)
         return self._decision
 
     @property
     def best(self) -> Candidate:
-        """The best way of loading so far."""
         return self.decide().best
 
     @property
@@ -142,9 +133,9 @@ class Tuner:
         What was measured while a cache of the dataset was filling is no good afterwards.
         """
         batches = self._counted_batches if view.batches is None else view.batches
-        if batches != self._measured.batches:
+        if batches != self.measured.batches:
             self._update(batches=batches)
-        if self._was_filling and not is_filling and not self._measured.why_no_workers:
+        if self._was_filling and not is_filling and not self.measured.why_no_workers:
             self.restart("measured in this run")
         self._was_filling = is_filling
         self.settle_if_done()
@@ -159,7 +150,7 @@ class Tuner:
 
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and what may be taken for workers."""
-        if not is_epoch_tiny(self._measured, cost):
+        if not is_epoch_tiny(self.measured, cost):
             self._note_limits(read_limits(view.multiprocessing_context, cost.batch_bytes))
         # Asked in a way that does not make this process use a device.
         has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
@@ -167,34 +158,32 @@ class Tuner:
 
     def note_trial(self, trial: Trial) -> None:
         """Record a trial, and what it cost; the latest of each candidate count."""
-        lost_s, self._behind_s = self._measured.lost_s + self._behind_s, 0.0
-        same = self._measured.trials_of(trial.candidate)
+        lost_s, self._behind_s = self.measured.lost_s + self._behind_s, 0.0
+        same = self.measured.trials_of(trial.candidate)
         outdated = same[0] if len(same) >= _MOST_TRIALS else None
-        trials = [each for each in self._measured.trials if each is not outdated]
+        trials = [each for each in self.measured.trials if each is not outdated]
         self._update(trials=(*trials, trial), lost_s=lost_s)
 
     def note_start(self, seconds: float) -> None:
-        """Record the seconds that starting a worker took."""
         self._starts_s.append(seconds)
-        self._note_limits(self._measured.limits)
+        self._note_limits(self.measured.limits)
 
     def note_batches(self, candidate: Candidate, batches: int, seconds: float) -> None:
         """Record how long batches took, to know how far workers are behind loading without them."""
         if not self.is_settled:
-            self._update(seen_batches=self._measured.seen_batches + batches)
+            self._update(seen_batches=self.measured.seen_batches + batches)
         if candidate.num_workers and self.is_baseline_known:
-            behind_s = self._behind_s + seconds - batches * single_process_s(self._measured)
+            behind_s = self._behind_s + seconds - batches * single_process_s(self.measured)
             self._behind_s = max(0.0, behind_s)
 
     def note_epoch(self, batches: int) -> None:
-        """Record the number of batches of a whole epoch."""
         self._counted_batches = batches
 
     def is_behind(self, workers: int) -> bool:
         """Return whether workers have lost more time than they may."""
         if self.is_settled:
-            return self._behind_s > tolerated_loss_s(self._measured, workers)
-        return self._behind_s > budget_s(self._measured)
+            return self._behind_s > tolerated_loss_s(self.measured, workers)
+        return self._behind_s > budget_s(self.measured)
 
     def forbid_workers(self, reason: str) -> None:
         """Record why workers must not load; that settles it."""
@@ -212,13 +201,13 @@ class Tuner:
 
     def restart(self, origin: str) -> None:
         """Begin the search anew, because a plan no longer fits; what it has lost still counts."""
-        lost_s = self._measured.lost_s + self._behind_s
+        lost_s = self.measured.lost_s + self._behind_s
         self.is_settled, self._origin, self._behind_s = False, origin, 0.0
         self._update(single_process=None, trials=(), lost_s=lost_s)
 
     def stuck_s(self) -> float:
         """Return the seconds of waiting for a batch after which workers are taken to be stuck."""
-        cost = self._measured.single_process
+        cost = self.measured.single_process
         return _STUCK_S + (_STUCK_LOADS * cost.load_s if cost is not None else 0.0)
 
     def _note_limits(self, limits: WorkerLimits) -> None:
@@ -227,5 +216,5 @@ class Tuner:
         self._update(limits=limits)
 
     def _update(self, **values: Any) -> None:
-        self._measured = dataclasses.replace(self._measured, **values)
+        self.measured = dataclasses.replace(self.measured, **values)
         self._plan = self._decision = None

@@ -39,7 +39,6 @@ class Window:
 
     @property
     def batches(self) -> int:
-        """Batches in it so far."""
         return max(0, self._clock.batches - self.first)
 
     @property
@@ -48,7 +47,6 @@ class Window:
         return self.batches >= max(_LEAST_BATCHES, _BATCHES_PER_WORKER * self._candidate.num_workers)
 
     def is_over(self) -> bool:
-        """Return whether it has lasted long enough."""
         self._begin_if_due()
         workers, clock = self._candidate.num_workers, self._clock
         if not workers and clock.latest_wait_s >= _LONG_BATCH_S and (self.batches or clock.batches == 1):
@@ -65,7 +63,6 @@ class Window:
         return self.first + ahead + -ahead % max(1, self._candidate.num_workers)
 
     def seconds(self) -> float:
-        """Return how long it has lasted."""
         return 0.0 if self._begun_s is None else _elapsed_s(self._clock) - self._begun_s
 
     def trial(self, since: int | None = None) -> Trial:
@@ -81,7 +78,6 @@ class Window:
         return Trial(*self._candidate, len(waits), seconds, waiting_s, min(1.0, blocked), includes_start)
 
     def single_process_cost(self) -> SingleProcessCost:
-        """Return what it shows of loading without workers."""
         clock, load = self._clock, self._load()
         _, steps = latest(clock, max(1, clock.batches - self.first))
         count = max(1, load.batches)

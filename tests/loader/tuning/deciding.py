@@ -26,7 +26,7 @@ class Deciding(Tuner):
         if not self.is_baseline_known:
             return Decision(Candidate(0, 0), None)
         # The first trial is that of the training process, whose cost is measured first.
-        tried = len(self._measured.trials) - 1
+        tried = len(self.measured.trials) - 1
         return Decision(self._candidates[-1], (*self._candidates, None)[min(tried, len(self._candidates))])
 
     def is_behind(self, workers: int) -> bool:
