@@ -126,7 +126,6 @@ class TunedStrategy:
     def __init__(self, view: LoaderView) -> None:
         self.explicit = view.explicit
         self.tuner = Tuner(view)
-        self._is_map_style = not view.is_iterable
         self._cache: LoaderCache | None = None
 
     @property
@@ -145,7 +144,7 @@ class TunedStrategy:
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         options = self.tuner.options
-        seeds_batches = self._is_map_style and not self.tuner.is_off
+        seeds_batches = not view.is_iterable and not self.tuner.is_off
         start = replace(start, seeds_batches=seeds_batches, options=options)
         # Once the number of workers is settled, those that live on are torch's.
         if options.persistent_workers and options.num_workers:

@@ -1,11 +1,5 @@
 """Datasets that fill a whole batch: `fetch_into(indices, out)` instead of samples and collation.
 
-    class Frames(torch.utils.data.Dataset):
-        def fetch_into(self, indices, out):
-            frames = out.empty((len(indices), 3, 64, 64), torch.uint8)
-            self.decoder.decode(indices, into=frames.numpy())
-            return [frames, out.empty((len(indices),), torch.int64).fill_(0)]
-
 The method returns the same as `default_collate` would for the samples at these indices; or NotImplemented,
 and the samples are fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a
 worker, in ordinary memory otherwise. The method is used only if the batch would be made by

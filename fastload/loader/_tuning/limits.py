@@ -7,7 +7,6 @@ import dataclasses
 import linecache
 import multiprocessing
 import sys
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -39,56 +38,44 @@ _SPAWN_S = 2.5
 NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=_FORK_S)
 
 
-@dataclass(frozen=True, slots=True)
-class FreeResources:
-    """Resources that are free for workers and their batches; None stands for no limit known.
-
-    Attributes:
-        cpus: CPUs for this training process.
-        available_bytes: Memory that can be taken.
-        descriptors: Files that this process may still open.
-        forks: Whether workers are forked, not started anew.
-    """
-
-    cpus: int
-    available_bytes: int | None
-    descriptors: int | None
-    forks: bool
-
-
 def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
     """Read what a loader with such a context, and batches of so many bytes, may take now."""
     files, ranks, available = open_files(), local_ranks(), available_memory_bytes()
     forks = _start_method(multiprocessing_context) == "fork"
-    free = FreeResources(
+    limits = limits_within(
         cpus=max(1, usable_cpus() // ranks),
         available_bytes=None if available is None else available // ranks,
         descriptors=None if files is None else files.soft - files.used,
         forks=forks,
+        batch_bytes=batch_bytes,
     )
-    limits = limits_within(free, batch_bytes)
     why_none = _why_no_processes(forks)
     return dataclasses.replace(limits, most_workers=0, reason=why_none) if why_none else limits
 
 
-def limits_within(free: FreeResources, batch_bytes: int) -> WorkerLimits:
-    """Return the limits that free resources set for batches of so many bytes."""
-    workers = free.cpus * MOST_WORKERS_PER_CPU
+def limits_within(
+    cpus: int, available_bytes: int | None, descriptors: int | None, forks: bool, batch_bytes: int
+) -> WorkerLimits:
+    """Return the limits that this process's CPUs, free memory and descriptors set (None: no limit known).
+
+    `forks` tells whether workers are forked, not started anew.
+    """
+    workers = cpus * MOST_WORKERS_PER_CPU
     batches = 16 * workers
-    reason = f"{workers} workers are the most for {free.cpus} CPUs"
-    if free.available_bytes is not None:
-        left = max(0, free.available_bytes - max(_MARGIN_BYTES, int(free.available_bytes * _MARGIN_SHARE)))
-        each = (_FORKED_BYTES if free.forks else _SPAWNED_BYTES) + batch_bytes
+    reason = f"{workers} workers are the most for {cpus} CPUs"
+    if available_bytes is not None:
+        left = max(0, available_bytes - max(_MARGIN_BYTES, int(available_bytes * _MARGIN_SHARE)))
+        each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes
         # Half for the workers, half for the batches that lie ready.
         batches = min(batches, left // 2 // max(1, batch_bytes))
         if left // 2 // each < workers:
             workers = left // 2 // each
-            reason = f"{free.available_bytes / 2**30:.1f} GiB of memory are available"
-    if free.descriptors is not None:
-        by_files = max(0, free.descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
+            reason = f"{available_bytes / 2**30:.1f} GiB of memory are available"
+    if descriptors is not None:
+        by_files = max(0, descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
         if by_files < workers:
-            workers, reason = by_files, f"{free.descriptors} more files may be opened (ulimit -n)"
-    return WorkerLimits(free.cpus, int(workers), int(batches), reason, _FORK_S if free.forks else _SPAWN_S)
+            workers, reason = by_files, f"{descriptors} more files may be opened (ulimit -n)"
+    return WorkerLimits(cpus, int(workers), int(batches), reason, _FORK_S if forks else _SPAWN_S)
 
 
 def _start_method(context: Any) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader._tuning.limits import FreeResources, limits_within, read_limits
+from fastload.loader._tuning.limits import limits_within, read_limits
 
-PLENTY = FreeResources(cpus=4, available_bytes=64 << 30, descriptors=100_000, forks=True)
 MIB = 1 << 20
 
 
@@ -20,7 +19,7 @@ MIB = 1 << 20
 def test_workers_and_batches_leave_a_quarter_of_the_memory_and_a_gibibyte(
     available, batch_bytes, forks, cpus
 ):
-    limits = limits_within(FreeResources(cpus, available, None, forks), batch_bytes)
+    limits = limits_within(cpus, available, None, forks, batch_bytes)
     each = (100 if forks else 400) * MIB
     taken = limits.most_workers * each + limits.most_batches * batch_bytes
     assert taken <= max(0, min(available * 0.75, available - (1 << 30)))
@@ -28,14 +27,14 @@ def test_workers_and_batches_leave_a_quarter_of_the_memory_and_a_gibibyte(
 
 
 def test_few_descriptors_allow_few_workers():
-    limits = limits_within(FreeResources(8, 64 << 30, 100, True), MIB)
+    limits = limits_within(8, 64 << 30, 100, True, MIB)
     assert limits.most_workers == 4
     assert "ulimit -n" in limits.reason
 
 
 def test_no_room_at_all_allows_no_workers():
-    assert limits_within(FreeResources(8, 1 << 30, None, True), MIB).most_workers == 0
-    assert limits_within(FreeResources(8, 64 << 30, 10, True), MIB).most_workers == 0
+    assert limits_within(8, 1 << 30, None, True, MIB).most_workers == 0
+    assert limits_within(8, 64 << 30, 10, True, MIB).most_workers == 0
 
 
 def test_ranks_of_one_machine_share_its_cpus(monkeypatch):
@@ -47,6 +46,6 @@ def test_ranks_of_one_machine_share_its_cpus(monkeypatch):
 
 
 def test_plenty_of_everything_is_limited_by_cpus():
-    limits = limits_within(PLENTY, MIB)
+    limits = limits_within(4, 64 << 30, 100_000, True, MIB)
     assert limits.most_workers == 64
     assert "4 CPUs" in limits.reason
