@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result as JSON; what a script prints goes to standard error",
     )
-    parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after so many batches")
+    parser.add_argument(
+        "--steps", type=whole_number, metavar="N", help="end the script after so many batches"
+    )
     parser.add_argument(
         "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first step"
     )
