@@ -109,6 +109,9 @@ collate_tensor_fn: Any = _found("torch.utils.data._utils.collate", "collate_tens
 default_collate_fn_map: Any = _found("torch.utils.data._utils.collate", "default_collate_fn_map", {})
 pin_memory: Any = _found("torch.utils.data._utils.pin_memory", "pin_memory")
 
+# Weak references that identify storages.
+StorageWeakRef: Any = _found("torch.multiprocessing.reductions", "StorageWeakRef")
+
 # Removes workers from those whose deaths the handler of SIGCHLD raises.
 remove_worker_pids: Any = _found("torch._C", "_remove_worker_pids")
 

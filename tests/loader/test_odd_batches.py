@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 import fastload
 from fastload.loader._device import moved
 from fastload.loader.clock import size_of
+from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
 
 TENSOR = torch.zeros(2000)
@@ -184,3 +185,23 @@ class Endless(list):
 
 def test_batch_is_measured_without_running_its_own_code():
     assert size_of(Endless([TENSOR[:4]])) == (4, 16)
+
+
+class Ready(Rows):
+    """Every sample is the same large tensor; `is_changing` writes to it before each."""
+
+    def __init__(self, length: int, is_changing: bool) -> None:
+        super().__init__(length)
+        self.tensor = torch.zeros(1 << 19)
+        self.is_changing = is_changing
+
+    def __getitem__(self, index: int) -> Any:
+        return self.tensor.fill_(index) if self.is_changing else self.tensor
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_large_tensor_that_is_sent_again_is_shared_as_torch_does_it_unless_it_changes(is_changing):
+    loader = fastload.DataLoader(Ready(9, is_changing), batch_size=None, num_workers=1)
+    batches = list(loader)
+    assert [batch.is_shared() for batch in batches[1:]] == [not is_changing] * 8
+    assert [float(batch[-1]) for batch in batches] == [number * is_changing for number in range(9)]

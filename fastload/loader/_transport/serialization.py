@@ -21,9 +21,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.loader import _torch
 from fastload.loader._transport import forks
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.slots import Slot, Slots
+from fastload.system.memory import shared_memory
 
 # A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768
@@ -33,6 +35,12 @@ _OUT_OF_BAND = bytearray(1)
 # Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
 # labels, which are often kept, occupy no slots.
 _INLINE_BYTES = 4096
+
+# A storage that is sent again is shared in torch's own way: the first time, that takes as long as copying so
+# many bytes (0.1 ms, measured), and nothing after that. /dev/shm, where torch puts it, must have room for so
+# many copies: several workers ask at the same time, and torch crashes when it is full.
+_REPEATED_BYTES = 1 << 20
+_ROOM = 16
 
 # The largest alignment of tensor elements (complex128); spans begin at a multiple of it.
 _ALIGNMENT = 16
@@ -59,6 +67,8 @@ class BatchSerializer:
         self._pickler = _Pickler(self._file, self)
         self._thread = get_ident()
         self._is_open = False
+        # The latest large storage, and how often it had been written to.
+        self._latest: tuple[Any, int] | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -132,7 +142,9 @@ class BatchSerializer:
         # Not by address: two storages may begin at the same address and differ in size.
         number = self._numbers.setdefault(storage._cdata, len(self._spans))
         if number == len(self._spans):
-            self._spans.append(_Storage(storage, low, high))
+            # Inference tensors have no version counter.
+            version = None if tensor.is_inference() else tensor._version
+            self._spans.append(_Storage(storage, low, high, version))
         else:
             span = self._spans[number]
             assert isinstance(span, _Storage)
@@ -179,8 +191,18 @@ class BatchSerializer:
         memory = content.numpy()
         if memory.size <= _INLINE_BYTES:
             return memory.tobytes(), low
-        copied = self._copied(memory)
+        copied = None if self._is_repeated(span) else self._copied(memory)
         return (content, low) if copied is None else (*copied, low)
+
+    def _is_repeated(self, span: _Storage) -> bool:
+        """Return whether the latest large storage is sent again, unwritten, and there is room to share it."""
+        size = span.storage.nbytes()
+        if size < _REPEATED_BYTES or span.version is None:
+            return False
+        # A weak reference keeps the address from being given to another storage.
+        latest, self._latest = self._latest, (_torch.StorageWeakRef(span.storage), span.version)
+        shared = shared_memory() if latest == self._latest else None
+        return shared is not None and shared.free_bytes > _ROOM * size
 
 
 @dataclass(slots=True)
@@ -190,6 +212,7 @@ class _Storage:
     storage: torch.UntypedStorage
     low: int
     high: int
+    version: int | None
 
 
 class SerializedBatch:
