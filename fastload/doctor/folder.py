@@ -120,7 +120,7 @@ def _examine(
     else:
         drop_pages(files)
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
-        loader: Any = DataLoader(
+        loader: DataLoader[Any] = DataLoader(
             dataset, batch_sampler=batches, num_workers=workers, collate_fn=len, persistent_workers=True
         )
         watcher = Watcher(Path(root), seconds=_WATCHED_S)

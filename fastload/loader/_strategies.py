@@ -44,7 +44,7 @@ class SingleProcessStrategy:
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
-            self.explicit.get("prefetch_factor", 2) if workers else None,
+            self.explicit.get("prefetch_factor", DEFAULT_PREFETCH) if workers else None,
             bool(self.explicit.get("pin_memory", False)),
             bool(self.explicit.get("persistent_workers", False)),
         )
@@ -77,6 +77,7 @@ class WorkersStrategy(SingleProcessStrategy):
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
         self._is_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        self._is_known = not self._is_open or is_switched_off()
         self._prefetch_factor = DEFAULT_PREFETCH
 
     @property
@@ -97,9 +98,11 @@ class WorkersStrategy(SingleProcessStrategy):
             limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
             self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
+            self._is_known = True
             workers.ask_ahead(self._prefetch_factor)
 
-        after_first = ask_ahead if self._is_open and not is_switched_off() else None
+        # Limits are read once: that takes a millisecond, and they hardly change.
+        after_first = None if self._is_known else ask_ahead
         return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
 

@@ -144,11 +144,14 @@ class TunedIterator(SwitchingIterator):
 
     def _watch_from_now(self) -> None:
         self._window = Window(self.clock, self._candidate, self.clock.batches)
+        self._check_later()
+
+    def _check_later(self) -> None:
         self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
 
     def _watch(self) -> None:
         """Begin the search anew if a settled plan no longer fits."""
-        self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
+        self._check_later()
         tuner, window, candidate = self._tuner, self._window, self._candidate
         if not tuner.is_settled:
             return
