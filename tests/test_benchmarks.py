@@ -84,7 +84,7 @@ def test_own_files_are_packed(tmp_path):
     assert "fastload pack" in run(FOLDER / "bench_pack.py", "--smoke", *arguments)
 
 
-def test_sides_take_turns_at_going_first(monkeypatch):
+def test_sides_take_turns_in_going_first(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     from _harness import Key, Reading, take_turns
 

@@ -1,4 +1,4 @@
-"""`fastload bench decode`: PIL or OpenCV, operation by operation, on this machine and these images."""
+"""`fastload bench decode`: PIL and OpenCV, operation by operation, on this machine and these images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Differenc
 from fastload.images.opencv import cv2
 from fastload.system.cpus import cpu_name, usable_cpus
 
-# Least duration of a turn on one core: a thousand times that of reading the clock and of a call from Python.
+# The shortest turn on one core: a thousand times as long as reading the clock and a call from Python.
 _TURN_S = 0.03
 _COMPARED = 8  # images that are compared pixel by pixel: enough for a mean
 
@@ -49,8 +49,8 @@ def compare_decoding(
         images: The number of images at most.
         runs: Turns of each call.
         workers: Processes of each DataLoader, 0 for no DataLoader; None for one per usable CPU, at most 8.
-        is_smoke: Be quick rather than right: small images, short turns.
-        progress: Called with a stage, the part of it that is done, and all of it.
+        is_smoke: Check only that it runs, with small images and short turns.
+        progress: Called with a stage, how much of it is done, and how much there is.
 
     Raises:
         SourceError: The folder holds no readable images.
@@ -58,7 +58,7 @@ def compare_decoding(
     workers = default_workers() if workers is None else workers
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings of the libraries do not concern those who measure them
+        warnings.simplefilter("ignore")  # the libraries' warnings do not matter here
         place = Path(name)
         available = None
         if folder is None:
@@ -138,14 +138,14 @@ def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) ->
         start = time.perf_counter()
         results.append(run(value))
         seconds.append(time.perf_counter() - start)
-    # The quickest call counts: the first one also prepares.
+    # The fastest call counts: the first one also prepares.
     return results, max(1, round(turn_s / max(min(seconds) * len(inputs), 1e-9)))
 
 
 def timed_turn(run: Callable[[Any], Any], inputs: Sequence[Any], repeats: int) -> float:
     """Return the mean seconds of a call over all inputs, each repeated."""
     was_enabled = gc.isenabled()
-    gc.disable()  # its pauses would hit one library rather than another
+    gc.disable()  # its pauses would affect libraries unequally
     try:
         start = time.perf_counter()
         for _ in range(repeats):
@@ -206,7 +206,7 @@ def _compare_loading(
 ) -> Comparison:
     """Time PIL and OpenCV in torch's DataLoader and fastload in its own; differences are `training`'s."""
     files = list_images(folder)
-    # A peer's last call is made of the steps that its DataLoader uses.
+    # A peer's last call consists of the steps that its DataLoader uses.
     last = {row.library: row for row in training.rows}
     rows = [last[library] for library in ("PIL", "OpenCV", "fastload") if library in last]
     loaders: list[TimedLoader] = []

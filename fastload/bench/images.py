@@ -30,13 +30,13 @@ from fastload.system.cpus import usable_cpus
 _MOST_PIXEL_BYTES = 48 << 20
 _SMALLEST_SIDE = 8  # pixels; in smaller images there is nothing to crop
 
-# (height, width): the commonest of ImageNet, about as often as there.
+# (height, width): the most common sizes of ImageNet, about as often as there.
 _SIZES = ((375, 500), (375, 500), (333, 500), (500, 375), (375, 500), (500, 333), (375, 500), (500, 500))
 # Three in four files of ImageNet keep full colour resolution; at quality 90 a file has some 110 KB, as there.
 _SAMPLINGS = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,) * 3 + (cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,)
 _QUALITY = 90
-# The amplitude in photographs falls as one over the frequency (Field 1987, "Relations between the statistics
-# of natural images and the response properties of cortical cells"); this exponent gives that file size.
+# In photographs, amplitude falls as one over the frequency (Field 1987, "Relations between the statistics of
+# natural images and the response properties of cortical cells"); this exponent gives that file size.
 _EXPONENT = 1.2
 _CONTRAST, _CHROMA_CONTRAST = 50.0, 12.5  # standard deviations in levels
 
@@ -129,7 +129,7 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
     """Read the files of a folder, and remove from it those that cannot be compared.
 
-    Left out are images that PIL or OpenCV cannot decode, tiny ones, and the last ones if all are large.
+    It leaves out images that PIL or OpenCV cannot decode, tiny ones, and the last ones if all are large.
     Raises SourceError if none is left.
     """
     images: dict[Path, LoadedImage] = {}

@@ -1,7 +1,7 @@
-"""DataLoaders that take turns at loading the same images.
+"""DataLoaders that load the same images in turns.
 
-All workers run and all files have been read before the first turn. A turn is timed from the request of its
-first batch to the arrival of its last; all workers of a loader get equally many batches.
+Before the first turn, all workers are running and all files have been read. A turn is timed from the request
+for its first batch to the arrival of its last; all workers of a loader get the same number of batches.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fastload.system.cpus import usable_cpus
 IMAGE_SIDE = _operations.IMAGE_SIDE
 BATCH_SIZE = 32
 TURN_S = 1.2
-"""Duration of the slowest loader's turn: so long that the turn's start and end hardly count."""
+"""Duration of the slowest loader's turn: long enough that its start and end hardly count."""
 
 SEED = 0
-_MOST_WORKERS = 8  # more prove nothing further, and the workers of all loaders live at once
-# torch's workers pass batches through shared memory: two ready and one in the making for each.
+_MOST_WORKERS = 8  # more show nothing new, and the workers of all loaders run at once
+# torch's workers pass batches through shared memory: for each worker, two ready and one in the making.
 _BATCHES_PER_WORKER = 3
 
 
@@ -48,7 +48,7 @@ class FilesByLibrary(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         labels = np.asarray(files.values["label"]).tolist()
         self.samples = [(files.files.path(index), label) for index, label in enumerate(labels)]
         self._library = library
-        self._steps: Steps | None = None  # loaded by each process: functions cannot be sent to it
+        self._steps: Steps | None = None  # created in each process, because functions cannot be sent
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -71,7 +71,7 @@ class TimedLoader:
         loader_class: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader,
     ) -> None:
         self._order = _RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
-        # A user who asks for more workers than CPUs knows it; torch would repeat it for each loader.
+        # torch would warn, for each loader, that there are more workers than CPUs; the user chose them.
         warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
         self._loader = loader_class(
             dataset,
@@ -100,7 +100,7 @@ class TimedLoader:
 
 
 class _RepeatSampler(torch.utils.data.Sampler[int]):
-    """Indices in a fixed order again and again; each iteration goes on for `count` of them."""
+    """Indices in a fixed order, repeated; each iteration continues for `count` of them."""
 
     def __init__(self, order: Sequence[int]) -> None:
         self.count = 0
@@ -142,7 +142,7 @@ def take_turns(
 ) -> list[tuple[float, ...]]:
     """Call every function once in each round and return the results of each; `step` follows each call.
 
-    Each round begins with another function, so that drift of the machine affects all alike.
+    Each round begins with another function, so that drift of the machine affects all of them alike.
     """
     results: list[list[float]] = [[] for _ in turns]
     for first in range(rounds):
@@ -156,7 +156,7 @@ def take_turns(
 def default_workers() -> int:
     """Return one worker per usable CPU, at most eight, and no more than shared memory has room for.
 
-    Docker gives containers 64 MB of it; a worker that finds none left dies of a bus error.
+    Docker gives containers 64 MB of it; a worker that finds it full crashes with a bus error.
     """
     workers = min(usable_cpus(), _MOST_WORKERS)
     try:

@@ -14,10 +14,10 @@ MEAN_LEVELS_OF_CLOSE = 1.0
 """Images are close if pixels differ by no more on average: the effect of JPEG at quality 98."""
 
 LEAST_RATIO = 1.05
-"""Least lead that counts: the clock, the scheduler and the next run differ by as much."""
+"""The smallest lead that counts: the clock, the scheduler and another run differ by as much."""
 
 LEAST_WINS = 0.8
-"""Share of runs in which the winner must be faster: within a run all meet the same machine."""
+"""Share of runs in which the winner must be faster; within a run, conditions are the same for all."""
 
 REFERENCE = "PIL"
 Likeness = Literal["equal", "close", "other"]

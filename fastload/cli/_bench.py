@@ -11,7 +11,7 @@ from fastload.cli._parser import check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 
-HELP = "compare libraries on this machine: 'bench decode' asks whether PIL or OpenCV is faster"
+HELP = "compare libraries on this machine: 'bench decode' measures whether PIL or OpenCV is faster"
 
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one or two minutes"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decode.add_argument("--json", action="store_true", help="print the result as JSON")
     decode.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
     decode.add_argument("--quiet", action="store_true", help="show no progress")
-    # Here as well as on 'bench', because users put it behind 'decode'.
+    # Here as well as on 'bench', because users write it after 'decode'.
     decode.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )

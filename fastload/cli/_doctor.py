@@ -1,4 +1,4 @@
-"""`fastload doctor PATH`: find what limits a training, or the data before there is one."""
+"""`fastload doctor PATH`: find what limits a training, or the loading of data before there is one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fastload.doctor.script import Ending
     from fastload.doctor.try_fix import Attempt
 
-HELP = "find out what holds a training back, and what to do: 'doctor train.py', 'doctor photos/'"
+HELP = "find what limits a training, and what would help: 'doctor train.py', 'doctor photos/'"
 
 EXIT_INTERRUPTED = 130
 
@@ -34,11 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the result as JSON; what a script prints goes to standard error",
     )
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after N batches")
     parser.add_argument(
-        "--steps", type=whole_number, metavar="N", help="end the script after so many batches"
-    )
-    parser.add_argument(
-        "--seconds", type=_seconds, metavar="S", help="end the script so many seconds after its first step"
+        "--seconds", type=_seconds, metavar="S", help="end the script S seconds after its first step"
     )
     parser.add_argument(
         "--try",
@@ -89,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
             "doctor come before the path"
         )
     if options.steps or options.seconds or options.tries:
-        raise OptionError(f"--steps, --seconds and --try are for scripts, and {path} is none")
+        raise OptionError(f"--steps, --seconds and --try are for scripts, and {path} is not one")
     return _run_data(path, options)
 
 
@@ -106,7 +104,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
 
     def announce() -> None:
         if not options.quiet and not options.json:
-            print("trying changes on your data, for some ten seconds", file=sys.stderr)
+            print("trying changes on your data, for about ten seconds", file=sys.stderr)
 
     with output_to_stderr(options.json):
         found = examine_script(script, options.steps, options.seconds, announce)
@@ -117,7 +115,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
             tried = try_first_fix(found, path, options.is_module, options.arguments)
     # Of several ranks on a machine, only one reports.
     if local_rank() == 0:
-        title = f"What holds {Path(path).name} back?"
+        title = f"What limits {Path(path).name}?"
         _print_result(title, found.examinations, options, found.notes, tried)
     return 0 if found.was_cut else _exit_code(found.ending)
 
@@ -127,7 +125,7 @@ def _run_data(path: Path, options: argparse.Namespace) -> int:
 
     with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
         parts = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
-    _print_result(f"What can {path} feed?", parts, options, ())
+    _print_result(f"How fast does {path} load?", parts, options, ())
     return 0
 
 

@@ -14,7 +14,7 @@ from fastload.system.units import format_count, format_size
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
 
-HELP = "show what a packed dataset holds"
+HELP = "show the contents of a packed dataset"
 
 _SHOWN_CLASSES = 12
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "auto (default): chosen by sizes and space, with the reason printed",
     )
     parser.add_argument(
-        "--quality", type=int, default=90, metavar="Q", help="of --encode jpeg, 1 to 100 (default: 90)"
+        "--quality", type=int, default=90, metavar="Q", help="for --encode jpeg, 1 to 100 (default: 90)"
     )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
     parser.add_argument(
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("fail", "skip", "keep"),
         default="fail",
         help="treatment of unreadable images. fail (default): stop. skip: leave them out, and accept files "
-        "that are no images. keep: store their bytes. The manifest lists all of them",
+        "that are not images. keep: store their bytes. The manifest lists all of them",
     )
     parser.add_argument(
         "--column",

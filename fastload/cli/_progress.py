@@ -10,7 +10,7 @@ from typing import Any
 
 from fastload.system.units import format_size
 
-# In a log file, a line every ten seconds tells enough and fills no disk.
+# In a log file, a line every ten seconds is enough, and does not fill the disk.
 _LINE_EVERY_S = 10.0
 _REDRAW_EVERY_S = 0.1
 _STAGE_WIDTH = 34  # of the longest stage's name, so that the bar stays in place
@@ -77,7 +77,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-            # No thread of its own refreshes it: packing and loaders fork, and forks and threads do not mix.
+            # Without a thread that refreshes it: packing and loaders fork, and forks and threads do not mix.
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends this process without a traceback
         signals.kill_daemons()  # Python would wait for stopped ones
-        message = "interrupted: the same command resumes a packing and starts anything else again"
+        message = "interrupted: the same command resumes packing, and restarts anything else"
         return _report(options, message, EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone: print nothing more

@@ -28,7 +28,7 @@ class Frame:
 
     @property
     def call(self) -> str:
-        """`called`, else `text`."""
+        """`called` if it is known, else `text`."""
         return self.called or self.text
 
 
@@ -85,7 +85,7 @@ _LOADING_FILES: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ),
     ("transform", _TRANSFORM_LIBRARIES),
 )
-# Names of the user's own functions.
+# Names of functions in the user's code.
 _LOADING_FUNCTIONS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("decode", re.compile(r"(^|[._])decod\w*$|imdecode")),
     (
@@ -187,8 +187,8 @@ _MOST_SHOWN = 60
 def users_line(stack: Stack) -> str:
     """Return the innermost line of the user's own code: `train.py:41 self.transform(img) → Normalize`.
 
-    Behind the arrow is the transform or the decoder that it calls. If there is no line of the user's, as in
-    a library's dataset, only that is returned.
+    After the arrow comes the transform or the decoder that it calls. If the stack has no line of the user's
+    code, as in a library's dataset, only that is returned.
     """
     place = max((number for number, frame in enumerate(stack) if frame.is_users), default=-1)
     part = _library_part(stack[place + 1 :])

@@ -14,7 +14,7 @@ from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.read_speed import measure_reading
 
-# Attributes that are looked at first.
+# Attributes that are searched first.
 _NAMES = (
     *("samples", "imgs", "images", "files", "paths", "image_paths", "img_paths", "image_files", "im_files"),
     *("img_files", "file_list", "filenames", "data", "items"),
@@ -33,7 +33,7 @@ class DataFiles:
 
     @property
     def are_images(self) -> bool:
-        """True if each is an image by its name."""
+        """True if the files are images, judged by their names."""
         return bool(self.paths) and all(path.lower().endswith(_IMAGE_ENDINGS) for path in self.paths[:8])
 
 

@@ -32,7 +32,7 @@ _FEW_STEPS = 5
 _NO_DESCRIPTORS = re.compile(r"too many open files|received 0 items of ancdata", re.IGNORECASE)
 _FULL_SHARED_MEMORY = re.compile(
     r"bus error|/dev/shm|unable to (write|mmap|allocate|resize).*(shared memory|torch_)"
-    # With the name of a file of the user's, another disk is full.
+    # If the message names one of the user's files, another disk is full.
     r"|no space left on device(?!: ['\"](?!/(torch_|psm_|dev/shm)))",
     re.IGNORECASE,
 )
@@ -41,7 +41,7 @@ _ENDED = {
     "shared memory": "/dev/shm was full",
 }
 
-# For each cause the beginning of the headline, and the noun for its part of the time.
+# For each cause, the beginning of the headline and a phrase for its part of the time.
 CAUSES: dict[Verdict, tuple[str, str]] = {
     "storage": ("Reading from storage is the limit", "reading"),
     "decoding": ("Decoding is the limit", "decoding"),
@@ -73,7 +73,7 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
     if verdict not in ("model", "copy") and part >= _LEAST_SHARE:
         limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
     loading, training = (_rate(rate, measured.unit) for rate in (rates.loading, rates.step))
-    return f"{limit}: the loader alone gives {loading}, the training step alone takes {training}."
+    return f"{limit}: the loader alone gives {loading}, the training step alone could use {training}."
 
 
 def _rate(rate: float, unit: str) -> str:
@@ -116,15 +116,15 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         rate = f"{_rate(measured.samples_per_s, measured.unit)} in {batches}"
         yield batch_text(rate, measured.wait_s, measured.step_s)
     else:
-        yield f"Too few batches to tell: {measured.batches}, in {batches}."
+        yield f"Too few batches to measure: {measured.batches}, in {batches}."
     if measured.warmup_steps:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (
             f"The {steps} took {format_duration(measured.warmup_s)}: warm-up, such as compilation. All other "
-            "figures are without it."
+            "figures exclude it."
         )
     if measured.role == "evaluation":
-        yield "No optimizer stepped on these batches: they are evaluation."
+        yield "No optimizer step used these batches: they are evaluation."
 
 
 def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> 
     yield loading_text(measured.num_workers, one, *seconds)
     parts = [f"{CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
     if parts:
-        yield f"Loading's time: {', '.join(parts)}."
+        yield f"Time of loading: {', '.join(parts)}."
     if measured.num_workers and measured.trial("same") is None:
         yield "The loader could not be iterated again: its rate is that of its workers during the training."
 
@@ -151,15 +151,15 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
         if place and seconds > _LEAST_SHARE * all_s
     ]
     if shown:
-        yield f"Lines in {where}: {'; '.join(shown[:_MOST_PLACES])}."
+        yield f"Slowest lines of {where}: {'; '.join(shown[:_MOST_PLACES])}."
 
 
 def _store_evidence(store: DataStorage, available_bytes: int | None) -> Iterator[str]:
     if store.random_per_s:
         state = "from the disk" if store.is_cold else "from the page cache"
         yield (
-            f"Samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} per "
-            f"second one by one, {store.parallel_per_s:,.0f} by several readers."
+            f"Reading samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} "
+            f"per second one at a time, {store.parallel_per_s:,.0f} with several readers."
         )
     if fits_page_cache(store, available_bytes):
         yield (
@@ -168,7 +168,7 @@ def _store_evidence(store: DataStorage, available_bytes: int | None) -> Iterator
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
-    """Return whether the kernel keeps a dataset in memory: on a local disk, and small beside the memory."""
+    """Return whether the kernel keeps a dataset in memory: on a local disk, and small compared to memory."""
     return 2 * store.size_bytes < (available_bytes or 0) and not store.kind.startswith(("network", "fuse"))
 
 
@@ -181,7 +181,7 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Itera
             f"{machine.cpus} CPUs. On an idle machine, loading and training may both be faster."
         )
     if side == "balanced":
-        yield "Loading and the training step are nearly equally fast: either may be the limit on another day."
+        yield "Loading and the training step are nearly equally fast: either may be the limit in another run."
     if 0 < measured.steps < _FEW_STEPS:
         yield f"Few steps were measured: {measured.steps}."
     if is_colder(measured):
@@ -204,14 +204,15 @@ def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
     if machine.open_files is not None and machine.open_files < FEW_OPEN_FILES:
         yield (
             f"ulimit -n: {machine.open_files} open files. torch's loader needs one per tensor that it "
-            "passes, and each worker one per shard: 'ulimit -n 65536' before the training."
+            "passes, and each worker one per shard: run 'ulimit -n 65536' before the training."
         )
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):
         way = (
             "fastload's loader does not use it."
             if measured.is_fastload
-            else "torch's loader dies of a bus error when it is full: docker run --shm-size=8g, or "
-            "fastload's DataLoader, which does not use it."
+            else "torch's loader crashes with a bus error when it is full: use docker run --shm-size=8g, or "
+            "fastload's DataLoader, which does not need it."
         )
-        yield f"/dev/shm: {format_size(shared)}, for {format_size(waiting_bytes)} of waiting batches. {way}"
+        size, waiting = format_size(shared), format_size(waiting_bytes)
+        yield f"/dev/shm: {size}, for {waiting} of prefetched batches. {way}"

@@ -31,13 +31,13 @@ MOST_OF_MEMORY = 0.7
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
 
 _FASTLOAD = {"class": "fastload.DataLoader"}
-_USE_FASTLOAD = "from fastload import DataLoader, in place of torch.utils.data's"
+_USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
 
 
 def fixes_of(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> tuple[Fix, ...]:
-    """Return the fixes by gain, arguments before other datasets, those that were not measured last."""
+    """Return the fixes by gain: changes of arguments before other datasets, unmeasured fixes last."""
     found = _candidates(measured, rates, loading, verdict)
 
     def rank(fix: Fix) -> tuple[bool, float]:
@@ -84,11 +84,11 @@ def _tried(
     """Return the gain of a trial, and its measurement in a sentence."""
     gain = rates.with_trial(trial, read_s).combined() / rates.combined()
     why = (
-        f"tried on your data: the loader then gives {trial.samples_per_s:,.0f} {measured.unit}/s, now "
-        f"{rates.loading:,.0f}"
+        f"tried on your data: the loader gives {trial.samples_per_s:,.0f} {measured.unit}/s with it, "
+        f"{rates.loading:,.0f} without"
     )
     if trial.num_workers and rates.step < trial.samples_per_s:
-        why += f"; the training step takes {rates.step:,.0f}"
+        why += f"; the training step alone could use {rates.step:,.0f}"
     return gain, why
 
 
@@ -112,15 +112,15 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
     gain: float | None
     gain, why = _tried(measured, rates, tried[best])
     if gain < LEAST_GAIN and 0 < 2 * best <= present:
-        gain, why = None, f"{best} give as much as {present}, and each takes some 200 MB"
+        gain, why = None, f"{best} workers are as fast as {present}, and each takes some 200 MB"
     kind = "workers" if best else "no workers"
-    action = f"DataLoader(…, num_workers={best}) in place of num_workers={present}"
+    action = f"DataLoader(…, num_workers={best}) instead of num_workers={present}"
     yield Fix(kind, action, gain, why, {"num_workers": best})
 
 
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
     reads = share(loading, "storage") >= STORAGE_SHARE
-    # Files that are packed, or decoded in another way, still have to be read.
+    # Files that are packed, or decoded differently, still have to be read.
     read_s = measured.work.blocked_s / measured.made_samples if reads and measured.made_samples else 0.0
     for trial in measured.trials:
         if trial.kind == "cache":
@@ -189,7 +189,7 @@ def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
             "fewer log writes",
             f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
             rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
-            f"logging, saving and the like take {logged:.0%} of the step, and a tenth of that would be left",
+            f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
         )
 
 

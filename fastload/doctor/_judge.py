@@ -29,10 +29,10 @@ MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
 matter in epochs longer than this."""
 
 LEAST_BUSY = 0.6
-"""Workers are not the cause if their loader gives less than this share of their own rate."""
+"""Workers are not the cause if the loader gives less than this share of the rate at which they load."""
 
 GPU_BUSY = 0.9
-"""A GPU that computes for more than this share of the time is the limit, wherever the host waits for it."""
+"""A GPU that computes for more than this share of the time is the limit, wherever the host waits."""
 
 
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""CPUs, limits and GPU of this machine, and what other programs take of it."""
+"""CPUs, limits and GPU of this machine, and their use by other programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GpuReadings = list[tuple[float, tuple[Gpu, ...]]]
 
 
 class BusyWatch:
-    """Measures how many CPUs others keep busy, from its creation to `state()`.
+    """Measures how many CPUs other programs keep busy, from its creation to `state()`.
 
-    That is all CPU time of the machine, except this process's and its children's.
+    They account for the machine's CPU time, except that of this process and its children.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def process_cpu_s(*processes: int) -> float:
 
 @contextlib.contextmanager
 def reading_gpus(session: Callable[[], Any] = gpu_reader, each_s: float = 0.25) -> Iterator[GpuReadings]:
-    """Read NVML meanwhile, into the list that is yielded; it stays empty without NVML or a GPU."""
+    """Read NVML during the block into the list that is yielded; it stays empty without NVML or a GPU."""
     readings: GpuReadings = []
     stopping = threading.Event()
 

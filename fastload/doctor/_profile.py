@@ -19,13 +19,13 @@ from typing import Any
 from fastload.doctor._categories import Frame, Stack
 
 INTERVAL_S = 0.005
-"""A thousand samples in five seconds tell a share of 1 % to within a third of it, one of 30 % to within 5 %
-of it; a sample takes 150 to 250 µs, 3 to 5 % of a core."""
+"""A thousand samples in five seconds give a share of 1 % to within a third of it, and one of 30 % to within
+5 % of it; a sample takes 150 to 250 µs, so sampling takes 3 to 5 % of a core."""
 
 SWITCH_S = 0.0001
-"""Python's switch interval while sampling, in place of 5 ms: within 5 ms the sampled thread releases the lock
-by itself in some library call, and would be sampled only there. Two threads that compute beside each other
-take no longer for it (measured down to 0.05 ms)."""
+"""Python's switch interval while sampling, instead of 5 ms: within 5 ms the sampled thread releases the lock
+by itself in some library call, and would be sampled only there. Two threads that compute at the same time are
+not slowed down (measured down to 0.05 ms)."""
 
 _DEEPEST = 60
 
@@ -76,7 +76,7 @@ class Sampler:
     def _run(self) -> None:
         before = self._running_s()
         while not self._is_over:
-            # Waiting for an event would take as long again as the sample.
+            # Waiting for an event would take as long as the sample itself.
             time.sleep(INTERVAL_S)
             now, stack = self._running_s(), stack_of(self._thread)
             self._notice(stack, max(0.0, now - before))

@@ -1,4 +1,4 @@
-"""The two rates that decide, and the time that each side spends on each cause, as pure functions."""
+"""The two rates that decide the verdict, and each side's time by cause, as pure functions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fastload.doctor.findings import Category, LoaderTrial, Sampled, TrainingMeasurements, Verdict
 
 COLDER = 0.75
-"""If workers loaded at less than this share of a later trial's rate, they read from a disk what the trial
-found in memory, and the training's own rate counts."""
+"""If workers loaded at less than this share of a later trial's rate, they read from a disk what was in memory
+for the trial, and the training's own rate counts."""
 
 _ALL_COLLATING = 0.95
 
@@ -157,9 +157,9 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
 
 
 def attributed(loading: Sequence[Sampled]) -> Sequence[Sampled]:
-    """Return the stack samples of making batches without those in torch's loop, if these are the fewer.
+    """Return the stack samples of making batches; those in torch's loop only if they are the majority.
 
-    There, between two samples, the memory of samples is freed: that time belongs to all parts alike.
+    In this loop, memory of earlier samples is freed: that time belongs to all parts alike.
     """
     known = [one for one in loading if one.place or one.category != "transform"]
     is_most = sum(one.seconds for one in known) > 0.5 * sum(one.seconds for one in loading)

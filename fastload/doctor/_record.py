@@ -23,7 +23,7 @@ WARMUP_RATIO = 3
 """A first step that takes more than this many median steps is warm-up: compilation, memory allocation,
 choice of algorithms."""
 
-# Warm-up is at most this many first steps; only the latest steps are kept.
+# The most first steps that can be warm-up, and the most steps that are kept: the latest.
 _EARLY_STEPS = 16
 _MOST_NOTED = 4096
 
@@ -52,7 +52,7 @@ class LoaderSettings:
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         self.sampler = getattr(loader, "sampler", None)
         self.epoch_batches: int | None = None
-        # torch notes that the length of an iterable dataset was asked for, and may warn later.
+        # torch remembers that the length of an iterable dataset was read, and may warn later.
         if not isinstance(self.dataset, IterableDataset):
             with contextlib.suppress(Exception):
                 self.epoch_batches = len(loader)
@@ -77,7 +77,7 @@ class _Step:
 class LoaderRecord:
     """Record of one loader while it had one number of workers.
 
-    A step lasts until the next batch is asked for, or until an epoch of any loader begins. `others_s` is time
+    A step lasts until the next batch is requested, or until an epoch of any loader begins. `others_s` is time
     in its steps during which the training waited for other loaders, and `copying_s` time in its waits that
     the loader spent on copies to the device.
     """
@@ -110,7 +110,7 @@ class LoaderRecord:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """Record that an epoch's iterator is created meanwhile."""
+        """Record the creation of an epoch's iterator, which happens in the block."""
         self.phase = "starting"
         self.is_first = True
         began = time.perf_counter()
@@ -210,7 +210,7 @@ class LoaderRecord:
 
 def warmup_steps(steps_s: Sequence[float]) -> int:
     """Return how many of the first steps are warm-up, given all steps in order."""
-    # After so many steps the first ones are no longer known, and do not matter.
+    # After this many steps the first ones are no longer known, and do not matter.
     if not 1 < len(steps_s) < _MOST_NOTED:
         return 0
     most_s = WARMUP_RATIO * statistics.median_low(steps_s)

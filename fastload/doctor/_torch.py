@@ -1,4 +1,4 @@
-"""torch's private members that the doctor wraps, and the replacement of attributes for a while."""
+"""torch's private members that the doctor wraps, and the temporary replacement of attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ try:
     FETCH_FILE = _fetch.__file__
     worker_module: Any = _worker
     worker_loop: Any = _worker._worker_loop
-    # Methods that are wrapped too.
+    # Methods that are wrapped, too.
     _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
 except (ImportError, AttributeError) as error:
     raise LibraryMissingError(

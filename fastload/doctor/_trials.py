@@ -43,8 +43,8 @@ _WITHOUT_END = 100_000
 class Trials:
     """Trials of one loader, whose training was watched for `watched_s`; none begins after `most_s`.
 
-    Trials that fail, for whatever reason, are left out. With `encode`, files are packed so, and the dataset
-    is known to do nothing but decode.
+    Trials that fail, for whatever reason, are left out. With `encode`, the files are packed with this
+    encoding, and the dataset is known to do nothing but decode.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Trials:
 
     def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
         assert self._batches
-        # A dataset that makes something else of a file cannot be compared.
+        # If the samples have other images than the dataset's own, they cannot be compared.
         first = self._settings.dataset[self._batches[0][0]]
         if not self._encode and _images_in(dataset[0]) != _images_in(first):
             return []
@@ -137,7 +137,7 @@ class Trials:
         dataset = self._settings.dataset if dataset is None else dataset
         batches = batches or self._batches
         workers = self._workers if workers is None else workers
-        # Not without end, because a loader asks for the indices of many batches ahead.
+        # Not endless, because a loader draws the indices of many batches in advance.
         repeated = None if batches is None else list(batches) * min(passes, -(-_WITHOUT_END // len(batches)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ class Trials:
             for _ in iterator:
                 taken += 1
                 seconds = time.perf_counter() - at
-                # Whole rounds of the workers are counted, because these finish together.
+                # The workers' batches come in rounds, so whole rounds are counted.
                 if seconds >= self._trial_s and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
                     break
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s

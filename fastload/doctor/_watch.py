@@ -1,6 +1,6 @@
-"""Watching the loaders of this process by wrapping a few of torch's functions for a while.
+"""Watcher of this process's loaders, which temporarily wraps a few of torch's functions.
 
-Batches, their order and the random states stay as they are.
+Batches, their order and the random states do not change.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fastload.doctor._torch import BaseIterator, patched, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
-# `seconds` ends a training after this many batches at least: fewer cannot be told from warm-up.
+# `seconds` does not end a training before this many batches: fewer cannot be told from warm-up.
 _LEAST_HANDED = 4
 
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 class Enough(KeyboardInterrupt):
-    """Ends a training that has been watched for as long as was asked for."""
+    """Ends a training that has been watched for the requested time."""
 
 
 class _Watched:
@@ -58,7 +58,7 @@ class _Watched:
         )
 
     def clock(self, iterator: Any) -> Any:
-        """Return the clock of an iterator of fastload's; None for others."""
+        """Return the clock of a fastload iterator; None for others."""
         return getattr(iterator, "clock", None) if self.settings.is_fastload else None
 
     def record_of(self, iterator: Any) -> LoaderRecord:
@@ -111,7 +111,7 @@ class Watcher:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch meanwhile."""
+        """Watch the loaders that are used in the block."""
         kinds: tuple[tuple[Any, str, Any], ...] = (
             (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
@@ -149,7 +149,7 @@ class Watcher:
         return self._latest_at if self._begun_at is None else self._begun_at, self._latest_at
 
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
-        """Watch the workers that start meanwhile."""
+        """Watch the workers that are started in the block."""
         loop = functools.partial(watched_loop, str(self._folder), record.name)
         return patched((worker_module, "_worker_loop", loop))
 

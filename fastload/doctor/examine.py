@@ -82,7 +82,7 @@ def examine_script(
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
         with watcher.watching(), reading_gpus() as gpus:
             ending = run_script(script)
-        # Not by the exception, which a framework may have replaced.
+        # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
         machine = busy.state()
         busy_gpu = gpu_share(gpus, watcher.span, gpu_in_use())

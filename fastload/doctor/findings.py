@@ -55,7 +55,7 @@ class LoaderTrial:
 class DataStorage:
     """Files of a dataset and the speed of their disk in samples per second (0: not measured).
 
-    Where `is_cold` is False, pages could not be dropped, and all figures are those of the page cache.
+    If `is_cold` is False, pages could not be dropped, and all figures are those of the page cache.
     """
 
     samples: int
@@ -69,7 +69,7 @@ class DataStorage:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """CPUs and limits of this machine (None: unknown or unlimited), and the CPUs that others kept busy.
+    """CPUs and limits of this machine (None: unknown or unlimited), and the CPUs that other programs used.
 
     `usable_cpus` is the process's affinity or its quota, whichever is less; `other_cpus` are those of other
     programs and, on the same host, of other virtual machines.
@@ -224,7 +224,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [self.headline, *_bullets("Evidence", self.evidence), *_bullets("Doubts", self.doubts)]
-        lines += ["", "What to do, first things first:" if self.fixes else "Nothing to do."]
+        lines += ["", "What to do, in this order:" if self.fixes else "Nothing to do."]
         for number, fix in enumerate(self.fixes, 1):
             lines += [f"  {number}. {fix.action}", f"     gain: {fix.gain_text} ({fix.why})"]
         return "\n".join([*lines, *_bullets("Limits of this machine", self.limits)])

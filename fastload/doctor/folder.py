@@ -47,7 +47,7 @@ _CHECKED_S = 1.5
 
 
 class _Images(Dataset[Any]):
-    """Image files as most trainings read them: by PIL, or by OpenCV where PIL is not installed."""
+    """Image files as most trainings read them: with PIL, or with OpenCV if PIL is not installed."""
 
     transform = None
 
@@ -83,7 +83,7 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
 
 def _examine_source(name: str, source: Source, step: Step) -> Examination:
     if not isinstance(source, FileSource):
-        raise SourceError(f"{name}: must be files to be examined, got a {source.kind}")
+        raise SourceError(f"{name}: only files can be examined, got a {source.kind}")
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
     chosen = choose_encoding(
         estimate_stats(source, None),
@@ -162,7 +162,7 @@ def _readable(dataset: Any) -> tuple[list[int], int]:
 def diagnose_data(
     measured: TrainingMeasurements, samples: int, is_warm: bool, notes: Sequence[str] = ()
 ) -> Diagnosis:
-    """Return the limit of loading a dataset of so many samples without training, and the fixes for it."""
+    """Return what limits loading a dataset of `samples` samples without training, and the fixes for it."""
     found = diagnose(measured)
     verdict, fixes, loading_per_s = found.verdict, found.fixes, found.loading_per_s
     workers = format_count(measured.num_workers, "worker")

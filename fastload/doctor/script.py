@@ -78,7 +78,7 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
 
 
 def _find_module(name: str, arguments: Sequence[str]) -> Script:
-    # Python puts the working directory there for -m.
+    # For -m, Python puts the working directory there.
     sys.path[0] = os.getcwd()
     try:
         spec = importlib.util.find_spec(name)

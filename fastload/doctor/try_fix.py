@@ -1,4 +1,4 @@
-"""Running a script a second time with a fix that needs no change of its code."""
+"""Second run of a script, with a fix that needs no change to its code."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The throughputs of both runs with the start of workers; `after_per_s` is 0 if there were no batches.
+    """The throughputs of both runs, with the start of workers; `after_per_s` is 0 if there were no batches.
 
-    `skipped` is a better fix that needs a change of the code, if there is one.
+    `skipped` is a better fix that needs a change to the code, if there is one.
     """
 
     fix: Fix
@@ -45,9 +45,9 @@ class Attempt:
     def __str__(self) -> str:
         lines = [f"Tried for {self.batches:,} batches: {self.fix.action}"]
         if self.skipped is not None:
-            lines.insert(0, f"The first fix needs a change of the code: {self.skipped.action}")
+            lines.insert(0, f"The first fix needs a change to the code: {self.skipped.action}")
         if not self.after_per_s or not self.before_per_s:
-            return "\n".join([*lines, f"  It gave nothing to measure. {self.error}".rstrip()])
+            return "\n".join([*lines, f"  There was nothing to measure. {self.error}".rstrip()])
         lines += [
             f"  before: {self.before_per_s:,.1f} {self.unit}/s",
             f"  after: {self.after_per_s:,.1f} {self.unit}/s",
@@ -59,7 +59,7 @@ class Attempt:
 def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
-    """Run the script again for as many batches with the first fix of arguments alone; or return why not."""
+    """Run the script again for as many batches, with the first fix of arguments alone; or return why not."""
     if not report.examinations:
         return "There is nothing to try: no batch was loaded."
     [main, *_] = report.examinations
@@ -68,7 +68,7 @@ def try_first_fix(
         return "There is nothing to try: no fix was found."
     fix = next((one for one in fixes if one.arguments), None)
     if fix is None:
-        return f"The first fix needs a change of the code, and no other can do without: {fixes[0].action}"
+        return f"No fix can be tried without a change to the code; the first is: {fixes[0].action}"
     after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its throughput was known."}
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as folder:
         content = {
@@ -93,7 +93,7 @@ def try_first_fix(
 
 
 def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:
-    """Change the arguments or the class of the loaders of a dataset's class that are created meanwhile."""
+    """Change the arguments or the class of loaders of this class of dataset that are created in the block."""
 
     def changed_init(original: Any) -> Any:
         def __init__(self: Any, *given: Any, **options: Any) -> None:

@@ -1,1 +1,1 @@
-"""The DataLoader: how an epoch is begun, shared-memory transport, tuning, resuming, batches on a device."""
+"""The DataLoader: strategies for an epoch, shared-memory transport, tuning, resuming, batches on a device."""

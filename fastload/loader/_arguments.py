@@ -74,7 +74,7 @@ class EpochStart:
         worker_seeds: Source of the workers' seeds; None: the loader's generator.
         order: The rest of the epoch's order, if another iterator has begun it.
         reads_samples: Whether samples are read; if not, nothing is read ahead.
-        seeds_batches: Whether the random numbers of a batch are seeded per batch, equal in every process.
+        seeds_batches: Whether random numbers are seeded per batch, so that all processes draw the same.
         after_first: Called once with a WorkersIterator, after its first batch.
     """
 
@@ -89,9 +89,9 @@ class EpochStart:
 
 
 class Unset(int):
-    """A number in place of a parameter that the user has not set: torch's default, or the decided value.
+    """Value of a parameter that the user has not set: torch's default, or the decided value.
 
-    A loader that is made from another one's attributes, as Lightning does, still has the parameter unset.
+    A loader created from another loader's attributes, as Lightning does, keeps the parameter unset.
     """
 
     __slots__ = ()
@@ -110,7 +110,7 @@ def is_explicit(value: Any) -> bool:
 class DecidedAttribute:
     """An attribute of a loader: the user's value or, if that is unset, the decided one.
 
-    The user's value is in the instance's `__dict__`, from which Lightning makes a loader anew.
+    The user's value is in the instance's `__dict__`, from which Lightning re-creates loaders.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Cache of a loader's dataset: opened before the first worker starts, decided by what was measured.
+"""Cache of a loader's dataset: opened before the first worker starts, chosen from measurements.
 
-Datasets of this library cache their samples themselves (`use_cache`). A loader looks for them in its dataset,
-through Subset and ConcatDataset, and tells them what to do.
+Datasets of this library cache their samples themselves (`use_cache`). A loader finds these datasets, also
+inside a Subset or ConcatDataset, and configures their caches.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fastload.loader._transport.filling import can_fill_batches
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
 
-# A cache is full with this share of what it is to hold: samples whose files are gone are never cached.
+# Share at which a cache counts as full: samples whose files are gone are never cached.
 _FULL = 0.98
 
 
 class LoaderCache:
-    """Cache that a loader was asked for.
+    """The cache that a loader was given.
 
     `why_not_resident` is why batches cannot be made on the device, as a clause; "" if they can.
 
     Attributes:
-        resident: The dataset on the device; None if it does not lie there.
-        choice: The cache that is used, for the plan.
+        resident: The dataset on the device; None if it is not there.
+        choice: The cache in use and the reason for it, for the plan.
     """
 
     def __init__(self, asked: str | Cache, device: torch.device | None, why_not_resident: str) -> None:
@@ -46,13 +46,13 @@ class LoaderCache:
         self.choice = PlannedValue(asked if isinstance(asked, str) else asked.kind, "set by you")
 
     def open(self, dataset: Any) -> None:
-        """Open what was asked for by name, or raise OptionError."""
+        """Open a cache that was requested by name; raise OptionError if it cannot be used."""
         if self._asked.kind != "auto" and not self._is_decided:
             self._use(dataset, Measured())
             self._is_decided = True
 
     def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
-        """Decide what "auto" left open; where the cost of a batch is unknown, by the disk and the CPUs."""
+        """Choose the cache for "auto": by the cost of a batch or, if unknown, by disk and CPUs."""
         if self._asked.kind == "auto" and not self._is_decided:
             self._use(dataset, self._measured(cost))
         self._is_decided = True
@@ -73,7 +73,7 @@ class LoaderCache:
             try:
                 self._load(parts, dataset)
             except OptionError:
-                # Only loading it shows that it cannot lie there: decide again without the device.
+                # Only loading shows that the dataset does not fit: choose again without the device.
                 self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
             return
         self.choice = PlannedValue(reports[0].kind, reports[0].reason)
@@ -100,7 +100,7 @@ class LoaderCache:
             raise OptionError('cache="device" needs a device: set device="cuda" too')
         if self._why_not_resident:
             raise OptionError(
-                f'cache="device" makes batches by itself, and {self._why_not_resident}: use cache="ram"'
+                f'cache="device" makes batches on the device, and {self._why_not_resident}: use cache="ram"'
             )
         inner = dataset
         while type(inner) is Subset:
@@ -111,7 +111,7 @@ class LoaderCache:
             )
         self.resident = Resident.load(inner, self._device)
         size = format_size(self.resident.pixels.nbytes)
-        self.choice = PlannedValue("device", f"{size} of pixels lie on {self._device}")
+        self.choice = PlannedValue("device", f"{size} of pixels are on {self._device}")
 
 
 def _parts(dataset: Any) -> list[ImageDataset]:
@@ -134,7 +134,7 @@ def why_not_resident(view: LoaderView) -> str:
     if view.collate_fn is not default_collate:
         return "this loader has a collate_fn, which would not be called"
     if not can_fill_batches(view.dataset):
-        return "this dataset's own __getitem__ would not be called"
+        return "this dataset's __getitem__ would not be called"
     return ""
 
 
@@ -146,7 +146,7 @@ def is_filling(dataset: Any) -> bool:
 
 
 def own_choice(dataset: Any) -> PlannedValue | None:
-    """Return the cache that a dataset itself was asked for; None for none."""
+    """Return the cache that is set on a dataset itself; None if there is none."""
     for report in (part.cached for part in _parts(dataset)):
         if report.kind is not None or report.reason:
             return PlannedValue(report.kind, report.reason or "set on the dataset")
@@ -154,5 +154,5 @@ def own_choice(dataset: Any) -> PlannedValue | None:
 
 
 def asks_for_device(dataset: Any) -> bool:
-    """Return whether a dataset itself was asked to lie on the device, which takes a loader."""
+    """Return whether the device cache is set on a dataset itself; only a loader can provide it."""
     return any(part.cached.kind == "device" for part in _parts(dataset))

@@ -1,7 +1,7 @@
-"""State of a dataset that workers would not share.
+"""State of a dataset that worker processes would not share.
 
-A cache, a counter or a random generator of the dataset changes in the process that reads; workers would
-change copies. An open file, socket or database cannot be copied. The dataset's own code is not called.
+A cache, a counter or a random generator inside the dataset changes in the process that reads; workers would
+change copies of it. An open file, socket or database cannot be copied. The dataset's own code is not called.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import psutil
 import torch
 
 _MOST_PARTS = 50_000
-# Elements of a container that are looked into; beyond, identities are compared.
+# Containers with more elements are not searched: the identities of their elements are compared.
 _MOST_ELEMENTS = 2000
 _MOST_IDENTITIES = 100_000
-# Bytes of one array, and of all of them: 16 MiB take some 10 ms.
+# Bytes hashed of one array, and of all arrays together: 16 MiB take some 10 ms.
 _MOST_BYTES = 1 << 20
 _MOST_BYTES_IN_ALL = 16 << 20
 
@@ -38,7 +38,7 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset)
 
 # Objects that belong to the process that made them, by module and name: forked workers would share their
-# position or their connection, or lack their thread.
+# position or connection, or lack their thread.
 _BOUND = {
     ("io", "IOBase"): "a file that it holds open",
     ("h5py", "HLObject"): "an HDF5 file that it holds open",
@@ -51,14 +51,14 @@ _BOUND = {
     ("concurrent.futures", "Executor"): "threads that it has started",
     ("threading", "Thread"): "a thread that it has started",
 }
-# Made to be shared among processes, or to be written to by any of them.
+# Packages whose objects are made to be shared among processes, or written to by any of them.
 _SHARED = frozenset({"multiprocessing", "logging"})
 # Packages whose classes and functions hold no state of a user's dataset.
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "torchvision", "cv2", "PIL", "fastload"})
 
 
 class DatasetState:
-    """State of a dataset, and of the files that this process reads, to compare with a later one."""
+    """Snapshot of a dataset's state, and of this process's file positions, to compare with a later one."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -66,34 +66,34 @@ class DatasetState:
         self._files = file_positions()
 
     def change_by_reading(self) -> str:
-        """Return why workers must not read the dataset, now that a batch was read; "" if they may."""
+        """Return why workers must not read the dataset, judged after reading a batch; "" if they may."""
         held = bound_to_process(self._dataset)
         if any(self._files.get(number, 0) != position for number, position in file_positions().items()):
             held = held or "a file that it holds open"
         if held:
             return (
                 f"the dataset reads through {held}, which forked workers would share or lack: "
-                "open or make it in __getitem__, or set num_workers"
+                "open or create it in __getitem__, or set num_workers"
             )
         if fingerprint(self._dataset) != self._fingerprint:
             return (
-                "reading changes the dataset (a cache, a counter, a random generator of its own), and "
+                "reading changes the dataset (such as a cache, a counter or a random generator), and "
                 "workers would change copies of it: set num_workers if that does not matter"
             )
         return ""
 
     def change_by_training(self) -> str:
-        """Return why workers must not read the dataset, now that a training step is over; "" if they may."""
+        """Return why workers must not read the dataset, judged after a training step; "" if they may."""
         if fingerprint(self._dataset) == self._fingerprint:
             return ""
         return (
-            "the training changes the dataset while it iterates, and workers would not see that: set "
-            "num_workers if it does not matter"
+            "the training changes the dataset during an epoch, and workers would not see the change: set "
+            "num_workers if that does not matter"
         )
 
 
 def fingerprint(value: Any) -> int:
-    """Return a number that changes with an object or anything that it holds; large parts are sampled."""
+    """Return a hash of an object and everything it refers to; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
     for part in walk(value):
         if type(part) in PLAIN:
@@ -107,7 +107,7 @@ def fingerprint(value: Any) -> int:
 
 
 def bound_to_process(value: Any) -> str:
-    """Return, in words, a part of an object that belongs to this process; "" if it has none."""
+    """Return, as a noun phrase, a part of an object that belongs to this process; "" if there is none."""
     bound = _loaded_bound_types()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
     for part in walk(value):
@@ -118,10 +118,10 @@ def bound_to_process(value: Any) -> str:
             if issubclass(kind, each):
                 return words
         advance = next((vars(base)["__next__"] for base in kind.__mro__ if "__next__" in vars(base)), None)
-        # The position of a generator, a `zip` or an `itertools.count` shows nowhere; that of an iterator
-        # written in Python is in its attributes.
+        # A generator, a `zip` or an `itertools.count` does not expose its position; an iterator written in
+        # Python keeps it in its attributes.
         if advance is not None and not isinstance(advance, types.FunctionType):
-            return "an iterator, which gives each of its values once"
+            return "an iterator, which returns each of its values only once"
     return ""
 
 
@@ -135,7 +135,7 @@ def file_positions() -> dict[int, int]:
 
 
 def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
-    """Yield an object and all that it holds, each once; plain values as often as they are met."""
+    """Yield an object and everything it refers to, each once; plain values each time they occur."""
     seen: set[int] = set()
     stack = [value]
     for _ in range(most):
@@ -151,7 +151,7 @@ def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
 
 
 def _loaded_bound_types() -> dict[type, str]:
-    # Of modules that are not imported there are no objects.
+    # A module that is not imported cannot have objects here.
     return {
         getattr(sys.modules[module], name): words
         for (module, name), words in _BOUND.items()
@@ -160,7 +160,7 @@ def _loaded_bound_types() -> dict[type, str]:
 
 
 def _digest(part: Any) -> int:
-    # Of the object itself, its parts aside.
+    # Of the object alone, without its parts.
     kind = type(part)
     for each, digest in _DIGESTS.items():
         if issubclass(kind, each):
@@ -171,7 +171,7 @@ def _digest(part: Any) -> int:
     length = int(container.__len__(part))
     if length <= _MOST_ELEMENTS:
         return length
-    # Containers are read by their own classes' methods: those of a subclass are user code.
+    # The built-in classes' own methods are used: those of a subclass are user code.
     elements = dict.values(part) if container is dict else container.__iter__(part)
     return hash(tuple(map(id, islice(elements, None, None, max(1, length // _MOST_IDENTITIES)))))
 
@@ -244,13 +244,13 @@ def _package(definition: Any) -> str:
 
 def _attributes(part: Any) -> list[Any]:
     kind = type(part)
-    # The values of a thread are not where other objects have theirs.
+    # A thread's values are not in the usual `__dict__`.
     owner: Any = threading.local if issubclass(kind, threading.local) else object
     held: dict[str, Any] = {}
     with contextlib.suppress(AttributeError):
         held = dict(owner.__getattribute__(part, "__dict__"))
     if _package(kind) == "fastload":
-        # The memory of our own datasets is the same in every process.
+        # Our own datasets keep the same data in memory in every process.
         memory = ("targets", "samples")
         held = {
             name: value for name, value in held.items() if not name.startswith("_") and name not in memory
@@ -264,12 +264,12 @@ def _attributes(part: Any) -> list[Any]:
 
 
 def _held_by_function(function: types.FunctionType) -> list[Any]:
-    # Its defaults, and the variables of enclosing functions and of its module that it uses.
+    # Defaults, and the variables of enclosing functions and of the module that the function uses.
     if not function.__module__ or _package(function) in _LIBRARIES:
         return []
     held: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     named: Iterable[Any] = ()
-    with contextlib.suppress(ValueError):  # a variable that has no value yet
+    with contextlib.suppress(ValueError):  # a variable has no value yet
         variables = inspect.getclosurevars(function)
         held += variables.nonlocals.values()
         named = variables.globals.values()

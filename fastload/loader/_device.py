@@ -1,9 +1,9 @@
-"""Batches on an accelerator: copied ahead of their use, from the memory that the workers wrote.
+"""Batches on an accelerator: copied in advance, from the memory that the workers wrote.
 
 With CUDA, the slots are page-locked once (cudaHostRegister), so that the copy engine reads them directly.
 Copies run on their own stream while the model works on earlier batches. A batch that is handed out is safe to
-use: the current stream waits for its copy, and the batch's memory is not used again before that stream is
-done with it (`record_stream`). A slot is held until it has been read.
+use: the current stream waits for its copy, and the batch's memory is reused only after that stream has
+finished with it (`record_stream`). A slot is held until it has been read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastload.loader._resume.progress import Position
     from fastload.loader._transport.memory import Arena
 
-# One batch being copied while one waits: more would only fill the device's memory.
+# One batch is copied while another waits: more would only fill the device's memory.
 _BATCHES_AHEAD = 2
 
 _PAGE_BYTES = 4096
@@ -34,13 +34,13 @@ _PAGE_BYTES = 4096
 def resolve_device(device: Any) -> torch.device | None:
     """Return the device that batches are moved to; None if they stay in the CPU's memory.
 
-    On a machine without the device they stay there too, and a warning says so, as torch does for
-    `pin_memory`. A value that names no device, or one beyond the last, raises OptionError.
+    They also stay there, with a warning, if the machine lacks the device, as in torch for `pin_memory`. A
+    value that names no device, or one beyond the last, raises OptionError.
     """
     if device is None:
         return None
     try:
-        # torch takes a bare number only where there is an accelerator.
+        # torch accepts a bare number only if there is an accelerator.
         wanted = torch.device("cuda", device) if type(device) is int else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise OptionError(
@@ -48,7 +48,7 @@ def resolve_device(device: Any) -> torch.device | None:
         ) from error
     if wanted.type == "cpu":
         return None
-    # A build for CUDA names its accelerator even where there is none.
+    # A CUDA build names its accelerator even on a machine without one.
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != wanted.type:
         warnings.warn(
@@ -72,7 +72,7 @@ def moved(
     Tensors are found in mappings, lists, tuples, named tuples and dataclasses. Other objects with a method
     `to`, such as a PackedSequence, are replaced by `move_object`.
     """
-    # Containers and their replacements, by identity: a container that contains itself does so afterwards too.
+    # Containers and their replacements, by identity: a container that contains itself still does afterwards.
     made: dict[int, tuple[Any, Any]] = {}
 
     def remember(data: Any, replacement: Any) -> Any:
@@ -113,7 +113,7 @@ def moved(
 
 
 def moved_to(data: Any, device: torch.device) -> Any:
-    """Return a batch with everything that can be moved on a device."""
+    """Return a batch with everything that can be moved on the device."""
     return moved(data, lambda tensor: tensor.to(device, non_blocking=True), lambda batch: batch.to(device))
 
 
@@ -126,9 +126,9 @@ class Arrival(NamedTuple):
 
 
 class CopiesAhead:
-    """Copies batches to a CUDA device before they are asked for.
+    """Copies batches to a CUDA device before they are requested.
 
-    `fetch` waits for the workers' next batch; `is_ready` returns whether that would take no time.
+    `fetch` waits for the workers' next batch; `is_ready` returns whether it is there already.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class CopiesAhead:
         arena: Arena | None,
     ) -> None:
         self._process = os.getpid()
-        # Tensors whose copy has been issued but may not be done, and the event after it.
+        # Source tensors of copies that may still be running, and the event after each copy.
         self._being_read: deque[tuple[Any, list[torch.Tensor]]] = deque()
         # Batches on the device with the event after their copy; None for an error.
         self._copies: deque[tuple[Arrival, Any]] = deque()
-        # A batch that has been fetched and could not be copied yet.
+        # A batch that has been fetched but could not be copied yet.
         self._uncopied: Arrival | None = None
         if device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
@@ -185,7 +185,7 @@ class CopiesAhead:
             try:
                 self._start_copy()
             except RuntimeError:
-                return  # out of memory: it is tried again, and raises, when the batch is asked for
+                return  # out of memory: retried when the batch is requested, and raised then
 
     def _start_copy(self) -> None:
         arrival = self._uncopied = self._uncopied or self._fetch()
@@ -212,7 +212,7 @@ class CopiesAhead:
         return arrival._replace(batch=batch), event
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        # Slots and their page locks must outlive the copy engine's reads. A forked child has no part in it.
+        # Slots and their page locks must outlive the copy engine's reads. A forked child has no such reads.
         if self._being_read and getpid() == self._process:
             self._stream.synchronize()
 
@@ -238,8 +238,8 @@ class _PageLockedSlots:
         if int(_runtime().cudaHostRegister(start, size, 0)) == 0:
             self._sizes[start] = size
             return
-        # The system refuses (ulimit -l): copies still work, only not ahead. CUDA keeps the refusal as its
-        # last error, which the next launch of any kernel reports: let that be this one.
+        # The system refuses (ulimit -l): copies still work, but not in advance. CUDA keeps the refusal as its
+        # last error, which the next kernel launch reports: let that be this one.
         self._arena = None
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self._device)

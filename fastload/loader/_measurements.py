@@ -1,4 +1,4 @@
-"""Measurements that loaders decide from, and the values that they decide on."""
+"""Measurements that loaders are tuned by, and values that they decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A number of workers to try, with the batches asked of each in advance (0 without workers)."""
+    """A number of workers to try, and the batches prefetched by each of them (0 without workers)."""
 
     num_workers: int
     prefetch_factor: int
@@ -23,7 +23,7 @@ class PlannedValue:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Consecutive batches of an epoch, all loaded in one way.
+    """Consecutive batches of an epoch, loaded with the same settings.
 
     `seconds` includes the training's steps, `waiting_s` is the part of it spent waiting for batches, and
     `blocked_share` the share of the loading spent waiting for a disk, a network or a lock.
@@ -54,7 +54,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SingleProcessCost:
-    """Time and memory of a batch that the training process loads itself.
+    """Time and memory of a batch that is loaded in the training process.
 
     `load_blocked_s` is the part of `load_s` spent waiting for a disk, a network or a lock.
     """
@@ -74,9 +74,9 @@ class SingleProcessCost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """Resources that a loader may take: the CPUs of this process, and so many workers and batches.
+    """Resources that a loader may use.
 
-    `reason` explains `most_workers`; a worker takes `start_s` to start.
+    `cpus` are those of this process; `reason` explains `most_workers`; a worker takes `start_s` to start.
     """
 
     cpus: int
@@ -88,17 +88,17 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class TuningMeasurements:
-    """Everything that a plan is decided from.
+    """Everything from which a plan is decided.
 
     Attributes:
         explicit: The parameters that the user has set, by name.
-        limits: Resources that the loader may take.
+        limits: Resources that the loader may use.
         single_process: Cost of a batch without workers; None while that has not been measured.
         batches: Batches in an epoch; None if unknown.
-        trials: The trials, in order; those without workers included.
-        why_no_workers: Why workers must not load, as a sentence; "" if they may.
+        trials: The trials in order, including those without workers.
+        why_no_workers: Why workers must not be used, as a sentence; "" if they may.
         seen_batches: Batches handed out so far, in all epochs.
-        lost_s: Seconds that trials, and plans that failed, took longer than loading without workers.
+        lost_s: Seconds that trials and failed plans took longer than loading without workers.
         has_cuda: Whether this process uses a CUDA device.
     """
 

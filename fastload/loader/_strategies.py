@@ -1,4 +1,4 @@
-"""Strategies by which a loader begins its epochs: in one process, in workers, tuned, or on the device.
+"""Strategies for loading an epoch: in one process, in workers, tuned, or on the device.
 
 A loader has one strategy at a time. A strategy reads a view of the loader, returns iterators and plans, and
 has no reference to the loader.
@@ -28,7 +28,7 @@ from fastload.loader._tuning.tuner import Tuner, is_switched_off
 
 
 class SingleProcessStrategy:
-    """Loads in the training process, with the user's options; `reason` says why, if the user did not ask.
+    """Loads in the training process; `reason` says why, if the user did not ask for it.
 
     Attributes:
         explicit: The explicit parameters that the strategy was chosen for.
@@ -40,7 +40,7 @@ class SingleProcessStrategy:
 
     @property
     def options(self) -> WorkerOptions:
-        """The values that the loader's attributes show; no workers while their number is not settled."""
+        """The values that the loader's attributes show; 0 workers until their number is settled."""
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
@@ -51,13 +51,13 @@ class SingleProcessStrategy:
 
     @property
     def plan(self) -> Plan:
-        """Each choice and the measurement behind it, apart from the cache."""
+        """Each choice and the measurement behind it, excluding the cache."""
         return explicit_plan(self.explicit, self._reason)
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Decide how the next epoch begins; called before each epoch, also with persistent workers.
+        """Prepare the next epoch; called before each epoch, also with persistent workers.
 
-        An open cache that is `"auto"` is decided here, or by an epoch that measures.
+        `cache="auto"` is decided here or, if the epoch measures, during the epoch.
         """
         if cache is not None:
             cache.decide(view.dataset, None)
@@ -68,10 +68,10 @@ class SingleProcessStrategy:
 
 
 class WorkersStrategy(SingleProcessStrategy):
-    """Loads in as many workers as the user has set; decides at most the number of batches in advance.
+    """Loads in the number of workers that the user has set; decides at most how many batches are prefetched.
 
-    As soon as the first batch shows that memory allows it, eight batches are under way in all. Which worker
-    makes which batch, and so what each of them draws, is what it is in torch.
+    Once the first batch shows that memory allows it, eight batches are prefetched in total. Each worker makes
+    the same batches as in torch, so it draws the same random numbers.
     """
 
     def __init__(self, view: LoaderView) -> None:
@@ -90,7 +90,7 @@ class WorkersStrategy(SingleProcessStrategy):
         plan = super().plan
         if not self._is_open:
             return plan
-        reason = "eight batches under way hide that some take longer than others, if memory allows"
+        reason = "eight prefetched batches even out their different loading times, if memory allows"
         return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
@@ -101,7 +101,7 @@ class WorkersStrategy(SingleProcessStrategy):
             self._is_known = True
             workers.ask_ahead(self._prefetch_factor)
 
-        # Limits are read once: that takes a millisecond, and they hardly change.
+        # Limits are read only once: it takes a millisecond, and they hardly change.
         after_first = None if self._is_known else ask_ahead
         return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
@@ -110,7 +110,7 @@ class DeviceStrategy(SingleProcessStrategy):
     """Makes batches on the device that holds the dataset."""
 
     def __init__(self, view: LoaderView, resident: Resident) -> None:
-        super().__init__(view, "batches are made on the device, where the dataset lies")
+        super().__init__(view, "batches are made on the device, where the dataset is")
         self._resident = resident
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
@@ -124,7 +124,7 @@ class DeviceStrategy(SingleProcessStrategy):
 
 
 class TunedStrategy:
-    """Loads in the way that measurements of the epochs' own batches found best."""
+    """Loads in the fastest way found by measuring the epochs' own batches."""
 
     def __init__(self, view: LoaderView) -> None:
         self.explicit = view.explicit
@@ -149,7 +149,7 @@ class TunedStrategy:
         options = self.tuner.options
         seeds_batches = not view.is_iterable and not self.tuner.is_off
         start = replace(start, seeds_batches=seeds_batches, options=options)
-        # Once the number of workers is settled, those that live on are torch's.
+        # Once the number of workers is settled, persistent workers are managed as in torch.
         if options.persistent_workers and options.num_workers:
             generator = view.generator or torch.default_generator
             state = generator.get_state()

@@ -112,7 +112,7 @@ pin_memory: Any = _found("torch.utils.data._utils.pin_memory", "pin_memory")
 # Weak references that identify storages.
 StorageWeakRef: Any = _found("torch.multiprocessing.reductions", "StorageWeakRef")
 
-# Removes workers from those whose deaths the handler of SIGCHLD raises.
+# Stops torch's SIGCHLD handler from raising an error when these workers die.
 remove_worker_pids: Any = _found("torch._C", "_remove_worker_pids")
 
 # Raises a worker's exception in the training process.
@@ -131,7 +131,7 @@ for _kind in (SingleProcessIterator, MultiProcessIterator, DataLoader):
 
 
 def is_python_exiting() -> bool:
-    """Return whether Python shuts down, so that functions may be gone."""
+    """Return whether Python is shutting down, so that functions may be gone."""
     return _utils is None or _utils.python_exit_status is not False
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# The number of latest waits and steps that are stored one by one.
+# Waits and steps that are stored individually.
 _LATEST = 4096
 
 
@@ -21,7 +21,7 @@ class LoadTimes:
 
     Attributes:
         batches: The number of batches it made.
-        samples: Their samples.
+        samples: The number of samples in them.
         busy_s: Time from receiving the indices to the finished batch, summed over the batches.
         cpu_s: CPU time within `busy_s`.
         delayed_s: Time within `busy_s` in which the process was ready but no CPU was free; 0 if unknown.
@@ -51,7 +51,7 @@ class EpochTimes:
         prefetch_factor: Batches requested from each worker in advance; None without workers.
         batch_size: Samples in the epoch's first batch.
         batches: The number of batches handed out.
-        samples: Their samples.
+        samples: The number of samples in them.
         first_wait_s: The wait for the first batch, in which workers are started.
         waiting_s: The sum of all later waits.
         stepping_s: The sum of the steps.
@@ -84,7 +84,7 @@ class EpochTimes:
 class StepClock:
     """Measures an epoch's waits and steps; the iterator calls it twice per batch (0.5 µs).
 
-    The attributes are those of EpochTimes, so far, and:
+    It has the attributes of EpochTimes, with their values so far, and:
 
     Attributes:
         batch_bytes: Bytes of the first batch's tensors.

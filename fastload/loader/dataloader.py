@@ -38,7 +38,7 @@ from fastload.loader.report import EpochReport, report_of
 if _torch.missing:
     warnings.warn(_torch.explanation(), RuntimeWarning, stacklevel=2)
 
-# Parameters of torch's that are decided where the user leaves them out.
+# torch's parameters that are decided if the user leaves them unset.
 _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -46,7 +46,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader as _Base
 else:
-    # torch's class takes one type parameter, in newer releases two; this takes one in both.
+    # torch's class takes one type parameter, in newer releases two; this class always takes one.
     _Base = types.GenericAlias(torch.utils.data.DataLoader, (_T_co,))
 
 
@@ -54,23 +54,24 @@ class DataLoader(_Base[_T_co]):
     """A faster `torch.utils.data.DataLoader` with the same parameters and the same batches.
 
     Import it in place of torch's. Batches come from the workers through shared memory, without being pickled
-    or copied; they can be moved to a GPU ahead of their use; and an epoch can be resumed where it was left.
-    Those of `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` that are left out are
-    decided by measuring the epochs' own batches: see `plan`. docs/compatibility.md lists all differences.
+    or copied; they can be moved to a GPU in advance; and an epoch can be resumed where it was left. If left
+    unset, `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are decided by measuring
+    the epochs' own batches: see `plan`. docs/compatibility.md lists all differences.
 
     Args:
         dataset, …, in_order: Same meaning as in torch, up to and including `in_order`. Their defaults are
             torch's as well, except for the four that are decided.
-        device: The device for batches, such as `"cuda"`. They are copied there ahead of their use, on a
-            separate stream. None, or a device that this machine lacks: the CPU's memory.
+        device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate
+            stream. None, or a device that this machine lacks: the CPU's memory.
         cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"ram"`, `"tmpfs"` or
-            `"device"`; `"auto"` measures and decides; see `fastload.Cache`. None: as the dataset was told.
+            `"device"`; `"auto"` measures and decides; see `fastload.Cache`. None: as set on the dataset.
         seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
-            alone. None: they are drawn as in torch. It excludes `generator`, and leaves a `sampler` alone.
+            alone. None: they are drawn as in torch. It cannot be combined with `generator`, and does not
+            affect a `sampler`.
 
     Raises:
         OptionError: `device`, `cache` or `seed` has an invalid value.
-        ValueError: Another parameter has, as in torch.
+        ValueError: Another parameter has an invalid value, as in torch.
 
     Example:
         >>> loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)  # doctest: +SKIP
@@ -118,7 +119,7 @@ class DataLoader(_Base[_T_co]):
             shuffle,
             sampler,
             batch_sampler,
-            # Without workers, torch would refuse their other settings, such as a prefetch_factor.
+            # Without workers, torch would reject other worker settings, such as prefetch_factor.
             num_workers if has_explicit_workers else 1,
             collate_fn,
             pin_memory,
@@ -140,7 +141,7 @@ class DataLoader(_Base[_T_co]):
         self._cache: LoaderCache | None = None if cache is None else self._make_cache(cache)
 
     if not TYPE_CHECKING:
-        # With any number of type parameters.
+        # Accepts any number of type parameters.
         __class_getitem__ = classmethod(types.GenericAlias)
 
         num_workers = DecidedAttribute("num_workers")
@@ -174,7 +175,7 @@ class DataLoader(_Base[_T_co]):
         strategy.prepare(view, cache)
         options = strategy.options
         if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
-            # Persistent workers cannot be told where to go on.
+            # Persistent workers cannot start in the middle of an epoch.
             self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
@@ -190,7 +191,7 @@ class DataLoader(_Base[_T_co]):
         finally:
             self._beginning = None
         if not isinstance(self._iterator, WorkersIterator) and not _torch.missing:
-            # torch would begin the next epoch with it, and only workers can live on.
+            # torch would reuse it for the next epoch, which works only for an iterator with workers.
             self._iterator = None
         return iterator
 
@@ -220,16 +221,16 @@ class DataLoader(_Base[_T_co]):
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:
-        # Chosen anew if the user has set an attribute since.
+        # Chosen again if the user has set an attribute since then.
         explicit = self._explicit()
         if self._strategy is None or self._strategy.explicit != explicit:
             if self._strategy is not None and "num_workers" not in self._strategy.explicit:
-                self._iterator = None  # persistent workers of a number that was decided
+                self._iterator = None  # its persistent workers are of the decided number
             self._strategy = choose_strategy(self._view())
         return self._strategy
 
     def _explicit(self) -> dict[str, Any]:
-        """Return the parameters, among those that can be decided, that the user has set."""
+        """Return those of the decidable parameters that the user has set."""
         values = {name: vars(self)[name] for name in (*_DECIDED, "device", "cache")}
         return {name: value for name, value in values.items() if is_explicit(value)}
 
@@ -274,13 +275,13 @@ class DataLoader(_Base[_T_co]):
 
     @property
     def last_epoch(self) -> EpochTimes | None:
-        """Times of the latest epoch, so far if it goes on; None before its first batch."""
+        """Times of the latest epoch (up to now if it is still running); None before its first batch."""
         return self._clock.times()
 
     def report(self) -> EpochReport:
         """Return where the latest epoch's time went, and the next step.
 
-        `fastload doctor train.py` looks closer: at decoding, transforms, the disk, the training.
+        `fastload doctor train.py` gives more detail on decoding, transforms, the disk and the training step.
 
         Raises:
             OptionError: No batch has been handed out yet.
@@ -309,16 +310,16 @@ class DataLoader(_Base[_T_co]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.
 
-        The order of the epoch is the saved one, whatever the global random states are now; these are left
-        alone. Later epochs have the saved order too, unless other code draws from torch's global random state
-        and is not restored as well; with `seed` or `generator` that does not matter.
+        The order of the epoch is the saved one, independent of the current global random states, which do not
+        change. Later epochs have the saved order too, unless other code draws from torch's global random
+        state and is not restored; with `seed` or `generator`, that does not matter.
 
         Args:
             state: The result of `state_dict`, of a loader with the same dataset, batches and sampler.
 
         Raises:
-            OptionError: It is no such state, or that of a loader with another seed, batch size, number of
-                samples or batches, or kind of sampler; for a stateful iterable dataset, other workers.
+            OptionError: The state is invalid, or from a loader with another seed, batch size, number of
+                samples or batches, kind of sampler or, for a stateful iterable dataset, number of workers.
         """
         if _torch.missing:
             raise OptionError(f"a state cannot be loaded here: {_torch.explanation()}")

@@ -9,7 +9,7 @@ from typing import Literal
 from fastload.loader.clock import EpochTimes
 from fastload.system.units import format_count, format_duration
 
-# An epoch that takes less in all has nothing to gain.
+# Loading does not matter in shorter epochs.
 _LEAST_S = 0.25
 
 # Workers that are busy for less than this share of the time are not the bottleneck.
@@ -41,7 +41,7 @@ _TEXTS: dict[EpochVerdict, tuple[str, str]] = {
     ),
     "little": (
         "There is too little work in the epoch for loading to matter.",
-        "nothing; with workers, persistent_workers=True saves their start in each epoch",
+        "nothing; with workers, persistent_workers=True saves starting them in each epoch",
     ),
 }
 
@@ -55,7 +55,7 @@ class EpochReport:
         headline: The verdict as a sentence.
         evidence: The measurements, a sentence each.
         next_step: One thing to do.
-        samples_per_s: The throughput, the first batch left out.
+        samples_per_s: The throughput without the first batch.
     """
 
     verdict: EpochVerdict

@@ -12,7 +12,7 @@ from fastload.bench.loading import take_turns
 from fastload.bench.results import Difference
 
 
-def test_sides_take_turns_at_going_first():
+def test_sides_take_turns_in_going_first():
     order = []
 
     def side(name):
@@ -58,7 +58,7 @@ def test_every_kind_of_image_is_the_same_levels():
     assert as_levels(pixels[:, :, 0]).shape == (5, 7, 1)
 
 
-def test_difference_is_mean_and_most():
+def test_difference_is_mean_and_maximum():
     first, second = np.zeros((2, 2, 1), np.uint8), np.zeros((2, 2, 1), np.uint8)
     second[0, 0] = 200
     assert difference([first], [second]) == Difference(50.0, 200.0)

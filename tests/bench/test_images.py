@@ -55,7 +55,7 @@ def test_images_that_cannot_be_compared_are_left_out_with_a_note(tmp_path):
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["1.png"]
 
 
-def test_links_alone_are_removed(tmp_path):
+def test_only_links_are_removed(tmp_path):
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "0.jpg").write_bytes(b"no image")
     (tmp_path / "given" / "1.png").write_bytes(encoded(pixels(1, 40, 50), ".png"))

@@ -1,4 +1,4 @@
-"""Every call of every installed library gives about the pixels of PIL."""
+"""Every call of every installed library gives nearly PIL's pixels."""
 
 import sys
 import warnings
@@ -22,7 +22,7 @@ LIMITS = {
     "training": (3, "not antialiased"),
 }
 
-# torchvision's own decoder is a compiled library, which does not load beside every torch.
+# torchvision's own decoder is a compiled library, which does not load with every torch.
 COMPILED = "image extension"
 
 
@@ -33,7 +33,7 @@ CALLS = [(peer, *call) for peer in PEERS for call in peer.calls]
 def results(peer, key, run, images):
     values = [_input(BY_KEY[key], image, peer) for image in images]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torchvision's decoders warn of their end
+        warnings.simplefilter("ignore")  # torchvision warns that its decoders will be removed
         return [run(value) for value in values]
 
 

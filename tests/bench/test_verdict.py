@@ -14,15 +14,15 @@ def test_the_faster_one_wins():
     assert winner(row("PIL", 1.0), row("OpenCV", 2.0)) == "PIL"
 
 
-def test_a_small_lead_is_none():
+def test_a_small_lead_does_not_count():
     assert winner(row("PIL", 1.04), row("OpenCV", 1.0)) == "neither"
 
 
-def test_a_lead_in_some_runs_only_is_none():
+def test_a_lead_in_only_some_runs_does_not_count():
     assert winner(row("PIL", (1.0, 2.0, 2.0)), row("OpenCV", (1.5, 1.0, 1.0))) == "neither"
 
 
-def test_drift_that_meets_both_changes_nothing():
+def test_drift_that_affects_both_changes_nothing():
     assert winner(row("PIL", (2.0, 4.0, 8.0)), row("OpenCV", (1.0, 2.0, 4.0))) == "OpenCV"
 
 

@@ -112,7 +112,7 @@ class TestPack:
         assert listed == {*missed, "class1/x.heic"}
         assert len(manifest["left_out"]) == len(listed) + 2
 
-    def test_clutter_alone_leaves_the_exit_code_at_0(self, photos, tmp_path):
+    def test_clutter_alone_keeps_the_exit_code_0(self, photos, tmp_path):
         for name in ("class0/Thumbs.db", "class0/._0000.jpg", ".gitattributes", "LICENSE", "README_en.md"):
             (photos / name).write_bytes(b"\0\5\x16\7")
         out, _ = fastload_cli("pack", photos, tmp_path / "out.fl")
@@ -121,7 +121,7 @@ class TestPack:
         assert "left out, of an operating system: 2 files (1 .db, 1 .jpg)\n" in out
         assert "--on-error" not in out
 
-    def test_splits_become_a_dataset_each_with_one_class_list(self, tmp_path):
+    def test_each_split_becomes_a_dataset_with_the_same_class_list(self, tmp_path):
         class_folders(tmp_path / "data" / "train", count=6, classes=3)
         class_folders(tmp_path / "data" / "val", count=2, classes=2)
         out, err = fastload_cli("pack", tmp_path / "data", tmp_path / "out")

@@ -25,12 +25,11 @@ TINY = ("demo", "--rounds", "1", "--workers", "2")
 
 @pytest.fixture
 def scratch(tmp_path_factory, monkeypatch):
-    """The temporary folder of the demos in a test."""
-    # A short name: torch's workers make sockets in it, whose paths may have 107 bytes, and hang if they have
-    # more.
+    """The temporary folder of a test's demos."""
+    # A short name: torch's workers create sockets in it, and hang if their paths have more than 107 bytes.
     folder = tmp_path_factory.mktemp("scratch")
     monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # Python caches the folder that it found first
+    monkeypatch.setattr(tempfile, "tempdir", None)  # Python caches the first folder that it finds
     return folder
 
 

@@ -129,7 +129,7 @@ class TestPython:
 
 
 class TestNames:
-    """Names that are no UTF-8, or that an output cannot show, cost a letter, not the command."""
+    """Names that are not UTF-8, or that an output cannot show, lose a letter, but the command works."""
 
     @pytest.fixture
     def odd(self, tmp_path):

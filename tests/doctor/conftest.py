@@ -1,4 +1,4 @@
-"""The images that situations are built of, made once."""
+"""Images for the situations, made once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Places where a training is held back by its machine: a slow disk, a small quota, a small /dev/shm."""
+"""Restricted machines for trainings: a slow disk, a small quota, a small /dev/shm."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _PERIOD_US = 100_000
 
 @contextlib.contextmanager
 def place_of(situation: Situation, folders: dict[str, Path]) -> Iterator[tuple[list[str], dict[str, Path]]]:
-    """Give the prefix of a command that runs there, and the folders; the test is skipped where that fails."""
+    """Yield the prefix of a command that runs there, and the folders; skip the test if that is impossible."""
     if situation.place == "latency":
         with slow_disk(folders["many"], bytes_per_s=1e9, latency_s=0.01) as mount:
             yield [], {**folders, "slow": mount}
@@ -40,7 +40,7 @@ def place_of(situation: Situation, folders: dict[str, Path]) -> Iterator[tuple[l
 
 @contextlib.contextmanager
 def _control_group() -> Iterator[Path]:
-    """Make a control group with half a CPU, of version 1 or 2."""
+    """Create a cgroup (version 1 or 2) with half a CPU."""
     name = f"fastload-doctor-{os.getpid()}"
     first, second = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
     is_first = (first / "cpu.cfs_quota_us").exists() or (first / "cgroup.procs").exists()

@@ -1,4 +1,4 @@
-"""Built situations whose truth is known, and how the doctor's fixes are applied in them."""
+"""Constructed trainings whose true cause is known, and the arguments that apply the doctor's fixes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Situation:
     """A training and the true limit of its speed.
 
     Attributes:
-        verdict: The truth.
-        arguments: Of train.py; `{photos}` and the like are folders that `make_folders` made.
+        verdict: The true verdict.
+        arguments: Those of train.py; `{photos}` and others are folders made by `make_folders`.
         place: The machine that it needs: `plain`, `latency` or `bandwidth` (a slow disk), `quota`, `shm`.
         measures: The time that a fix changes: `steady_s`, a sample's time once it runs, or `whole_s`.
         limit: A word that the limits must contain.
@@ -137,7 +137,7 @@ SITUATIONS = [
         "storage",
         "--data {slow} --decoder cv2 --samples 300 --workers 2",
         place="latency",
-        # An epoch is short, and the start of its workers is part of it.
+        # An epoch is short, and includes the start of its workers.
         measures="whole_s",
     ),
     Situation(

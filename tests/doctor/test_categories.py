@@ -1,4 +1,4 @@
-"""Categories of work, told from stacks."""
+"""Categories of work, derived from stacks."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_loading(category, stack):
     assert loading_category((FETCH, *stack)) == category
 
 
-def test_collating_is_told_by_the_caller():
+def test_collating_is_recognised_by_the_caller():
     assert loading_category((COLLATES, mine("torch.stack(images)", "my_collate"))) == "collate"
 
 
@@ -103,7 +103,7 @@ def test_copies_are_those_to_a_device():
     assert step_category((mine("images.to(device)", "main"),), has_device=True) == "copy"
 
 
-def test_the_line_is_the_innermost_one_of_the_users():
+def test_the_line_is_the_innermost_one_of_the_users_code():
     stack = [
         mine("train()", "<module>"),
         mine("model(x)", "train"),
@@ -127,18 +127,18 @@ def test_the_line_is_the_innermost_one_of_the_users():
         *("metric_loss", "draw_noise", "checkpoint_block", "logsumexp", "log_px", "log_mel_spectrogram"),
     ],
 )
-def test_mathematics_is_the_model_though_it_sounds_like_writing(name):
+def test_mathematics_that_sounds_like_writing_is_the_model(name):
     assert step_category((mine("x * y", name),), has_device=False) == "model"
 
 
 @pytest.mark.parametrize(
     "name", ["log_summary", "log_scalars", "log_variables", "save_checkpoint", "draw_boxes"]
 )
-def test_what_writes_is_work(name):
+def test_functions_that_write_are_work(name):
     assert step_category((mine("x * y", name),), has_device=False) == "work"
 
 
-def test_what_a_model_calls_is_the_model_whatever_its_name():
+def test_functions_called_by_a_model_are_the_model_whatever_their_name():
     stack = [mine("model(x)", "main"), mine("self.report(x)", "Net.forward"), mine("x * y", "Net.report")]
     assert step_category(tuple(stack), has_device=False) == "model"
 
@@ -156,7 +156,7 @@ def test_a_library_of_transforms_in_a_function_that_loads_is_a_transform(path):
     assert loading_category(tuple(stack)) == "transform"
 
 
-def test_what_such_a_library_reads_is_loading():
+def test_reading_by_a_library_of_transforms_is_loading():
     stack = [FETCH, mine("self.transform(path)"), lib("monai/transforms/io/array.py", "LoadImage.__call__")]
     assert loading_category(tuple(stack)) == "load"
 
@@ -196,5 +196,5 @@ def test_the_line_names_the_part_of_the_library(frames, part):
     assert users_line((FETCH, *frames)) == part
 
 
-def test_a_transform_of_the_users_that_a_library_calls_is_their_own():
+def test_a_user_transform_called_by_a_library_is_the_users_line():
     assert users_line((*COMPOSED, mine("x * 2", "Mine.__call__"))) == "train.py:41 x * 2"

@@ -1,4 +1,4 @@
-"""The files behind a dataset, found without asking it for a sample."""
+"""The files behind a dataset, found without reading a sample."""
 
 from types import SimpleNamespace
 
@@ -22,18 +22,18 @@ def photos(tmp_path):
     return sorted(map(str, make_photos(tmp_path / "photos", 3, 64, 64).iterdir()))
 
 
-def test_images_are_a_sample_each_however_often_they_are_drawn(photos):
+def test_each_image_is_one_sample_however_often_it_is_drawn(photos):
     found = files_of(Sized(paths=photos))
     assert (found.paths, found.are_shards, found.are_images) == (photos, False, True)
     assert files_of(SimpleNamespace(dataset=Sized(samples=[(path, 0) for path in photos]))).paths == photos
 
 
-def test_names_are_looked_up_below_the_root(photos, tmp_path):
+def test_file_names_are_relative_to_the_root(photos, tmp_path):
     names = [path.rpartition("/")[2] for path in photos]
     assert files_of(Sized(root=tmp_path / "photos", rows=[{"image": name} for name in names])).paths == photos
 
 
-def test_lists_of_no_files_are_passed_over(photos):
+def test_lists_without_files_are_skipped(photos):
     found = files_of(
         Sized(names=["no", "file"], numbers=[1], odd=["\0"], arrays=[np.zeros(3)], photos=photos)
     )
@@ -49,7 +49,7 @@ def test_the_store_of_some_files_counts_all_samples(photos):
     assert measure_store(DataFiles([]), 3) is None
 
 
-def test_a_packed_dataset_is_its_shards(tmp_path, photos):
+def test_a_packed_dataset_is_read_as_its_shards(tmp_path, photos):
     fastload.pack(tmp_path / "photos", tmp_path / "photos.fl", workers=1)
     found = files_of(fastload.PackedDataset(tmp_path / "photos.fl"))
     assert found.are_shards

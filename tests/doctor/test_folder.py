@@ -46,7 +46,7 @@ def test_decoding_is_the_limit_and_packing_names_the_folder():
     assert fix.gain == pytest.approx(10)
 
 
-def test_a_disk_that_is_waited_for_is_the_limit():
+def test_a_slow_disk_is_the_limit():
     diagnosis = diagnose_data(measured("read", cpu_s=1.0), 100_000, is_warm=False)
     assert diagnosis.verdict == "storage"
     assert "after the first epoch" not in diagnosis.headline
@@ -66,14 +66,14 @@ def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp
     assert found.diagnosis.evidence[-1] == "left out, no image: 1 file (1 .txt)"
 
 
-def test_images_that_cannot_be_decoded_are_passed_over(tmp_path):
+def test_images_that_cannot_be_decoded_are_skipped(tmp_path):
     photos = make_photos(tmp_path / "photos", 6, 64, 64)
     (photos / "0003.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
     [found] = examine_data(photos)
     assert found.measured.trial("same").samples_per_s > 0
 
 
-def test_a_folder_and_what_is_packed_of_it_are_examined(tmp_path):
+def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
     photos = make_photos(tmp_path / "photos", 40, 240, 320)
     encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
     for path, packed in ((photos, None), (tmp_path / "photos.fl", encoding)):

@@ -26,7 +26,7 @@ def test_no_other_gpu_counts():
     assert gpu_share(READINGS, (0.5, 2.5), "GPU-7") == 0
 
 
-def test_without_readings_there_is_nothing():
+def test_without_readings_the_share_is_zero():
     assert gpu_share(READINGS, (7.0, 7.0), "GPU-1") == 0
     assert gpu_share([], (0.0, 9.0), "GPU-1") == 0
 

@@ -54,7 +54,7 @@ def trial(kind="same", workers=2, rate=1000.0, **changes):
         ((), "preparing"),
     ],
 )
-def test_slow_loading_is_named_by_what_it_does_most(loading, verdict):
+def test_slow_loading_is_named_after_its_largest_part(loading, verdict):
     diagnosis = diagnose(training(loading=loading))
     assert (diagnosis.side, diagnosis.verdict) == ("loading", verdict)
 
@@ -67,12 +67,12 @@ def test_slow_loading_is_named_by_what_it_does_most(loading, verdict):
         (seen(model=3.0, copy=7.0), "copy"),
     ],
 )
-def test_a_slow_step_is_named_by_what_it_does_most(step, verdict):
+def test_a_slow_step_is_named_after_its_largest_part(step, verdict):
     diagnosis = diagnose(training(wait_s=0.02, step_s=0.08, step=step))
     assert (diagnosis.side, diagnosis.verdict) == ("training step", verdict)
 
 
-def test_log_lines_beside_a_quarter_of_waiting_are_the_limit():
+def test_logging_is_the_limit_despite_a_quarter_of_waiting():
     measured = training(wait_s=0.024, step_s=0.076, step=seen(work=7.0, model=0.6))
     diagnosis = diagnose(measured)
     assert diagnosis.verdict == "main thread"
@@ -80,22 +80,22 @@ def test_log_lines_beside_a_quarter_of_waiting_are_the_limit():
     assert "24 ms waiting for data, 76 ms training" in diagnosis.evidence[0]
 
 
-def test_reading_that_hides_in_a_call_that_decodes_is_storage():
+def test_reading_within_a_decoding_call_is_storage():
     measured = training(loading=seen(load=8.0), cpu_s=1.0)
     assert diagnose(measured).verdict == "storage"
     assert diagnose(training(loading=seen(load=8.0))).verdict == "decoding"
 
 
-def test_a_transform_that_sleeps_is_no_storage():
+def test_a_transform_that_sleeps_is_not_storage():
     assert diagnose(training(loading=seen(transform=7.0, decode=1.0), cpu_s=1.0)).verdict == "transforms"
 
 
-def test_idle_workers_that_are_waited_for_are_a_matter_of_transport():
+def test_waiting_for_idle_workers_is_transport():
     measured = training(2, wait_s=0.08, busy_s=2.0, trials=(trial(rate=300.0),))
     assert diagnose(measured).verdict == "transport"
 
 
-def test_one_slow_worker_that_holds_up_the_others_is_no_matter_of_transport():
+def test_waiting_for_one_slow_worker_is_not_transport():
     measured = training(2, wait_s=0.08, busy_s=4.5, trials=(trial(rate=400.0),))
     assert diagnose(measured).verdict == "transport"
     assert diagnose(replace(measured, busiest_s=8.0)).verdict == "decoding"
@@ -108,7 +108,7 @@ def test_with_workers_the_rate_without_training_decides():
     assert diagnose(replace(measured, trials=(fast,))).side == "training step"
 
 
-def test_a_trial_out_of_memory_does_not_hide_a_slow_disk():
+def test_a_trial_from_memory_does_not_hide_a_slow_disk():
     measured = training(
         2, wait_s=0.08, busy_s=9.0, cpu_s=1.0, loading=seen(read=9.0), trials=(trial(rate=9000.0),)
     )
@@ -138,7 +138,7 @@ def test_a_busy_gpu_is_the_limit_wherever_the_host_waits():
     assert diagnose(training(device="cuda", gpu_share=0.85)).verdict == "decoding"
 
 
-def test_warm_up_is_named():
+def test_warm_up_is_reported():
     evidence = diagnose(training(warmup_steps=1, warmup_s=31.0)).evidence
     assert any("first step took 31 s" in text for text in evidence)
 
@@ -148,7 +148,7 @@ def test_a_quarter_of_a_second_is_too_little(seconds, verdict):
     assert diagnose(training(wait_s=0.9 * seconds, step_s=0.1 * seconds)).verdict == verdict
 
 
-def test_workers_that_take_most_of_the_time_to_start_are_too_many():
+def test_workers_whose_start_takes_most_of_the_time_are_too_many():
     measured = training(2, wait_s=0.002, step_s=0.002, first_wait_s=2.0, trials=(trial(start_s=1.0),))
     assert diagnose(measured).verdict == "little"
     assert diagnose(replace(measured, first_wait_s=0.1)).verdict != "little"
@@ -162,7 +162,7 @@ class TestTheRule:
         assert Rates(100.0, 300.0, 2, 8.0).combined() == 100.0
         assert Rates(400.0, 300.0, 2, 8.0).combined() == 300.0
 
-    def test_no_more_than_the_cpus_give(self):
+    def test_the_cpus_limit_the_rate(self):
         assert Rates(400.0, 300.0, 2, 2.0, loading_cpu_s=0.006, step_cpu_s=0.004).combined() == pytest.approx(
             200.0
         )
@@ -195,7 +195,7 @@ def test_the_fewest_workers_that_are_nearly_best_are_advised():
     assert "num_workers=8)" in diagnose(training(trials=trials)).fixes[0].action
 
 
-def test_a_small_gain_is_not_worth_the_trouble():
+def test_a_small_gain_is_not_listed():
     for rate, kinds in ((415.0, []), (430.0, ["decoder"])):
         measured = training(loading=seen(decode=1.0), trials=(trial("decoder", 0, rate),))
         assert [fix.kind for fix in diagnose(measured).fixes] == kinds
@@ -208,7 +208,7 @@ def test_a_change_of_code_has_to_gain_more_than_an_argument():
     assert diagnose(training(trials=trials)).fixes[0].kind == "pack"
 
 
-def test_what_was_not_tried_has_no_number_and_comes_last():
+def test_untried_fixes_have_no_number_and_come_last():
     fixes = diagnose(training(loading=seen(transform=8.0), trials=(trial("workers", 4, 1600.0),))).fixes
     assert [(fix.kind, fix.gain is None) for fix in fixes] == [("workers", False), ("transform", True)]
 
@@ -224,7 +224,7 @@ def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
 @pytest.mark.parametrize(
     ("size_bytes", "kind", "kinds"), [(1 << 30, "fuse", ["cache"]), (1 << 30, "ssd", [])]
 )
-def test_a_cache_is_advised_where_the_kernel_does_not_keep_the_data(size_bytes, kind, kinds):
+def test_a_cache_is_advised_if_the_kernel_does_not_keep_the_data(size_bytes, kind, kinds):
     machine = replace(MACHINE, available_bytes=8 << 30)
     measured = training(
         loading=seen(read=8.0),
@@ -255,5 +255,5 @@ class TestTrials:
     @pytest.mark.parametrize(
         ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]
     )
-    def test_numbers_of_workers_are_about_the_cpus(self, workers, cpu_s, numbers):
+    def test_numbers_of_workers_to_try_are_near_the_number_of_cpus(self, workers, cpu_s, numbers):
         assert workers_to_try(training(workers, busy_s=8.0, cpu_s=cpu_s)) == numbers

@@ -1,4 +1,4 @@
-"""Reading what a frame runs from its source."""
+"""Source of the call that a frame runs."""
 
 import linecache
 import sys
@@ -21,15 +21,15 @@ class Chain:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells which call it is from 3.11 on")
-def test_a_call_is_told_without_its_arguments():
+def test_a_call_is_described_without_its_arguments():
     chain = Chain()
-    assert chain.open("a(b").convert(len([1])).called == ""  # Half a pair of brackets.
+    assert chain.open("a(b").convert(len([1])).called == ""  # an unbalanced bracket
     frame = chain.open("path").convert(len([1]))
     assert frame.called == frame.call == "chain.open.convert("
     assert frame.text == 'chain.open("path").convert(len([1]))'
 
 
-def test_where_python_tells_no_call_the_line_is_asked():
+def test_the_line_is_used_if_python_does_not_know_the_call():
     frame = replace(described(sys._getframe()), called="")
     assert frame.call == frame.text
 
@@ -48,7 +48,7 @@ def test_time_without_a_free_cpu_is_left_out_of_samples():
     assert 0 < sum(weights) < 0.2 * (time.perf_counter() - began)
 
 
-def test_a_source_that_another_thread_drops_meanwhile_is_unknown(monkeypatch):
+def test_a_source_dropped_by_another_thread_is_unknown(monkeypatch):
     def dropped(file, line):
         raise KeyError(file)
 

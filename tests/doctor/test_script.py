@@ -1,4 +1,4 @@
-"""A script under the doctor behaves as without it: arguments, output, exceptions, exit code."""
+"""A script under the doctor behaves as without it: arguments, output, exceptions and exit code."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def batches(workers=0):
 def script(tmp_path):
     def write(main, definitions=""):
         path = tmp_path / "train.py"
-        # Guarded as Python asks for it where workers do not fork, which is the rule from 3.14 on.
+        # Guarded, as Python requires if workers are not forked, which is the default from 3.14 on.
         guarded = textwrap.indent(main or "pass", "    ")
         path.write_text(f"{LOOP}{definitions}if __name__ == '__main__':\n{guarded}\n")
         return path
@@ -61,7 +61,7 @@ def test_batches_and_random_states_are_the_same(script, workers):
     assert watched.returncode == 0, watched.stderr
     plain = run_python(path)
     assert watched.stdout.startswith(plain)
-    # With workers that import all anew, from Python 3.14 on, starting them may take longer than the epoch.
+    # From Python 3.14 on, workers import everything again, and starting them may take longer than the epoch.
     assert workers or "Transforms are the limit" in watched.stdout
 
 
@@ -87,7 +87,7 @@ def test_the_script_ends_as_it_does_by_itself_after_the_report(script, end, code
     assert "Transforms are the limit" in done.stdout
 
 
-def test_json_is_all_that_is_on_standard_output(script):
+def test_json_is_the_only_standard_output(script):
     done = run("doctor", "--json", "--steps", "5", script("print('hello'); batches(); print('end')"))
     assert done.returncode == 0
     content = json.loads(done.stdout)
@@ -97,7 +97,7 @@ def test_json_is_all_that_is_on_standard_output(script):
     assert content["verdict"] == "transforms"
 
 
-def test_a_cut_that_the_script_makes_an_exit_of_is_none_of_its_errors(script):
+def test_ending_the_script_early_is_not_reported_as_its_error(script):
     path = script("try:\n    batches()\nexcept KeyboardInterrupt:\n    sys.exit(1)")
     done = run("doctor", "--steps", "3", path)
     assert done.returncode == 0
@@ -119,7 +119,7 @@ def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
     assert [part["measurements"]["batches"] for part in parts] == [8, 8, 1]
 
 
-def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(script):
+def test_a_tuned_loader_is_measured_with_its_final_workers(script):
     path = script(
         "list(fastload.DataLoader(Many(), 4))",
         "import fastload\n"
@@ -131,7 +131,7 @@ def test_a_loader_that_tunes_itself_is_seen_with_the_workers_that_it_came_to(scr
     assert measured["num_workers"] > 1
     assert 0 < measured["batches"] < 200
     assert measured["work"]["samples"] > 0
-    # Where there are few CPUs, starting so many workers takes longer than all their batches.
+    # On few CPUs, starting this many workers takes longer than all their batches.
     assert part["verdict"] in ("transforms", "little")
 
 
@@ -141,16 +141,16 @@ def test_spawned_workers_are_watched_too(script):
     assert part["measurements"]["work"]["samples"] == 64
 
 
-def test_one_rank_of_a_machine_speaks(script):
+def test_one_rank_of_a_machine_reports(script):
     path = script("batches()")
     done = run("doctor", path, env={**os.environ, "LOCAL_RANK": "1"})
     assert done.returncode == 0
     assert done.stdout == ""
 
 
-def test_a_page_is_written_that_needs_nothing_beside_itself(script, tmp_path):
+def test_the_page_is_self_contained(script, tmp_path):
     page = tmp_path / "report.html"
-    # A relative path is that of the command, wherever the script goes.
+    # A relative path refers to the command's folder, even if the script changes its own.
     done = run("doctor", "--html", page.name, script("import os; os.chdir('/'); batches()"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
@@ -174,14 +174,14 @@ def test_bad_input_is_one_sentence(arguments, tmp_path):
     assert done.stderr.startswith("fastload: ")
 
 
-def test_what_has_no_bound_is_null_in_json():
+def test_infinite_numbers_are_null_in_json():
     from fastload.cli.report._diagnosis import diagnosis_json
 
     notes = [1.5, float("inf"), -float("inf"), float("nan")]
     assert json.loads(diagnosis_json("", [], notes))["notes"] == [1.5, None, None, None]
 
 
-def test_a_torch_whose_loader_differs_is_named_in_one_sentence(script):
+def test_an_incompatible_torch_is_reported_in_one_sentence(script):
     code = (
         "import sys, torch.utils.data._utils.worker as worker\ndel worker._worker_loop\n"
         "from fastload.cli.main import main\nsys.exit(main(sys.argv[1:]))"
@@ -194,7 +194,7 @@ def test_a_torch_whose_loader_differs_is_named_in_one_sentence(script):
     assert "Traceback" not in done.stderr
 
 
-def test_packed_data_without_a_record_that_can_be_read_is_said_so(tmp_path):
+def test_packed_data_without_a_readable_record_is_reported(tmp_path):
     import fastload
 
     fastload.pack(make_photos(tmp_path / "photos", 4, 64, 64), tmp_path / "photos.fl", workers=1)
@@ -231,7 +231,7 @@ def test_a_relative_script_has_an_absolute_file_and_its_own_name(script):
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_hard_exit_is_told_with_the_batches_before_it(script, code):
+def test_a_hard_exit_is_reported_with_the_batches_before_it(script, code):
     done = run("doctor", script(f"batches(); import os; os._exit({code})"))
     assert done.returncode == code
     assert f"ended by os._exit({code}) after 8 batches" in done.stdout
@@ -250,7 +250,7 @@ def test_a_hard_exit_is_told_with_the_batches_before_it(script, code):
     ],
     ids=["subprocess", "spawn"],
 )
-def test_a_training_in_children_is_told_and_no_figure_is_made_up(script, start, name):
+def test_a_training_in_child_processes_is_reported_without_figures(script, start, name):
     done = run("doctor", "--json", script(start, "\ndef train(rank):\n    batches()\n"))
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
@@ -269,12 +269,12 @@ def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
     assert tried["before_per_s"] > 0
 
 
-def test_nothing_is_tried_where_there_is_no_fix(script):
+def test_nothing_is_tried_if_there_is_no_fix(script):
     done = run("doctor", "--try", script("pass"))
     assert "nothing to try" in done.stdout
 
 
-def test_samples_of_unknown_number_are_never_counted_as_none(script):
+def test_an_unknown_number_of_samples_is_not_counted_as_zero(script):
     done = run(
         "doctor",
         script("list(DataLoader(Many(), batch_size=None))", "class Many(Numbers):\n    pass\n"),

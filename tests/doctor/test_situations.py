@@ -1,4 +1,4 @@
-"""In built situations the doctor finds the truth."""
+"""In constructed situations, the doctor finds the true cause."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from tests.doctor.situations import SITUATIONS, TRAIN
     [pytest.param(one, marks=[] if one.is_short else [pytest.mark.soak]) for one in SITUATIONS],
     ids=lambda situation: situation.name,
 )
-def test_the_verdict_is_the_truth(situation, folders):
+def test_the_verdict_is_the_true_cause(situation, folders):
     with place_of(situation, folders) as (before, places):
         arguments = situation.arguments.format(**places).split()
         command = [*before, *FASTLOAD, "doctor", "--json", "--seconds", str(situation.seconds)]

@@ -1,4 +1,4 @@
-"""Trials of loaders: the user's own loader made again, and its files packed."""
+"""Trials: the user's own loader created again, and its files packed."""
 
 import pytest
 from torch.utils.data import DataLoader
@@ -41,7 +41,7 @@ def test_files_are_decoded_and_packed_with_the_users_own_transform(trials):
     assert found[1].stored_bytes > 0
 
 
-def test_samples_of_another_kind_are_not_compared(trials, dataset):
+def test_samples_with_other_images_are_not_compared(trials, dataset):
     class Twice(Files):
         def __getitem__(self, index):
             image, label = super().__getitem__(index)

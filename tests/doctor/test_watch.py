@@ -1,4 +1,4 @@
-"""Watching loaders, however they are iterated, and without a trace in them."""
+"""Watching loaders, however they are iterated, without changing them."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ class Numbers(Dataset):
 
 
 class Own(DataLoader):
-    """A loader whose epochs are generators, and that makes its iterators itself."""
+    """A loader whose epochs are generators, and which creates its own iterators."""
 
     def __init__(self, *arguments, **keywords):
         super().__init__(*arguments, **keywords)
@@ -76,8 +76,8 @@ def test_a_loader_is_watched_however_it_is_iterated(watch, kind, workers):
     assert measured.work.samples == 24
 
 
-def test_workers_of_a_forkserver_are_each_their_own_loaders(watch):
-    """All of them have the environment that the server was started in."""
+def test_workers_of_a_forkserver_belong_to_their_own_loader(watch):
+    """All of them have the environment in which the server was started."""
     loaders = [
         DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="forkserver") for _ in range(2)
     ]
@@ -88,7 +88,7 @@ def test_workers_of_a_forkserver_are_each_their_own_loaders(watch):
     assert [[log.sums["samples"] for log in each] for each in logs] == [[24], [24]]
 
 
-def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
+def test_persistent_workers_belong_to_one_loader_in_all_epochs(watch):
     with watch() as watcher:
         loader = DataLoader(Numbers(), 4, num_workers=1, persistent_workers=True)
         for _ in range(3):
@@ -99,7 +99,7 @@ def test_persistent_workers_are_one_loaders_in_all_epochs(watch):
     assert [log.sums["samples"] for log in watcher.logs_of(record)] == [72]
 
 
-def test_loaders_that_are_made_anew_for_each_epoch_are_one(watch):
+def test_loaders_recreated_for_each_epoch_count_as_one(watch):
     dataset = Numbers()
     with watch() as watcher:
         for _ in range(3):
@@ -110,7 +110,7 @@ def test_loaders_that_are_made_anew_for_each_epoch_are_one(watch):
     assert [record.epochs for record in watcher.records] == [4, 1]
 
 
-def test_torchs_methods_are_put_back(watch):
+def test_torchs_methods_are_restored(watch):
     kinds = (_BaseDataLoaderIter, DataLoader, fastload.DataLoader)
     before = [dict(vars(kind)) for kind in kinds]
     with watch():
@@ -133,12 +133,12 @@ def test_no_file_is_left_open_by_a_batch():
     assert log.sums["batches"] == 100
 
 
-def test_what_comes_after_a_look_at_a_batch_is_no_step(watch):
+def test_time_after_an_iterator_is_dropped_is_no_step(watch):
     with watch(seconds=0.2) as watcher:
         loader = DataLoader(Numbers(), 4)
         next(iter(loader))
         time.sleep(0.3)
-        # The look does not begin the time that was asked for either.
+        # Nor does it start the time of `seconds`.
         with contextlib.suppress(Enough):
             list(loader)
         time.sleep(0.3)
@@ -148,7 +148,7 @@ def test_what_comes_after_a_look_at_a_batch_is_no_step(watch):
     assert not watcher.was_cut
 
 
-def test_a_training_that_is_left_has_no_step_after_it(watch):
+def test_time_after_an_epoch_is_left_is_no_step(watch):
     with watch() as watcher:
         for _ in DataLoader(Numbers(), 4, num_workers=1):
             time.sleep(0.05)
@@ -158,7 +158,7 @@ def test_a_training_that_is_left_has_no_step_after_it(watch):
     assert 0.05 <= sum(record.steps_s) < 0.25
 
 
-def test_a_cut_is_remembered_whatever_becomes_of_the_exception(watch):
+def test_an_early_end_is_recorded_whatever_becomes_of_the_exception(watch):
     with watch(steps=3) as watcher, contextlib.suppress(Enough):
         list(DataLoader(Numbers(), 4))
     assert watcher.was_cut
@@ -170,14 +170,14 @@ def test_loaders_that_are_zipped_share_their_steps(watch):
         for _ in zip(light, slow, strict=True):
             time.sleep(0.02)
     first, second = watcher.records
-    # To the light loader, the other's waits are time that it has for its next batch.
+    # For the light loader, the other loader's waits are time to make its next batch.
     assert sum(first.steps_s) >= 6 * 0.02 + 6 * 4 * 0.005
     assert first.total_s + 0.1 < second.total_s
     assert sum(second.steps_s) >= 6 * 0.02
     assert second.total_s >= 6 * 0.02 + 6 * 4 * 0.005
 
 
-def test_a_validation_is_no_step_of_the_training(watch):
+def test_validation_is_no_step_of_the_training(watch):
     with watch() as watcher:
         train, test = DataLoader(Numbers(), 4), DataLoader(Numbers(4, takes_s=0.02), 4)
         for _ in train:
@@ -220,7 +220,7 @@ def test_long_first_steps_are_warm_up(steps_s, count):
 
 
 class Boxes(Dataset):
-    """Each sample has boxes of its own number."""
+    """Samples have different numbers of boxes."""
 
     def __len__(self):
         return 8
@@ -229,7 +229,7 @@ class Boxes(Dataset):
         return torch.zeros(index + 3, 4), index
 
 
-def test_the_batch_size_is_the_samplers_whatever_the_batches_hold(watch):
+def test_the_batch_size_is_the_samplers_whatever_the_batches_contain(watch):
     with watch() as watcher:
         list(DataLoader(Boxes(), 2, collate_fn=lambda samples: torch.cat([boxes for boxes, _ in samples])))
         list(DataLoader(Boxes(), batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7]], collate_fn=list))

@@ -1,4 +1,4 @@
-"""A training that is held back by whatever its arguments say: what the doctor's tests examine."""
+"""Training for the doctor's tests, slowed down as its arguments say."""
 
 import argparse
 import io
@@ -119,7 +119,7 @@ class Files(Dataset):
 
 
 class Made(Dataset):
-    """Samples that cost nothing but their transform, or are large tensors."""
+    """Samples that cost only their transform, or are large tensors."""
 
     def __init__(self, kind, transform, samples):
         side = 768 if kind == "large" else 64
@@ -182,7 +182,7 @@ class Model(torch.nn.Module):
 
 
 class Journal:
-    """Writes down what a training logs."""
+    """Writes the log of a training."""
 
     def __init__(self, kind, folder):
         self.kind = kind
@@ -230,7 +230,7 @@ def evaluate(model, loader):
 def main():
     given = options()
     torch.manual_seed(0)
-    # Threads that wait for each other on a busy machine would make a light step a heavy one.
+    # On a busy machine, threads that wait for each other would slow down a light step.
     torch.set_num_threads(given.threads)
     kind = DataLoader
     if given.fastload:
@@ -256,7 +256,7 @@ def main():
                 journal.log(step, loss.item(), model)
             step += 1
             last = time.perf_counter()
-            # What only the first step takes is no part of a steady one.
+            # Time that only the first step takes is not part of a steady step.
             first = first or last
             if step >= given.steps:
                 break
@@ -271,6 +271,6 @@ def main():
 
 
 if __name__ == "__main__":
-    # What the situations say of starting workers is that of forked ones, on any Python.
+    # The situations' figures for starting workers are for forked ones, on any Python.
     torch.multiprocessing.set_start_method("fork")
     main()

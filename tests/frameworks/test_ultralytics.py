@@ -39,7 +39,7 @@ def test_its_loader_is_built_on_fastloads(seen):
     assert "fastload.loader.dataloader.DataLoader" not in torchs["bases"]
 
 
-def test_epochs_are_torchs(seen):
+def test_epochs_equal_torchs(seen):
     torchs, ours = seen
     assert ours["epochs"] == torchs["epochs"]
 

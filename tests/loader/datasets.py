@@ -1,4 +1,4 @@
-"""Datasets and comparisons that the tests of the loader share; at module level, so that any start method
+"""Datasets and comparisons shared by the loader's tests; at module level, so that any start method
 can pickle them."""
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 class Holder:
-    """Object with attributes, which raises if any of its code is run."""
+    """Object with attributes that raises if any of its code is run."""
 
     def __init__(self, **things: Any) -> None:
         self.__dict__.update(things)

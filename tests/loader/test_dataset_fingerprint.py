@@ -1,4 +1,4 @@
-"""Changes of a dataset are seen, and plans are distinguished, without running any of its code."""
+"""Changes of a dataset are detected without running any of its code."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_mapped_file_is_not_read(tmp_path):
     assert fingerprint(held) != before
 
 
-def test_inherited_slots_are_looked_at():
+def test_inherited_slots_are_searched():
     class Counter:
         __slots__ = ("count",)
 
@@ -99,7 +99,7 @@ def test_inherited_slots_are_looked_at():
     assert fingerprint(special) != before
 
 
-def test_inference_tensors_and_lists_of_ones_own_are_looked_at_without_harm():
+def test_inference_tensors_and_list_subclasses_are_searched_safely():
     class Lazy(list):
         def __getitem__(self, index):
             raise AssertionError

@@ -1,4 +1,4 @@
-"""Datasets that workers must not read: reading changes them, or they hold what belongs to the process."""
+"""Datasets that workers must not read: reading changes them, or they hold objects bound to the process."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_datasets_of_this_library_look_the_same_after_reading(tmp_path):
 
 
 def moved(before: dict[int, int]) -> list[int]:
-    """Return the descriptors of files that were read through since then."""
+    """Return the descriptors of files that were read since then."""
     return [number for number, position in file_positions().items() if before.get(number, 0) != position]
 
 
-def test_file_that_was_read_through_is_seen(tmp_path):
+def test_file_that_was_read_is_detected(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
     with path.open("rb") as file, path.open("rb") as untouched:
@@ -126,7 +126,7 @@ class Reads:
 @pytest.mark.parametrize(
     "kind", [CountsInItsClass, CountsInItsModule, KeepsInItsModule, Caches, Closes, Marks]
 )
-def test_state_beside_the_attributes_is_seen(kind):
+def test_state_outside_the_attributes_is_detected(kind):
     dataset = kind()
     before = DatasetState(dataset)
     dataset[7]
@@ -161,8 +161,8 @@ def squares():
 
 
 @pytest.mark.parametrize("made", [squares(), iter([1, 2]), itertools.count(), zip([1], [2], strict=True)])
-def test_iterator_that_the_dataset_holds_keeps_workers_away(made):
-    assert "each of its values once" in bound_to_process(Holder(thing=made))
+def test_dataset_with_an_iterator_gets_no_workers(made):
+    assert "each of its values only once" in bound_to_process(Holder(thing=made))
 
 
 def test_iterator_written_in_python_shows_its_position():
@@ -180,14 +180,14 @@ def test_iterator_written_in_python_shows_its_position():
     assert fingerprint(holder) != before
 
 
-def test_open_hdf5_file_keeps_workers_away(tmp_path):
+def test_dataset_with_an_open_hdf5_file_gets_no_workers(tmp_path):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["images"] = np.arange(3)
         assert "an HDF5 file" in bound_to_process(Holder(thing=file))
         assert "an HDF5 file" in bound_to_process(Holder(thing=[file["images"]]))
 
 
-def test_databases_and_pools_keep_workers_away(tmp_path):
+def test_dataset_with_a_database_or_pool_gets_no_workers(tmp_path):
     with lmdb.open(str(tmp_path / "data")) as environment:
         assert "database" in bound_to_process(Holder(thing=environment))
     with ThreadPool(1) as pool:

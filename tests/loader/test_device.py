@@ -1,4 +1,4 @@
-"""Batches on a device: unchanged without one, and complete when they are used with one."""
+"""Batches on a device: unchanged without a device, and complete when they are used on one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_tensor_of_a_tree_is_moved_and_nothing_else_is_touched():
 @gpu
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_batches_on_a_gpu_are_the_cpus(workers, pin_memory):
+def test_batches_on_a_gpu_equal_those_on_the_cpu(workers, pin_memory):
     def batches(**options: Any) -> list[Any]:
         torch.manual_seed(1)
         return list(
@@ -87,8 +87,8 @@ def test_batches_on_a_gpu_are_the_cpus(workers, pin_memory):
 
 
 @gpu
-def test_batches_stay_whole_while_the_gpu_lags_behind():
-    """Thousands of copies from reused slots, each used by a stream that is kept busy."""
+def test_batches_stay_intact_while_the_gpu_lags_behind():
+    """Make thousands of copies from reused slots, each used by a busy stream."""
     loader = fastload.DataLoader(Rows(4000, 50_000), batch_size=4, num_workers=2, device="cuda")
     busy = torch.ones(2000, 2000, device="cuda")
     sums = []
@@ -102,7 +102,7 @@ def test_batches_stay_whole_while_the_gpu_lags_behind():
 
 
 @gpu
-def test_a_persistent_loader_begins_anew_after_an_early_end_on_a_gpu():
+def test_a_persistent_loader_restarts_after_an_early_end_on_a_gpu():
     options = {"num_workers": 2, "persistent_workers": True, "device": "cuda"}
     loader = fastload.DataLoader(Rows(40), batch_size=4, **options)
     next(iter(loader))
@@ -110,7 +110,7 @@ def test_a_persistent_loader_begins_anew_after_an_early_end_on_a_gpu():
 
 
 @gpu
-def test_an_early_end_an_error_and_a_resume_on_a_gpu():
+def test_an_early_end_an_error_and_a_resume_work_on_a_gpu():
     loader = fastload.DataLoader(Rows(400), batch_size=4, num_workers=2, device="cuda")
     for _, labels in loader:
         if int(labels[0]) == 40:

@@ -1,4 +1,4 @@
-"""Exceptions are raised as torch raises them, and neither they nor early ends leave anything behind."""
+"""Exceptions are raised as in torch, and neither they nor early ends leave anything behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A held batch never changes, whichever part of it is held, and for however long."""
+"""A held batch never changes, whichever part of it is held, and however long."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_hundred_thousand_batches_and_views_dropped_in_random_order():
 
 
 def test_more_batches_than_there_are_slots_may_be_held(monkeypatch):
-    # The forked worker has it too. What finds no slot goes torch's way, which takes a descriptor for each.
+    # Forked workers inherit it. Tensors without a slot are sent in torch's way, with a descriptor each.
     monkeypatch.setattr("fastload.loader._transport.slots._FLAG_BYTES", 100)
     held = [rows for rows, _ in fastload.DataLoader(Rows(200, 1100), batch_size=1, num_workers=1)]
     assert [int(rows[0, 0]) for rows in held] == list(range(200))
@@ -109,7 +109,7 @@ def test_writing_to_a_batch_changes_that_batch_alone():
         assert rows.grad is not None
 
 
-def test_a_forked_childs_view_of_a_batch_stays_though_the_parent_lets_go():
+def test_a_forked_childs_view_of_a_batch_stays_when_the_parent_frees_it():
     iterator = iter(fastload.DataLoader(Rows(400, 3000), batch_size=2, num_workers=1))
     rows, _ = next(iterator)
     go_reading, go_writing = os.pipe()
@@ -159,7 +159,7 @@ def test_memory_of_held_batches_is_returned_to_the_system():
 def resident_shared_bytes(process: int) -> int:
     with open(f"/proc/{process}/smaps") as smaps:
         lines = smaps.read().splitlines()
-    # Those of earlier tests' iterators may be mapped too, if nobody has collected them yet.
+    # Arenas of earlier tests' iterators may be mapped too, if they have not been collected yet.
     starts = [number for number, line in enumerate(lines) if "memfd:fastload" in line]
     sizes = (next(line for line in lines[start:] if line.startswith("Rss:")) for start in starts)
     return sum(int(line.split()[1]) for line in sizes) * 1024

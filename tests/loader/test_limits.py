@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-# What a script below may use: the loader, its datasets, and a list of everything that a process may leave.
+# Common part of the scripts below: the loader, datasets, and a list of everything a process may leave behind.
 PRELUDE = """
 import gc, os, resource, signal, sys, threading, time
 import torch
@@ -131,14 +131,14 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_nothing_is_left_after(ending):
+def test_nothing_is_left_behind(ending):
     assert_clean(run(ENDINGS[ending]))
 
 
 def test_several_threads_may_iterate_and_fork_at_once():
-    """Plain threads: a child forked by one of an executor's cannot end well, with any loader (CPython).
+    """Plain threads: with any loader, a child forked by an executor's thread cannot end cleanly (CPython).
 
-    In a process of its own: where another test has imported filelock 4.2, that forbids it.
+    In its own process, because filelock 4.2, if another test has imported it, forbids this.
     """
     body = """
         ended = []
@@ -173,7 +173,7 @@ def test_other_start_methods_leave_nothing_but_their_own_helpers(method):
 
 
 def test_256_descriptors_suffice():
-    """Also with batches held, for each of which torch keeps two."""
+    """Also with held batches, for each of which torch keeps two."""
     body = """
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
         held = list(loader(4000))
@@ -199,7 +199,7 @@ def test_too_few_descriptors_for_workers_are_named(more):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     """
-    # What is left is not compared: without a process's second pipe, Python itself loses the first.
+    # Descriptors left behind are not compared: if a process's second pipe fails, Python leaks the first.
     result = run(body)
     assert result.stdout.startswith("named\n"), result.stderr
 

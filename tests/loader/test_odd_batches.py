@@ -1,4 +1,4 @@
-"""Batches that default_collate refuses, or that contain themselves, do what they do with torch's loader."""
+"""Batches that default_collate refuses, or that contain themselves, are treated as by torch's loader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENSOR = torch.zeros(2000)
 
 
 class Holding(Dataset[Any]):
-    """Has one odd sample among, or before, those that are none."""
+    """Has one odd sample among, or before, usual ones."""
 
     def __init__(self, samples: list[Any]) -> None:
         self.samples = samples
@@ -78,7 +78,7 @@ def ended(loader: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_samples_that_cannot_be_collated_raise_the_same_error_as_in_torch(workers):
-    """Each pair of samples is a batch of one dataset, so that the workers are started once."""
+    """Make each pair of samples a batch of one dataset, so that workers are started only once."""
     samples = [sample for pair in itertools.product(ODD.values(), repeat=2) for sample in pair]
     results = []
     for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
@@ -91,7 +91,7 @@ def test_samples_that_cannot_be_collated_raise_the_same_error_as_in_torch(worker
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("odd", ["none", "set", "longer"])
-def test_loader_that_decides_by_itself_refuses_it_as_torch_does_without_workers(odd, workers):
+def test_tuned_loader_refuses_it_as_torch_does_without_workers(odd, workers):
     dataset = Holding([TENSOR, ODD[odd]])
     expected = ended(torch.utils.data.DataLoader(dataset, batch_size=2))
     assert ended(planned(fastload.DataLoader(dataset, batch_size=2), workers)) == expected
@@ -126,7 +126,7 @@ class Circling:
 
 
 def first_tensor(batch: Any) -> Any:
-    """Return the tensor in a batch, and whether a container was met again on the way."""
+    """Return the tensor in a batch, and whether a container occurred twice on the way."""
     parts, seen = [batch], {}
     found, again = None, False
     while parts:
@@ -177,7 +177,7 @@ def test_batch_of_many_levels_is_handed_out_or_refused_but_does_not_hang():
 
 
 class Endless(list):
-    """A list whose iterator has no end."""
+    """A list with an endless iterator."""
 
     def __iter__(self) -> Any:
         return itertools.repeat(TENSOR)

@@ -24,7 +24,7 @@ def test_a_state_of_a_loader_with_other_settings_is_refused(options):
 
 
 @pytest.mark.parametrize("state", [None, {}, {"version": 3}, {"version": 1}, 5])
-def test_other_objects_than_states_are_refused(state):
+def test_objects_that_are_not_states_are_refused(state):
     with pytest.raises(OptionError, match="state_dict"):
         make("shuffle").load_state_dict(state)
 
@@ -37,6 +37,6 @@ def test_invalid_options_are_refused(options):
         fastload.DataLoader(DATA, **options)
 
 
-def test_seed_and_generator_exclude_each_other():
-    with pytest.raises(OptionError, match="exclude"):
+def test_seed_and_generator_cannot_be_combined():
+    with pytest.raises(OptionError, match="cannot be combined"):
         fastload.DataLoader(DATA, seed=1, generator=generator())

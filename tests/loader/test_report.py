@@ -67,7 +67,7 @@ def test_a_loader_reports_its_last_epoch():
     assert "Loaded by the training process" in str(loader.report())
 
 
-def test_batches_that_are_made_on_the_device_are_counted(tmp_path):
+def test_batches_made_on_the_device_are_counted(tmp_path):
     for number in range(24):
         assert cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
     dataset = fastload.FolderDataset(tmp_path)

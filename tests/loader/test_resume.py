@@ -1,4 +1,4 @@
-"""A loader with a loaded state continues exactly with the next batch, even in changed surroundings."""
+"""A loader with a loaded state continues exactly with the next batch, even if its settings differ."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def take(iterator: Any, count: int) -> list[list[int]]:
     "workers", [(0, 0), (2, 0), (0, 2), (2, 1)], ids=lambda pair: f"{pair[0]}to{pair[1]}"
 )
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_the_next_batches_and_epochs_are_those_that_would_have_come(sampling, workers):
+def test_the_next_batches_and_epochs_are_as_without_a_resume(sampling, workers):
     seed_all(1)
     uninterrupted = make(sampling, workers[0])
     epochs = [labels(uninterrupted) for _ in range(4)]
@@ -147,7 +147,7 @@ def test_persistent_workers_change_nothing(sampling, persistent):
         assert labels(second) == epochs[2]
 
 
-def test_a_persistent_loader_goes_back_to_a_state_of_its_own():
+def test_a_persistent_loader_goes_back_to_its_own_state():
     loader = make("seed", 1, persistent_workers=True)
     iterator = iter(loader)
     take(iterator, 2)
@@ -168,7 +168,7 @@ def test_any_chain_of_interruptions_gives_every_batch_once(cuts, sampling):
         iterator = iter(loader)
         seen += labels(itertools.islice(iterator, min(cut, 17 - len(seen))))
         state = loader.state_dict()
-        # Taking it changes nothing, and a loaded state that is not used yet is the state.
+        # Taking a state changes nothing, and a loaded state that is not used yet is returned again.
         loader = make(sampling)
         loader.load_state_dict(state)
         assert str(loader.state_dict()) == str(state)
@@ -238,7 +238,7 @@ class Slow(Rows):
         return index
 
 
-def test_batches_that_came_out_of_order_do_not_come_again():
+def test_batches_handed_out_of_order_are_not_repeated():
     loader = fastload.DataLoader(Slow(24), batch_size=2, num_workers=2, in_order=False, prefetch_factor=3)
     seen = []
     for _ in range(4):

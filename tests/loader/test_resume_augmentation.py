@@ -1,4 +1,4 @@
-"""A resumed training's images are those that it would have had, in later epochs too."""
+"""A resumed training gets the images that it would have had without the interruption, in later epochs too."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def seed_all(seed: int) -> None:
 
 @pytest.mark.parametrize("seeding", SEEDINGS)
 @pytest.mark.parametrize(("workers", "persistent"), WORKERS)
-def test_pixels_of_this_and_of_later_epochs_are_those_that_would_have_come(
-    dataset, workers, persistent, seeding
-):
+def test_pixels_of_this_and_later_epochs_are_as_without_a_resume(dataset, workers, persistent, seeding):
     seed_all(1)
     whole = make(dataset, workers, persistent, seeding)
     epochs = [list(whole) for _ in range(5)]
@@ -63,7 +61,7 @@ def test_pixels_of_this_and_of_later_epochs_are_those_that_would_have_come(
         loader = make(dataset, workers, persistent, seeding)
         loader.load_state_dict(state)
         assert_same(list(loader), epochs[first_epoch][taken:])
-        # And from a state of the resumed one, the same again.
+        # The same holds for a state of the resumed loader.
         again = make(dataset, workers, persistent, seeding)
         again.load_state_dict(loader.state_dict())
         for later in (loader, again):
@@ -71,7 +69,7 @@ def test_pixels_of_this_and_of_later_epochs_are_those_that_would_have_come(
             assert_same([list(later) for _ in range(2)], epochs[first_epoch + 1 : first_epoch + 3])
 
 
-def test_workers_of_a_resumed_epoch_do_not_draw_the_same_for_each_state():
+def test_resumed_workers_draw_differently_for_each_state():
     loader = fastload.DataLoader(Random(24, 4), batch_size=4, num_workers=0)
     first = []
     for _ in range(3):

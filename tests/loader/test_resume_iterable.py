@@ -1,4 +1,4 @@
-"""Iterable datasets resume too: by their own state where they have one, else by being read again."""
+"""Iterable datasets resume too: from their own state if they have one, otherwise by being read again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_stateful_iterable_dataset_is_not_read_again():
     assert second.dataset.reads == 6
 
 
-def test_states_of_other_numbers_of_workers_iterables_are_refused():
+def test_iterable_state_with_another_number_of_workers_is_refused():
     first = fastload.DataLoader(StatefulCounting(30), batch_size=3, num_workers=2)
     iterator = iter(first)
     next(iterator)
@@ -72,7 +72,7 @@ def test_states_of_other_numbers_of_workers_iterables_are_refused():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_iterator_that_a_subclass_makes_itself_begins_anew_or_resumes(workers):
+def test_iterator_made_by_a_subclass_restarts_or_resumes(workers):
     loader = fastload.DataLoader(StatefulCounting(12), batch_size=2, num_workers=workers)
     iterator = loader._get_iterator()
     first = [next(iterator)[:, 0].tolist() for _ in range(3)]

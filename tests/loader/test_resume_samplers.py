@@ -1,4 +1,4 @@
-"""Resuming with samplers that draw in `__iter__`, with the first batch, or from a state of their own."""
+"""Resuming with samplers that draw in `__iter__`, with the first batch, or that have their own state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.loader.test_resume import DATA, SAMPLINGS, GlobalShuffle, generator, 
 
 
 class EagerBatches(GlobalShuffle):
-    """Batches whose order is drawn when an iterator is asked for."""
+    """Batches whose order is drawn in `__iter__`."""
 
     def __iter__(self) -> Any:
         order = random.sample(range(50), 50)
@@ -26,7 +26,7 @@ class EagerBatches(GlobalShuffle):
 
 
 @pytest.mark.parametrize("workers", [0, 2, None])
-def test_batch_sampler_that_draws_at_once_goes_on_where_both_load_alike(workers):
+def test_batch_sampler_that_draws_at_once_resumes_with_similar_workers(workers):
     def loader() -> Any:
         options = {} if workers is None else {"num_workers": workers}
         return fastload.DataLoader(DATA, batch_sampler=EagerBatches(), **options)
@@ -70,7 +70,7 @@ def test_a_state_taken_before_the_first_batch_gives_the_order_that_was_still_to_
 @pytest.mark.parametrize(
     "options", [{"seed": 1}, {"generator": generator()}, {}], ids=["seed", "generator", "neither"]
 )
-def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
+def test_later_epochs_of_a_sampler_with_global_generators_resume_too(options):
     def shuffled() -> Any:
         return fastload.DataLoader(DATA, batch_size=3, sampler=GlobalShuffle(), **options)
 
@@ -89,7 +89,7 @@ def test_later_epochs_of_a_sampler_of_the_global_generators_follow_too(options):
 
 
 class LiveState(GlobalShuffle):
-    """A sampler whose state_dict is the dict that it goes on changing."""
+    """A sampler whose state_dict is a dict that it keeps changing."""
 
     def __init__(self) -> None:
         self.live = {"epoch": 0}
@@ -105,7 +105,7 @@ class LiveState(GlobalShuffle):
         self.live = state
 
 
-def test_a_sampler_with_a_state_of_its_own_resumes_from_that():
+def test_a_sampler_with_state_dict_resumes_from_its_state():
     loaders = [fastload.DataLoader(DATA, batch_size=3, sampler=LiveState()) for _ in range(2)]
     labels(loaders[0])
     iterator = iter(loaders[0])

@@ -1,4 +1,4 @@
-"""Batch for batch, fastload's DataLoader gives what torch's gives from the same seeds."""
+"""From the same seeds, fastload's DataLoader gives the same batches as torch's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def both(make: Any, epochs: int = 1) -> list[list[Any]]:
     ("workers", "persistent"), [(0, False), (1, False), (1, True), (2, False), (2, True)]
 )
 @pytest.mark.parametrize("dataset", [Rows(), Random(), Nested(), [1, 2.5, 3], list("abcdef")], ids=type)
-def test_epochs_are_torchs(dataset, workers, persistent):
+def test_epochs_equal_torchs(dataset, workers, persistent):
     options = {"batch_size": 7, "shuffle": True, "num_workers": workers, "persistent_workers": persistent}
     assert_same(*both(lambda kind: kind(dataset, **options), epochs=3))
 
@@ -80,7 +80,7 @@ def test_every_start_method_gives_torchs_batches(method):
 
 
 def strange(samples: list[Any]) -> Any:
-    """Return a batch of everything that a collate_fn may return, which default_collate would not make."""
+    """Return a batch of everything that a collate_fn may return but default_collate does not make."""
     base = torch.arange(6000.0).view(2, 3, 10, 100) + float(samples[0][1])
     image = base.contiguous(memory_format=torch.channels_last)
     return {
@@ -158,7 +158,7 @@ def test_tensors_that_share_storage_share_it_on_arrival():
             assert small[1] == 5.0
 
 
-def test_a_held_leaf_does_not_hold_the_rest_of_its_batch():
+def test_holding_a_leaf_does_not_hold_the_rest_of_its_batch():
     iterator = iter(fastload.DataLoader(Rows(40, 100_000), batch_size=2, num_workers=1))
     images, labels = next(iterator)
     address = images.data_ptr()
@@ -178,7 +178,7 @@ def same_start(samples: list[Any]) -> Any:
     return [torch.from_numpy(array[:5000]), torch.from_numpy(array), array.astype(">f4")]
 
 
-def test_storages_that_begin_at_one_address_arrive_whole():
+def test_storages_that_begin_at_one_address_arrive_intact():
     assert_same(*both(lambda kind: kind(Rows(4), num_workers=1, collate_fn=same_start)))
 
 
@@ -301,7 +301,7 @@ class Point2(tuple):
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(trees, min_size=1, max_size=6))
-def test_any_tree_arrives_as_it_was_made(batches):
+def test_any_tree_arrives_unchanged(batches):
     loader = fastload.DataLoader(batches, batch_size=None, num_workers=1, collate_fn=as_it_is)
     assert_same(list(loader), batches)
 

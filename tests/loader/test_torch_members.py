@@ -1,4 +1,4 @@
-"""torch's private members are named in one module of a room, and the loader works without them."""
+"""torch's private members are named in one module per subpackage, and the loader works without them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_private_attributes_of_torchs_iterators_are_checked():
         assert used & torchs <= _torch.CHECKED | {"__init__", "__iter__", "__len__", "__name__"}
 
 
-# Code that leaves a torch without a member, before fastload is imported.
+# Code that removes a member of torch before fastload is imported.
 def renamed(name):
     return (
         f"source = inspect.getsource(module).replace('{name}', '_renamed')\n"
@@ -113,7 +113,7 @@ assert numbers(DataLoader([torch.ones(2)] * 3, cache="auto"))
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_loader_uses_torchs_own_iterators_where_torch_lacks(name):
+def test_loader_uses_torchs_own_iterators_if_torch_lacks_a_member(name):
     code = PROGRAM.format(lacking=LACKING[name], name=name)
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -119,7 +119,7 @@ def test_error_names_the_part_that_cannot_be_sent(method, name, options):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_loader_that_decides_by_itself_does_without_workers(persistent):
+def test_tuned_loader_does_without_workers(persistent):
     runs = []
     for dataset in (Holding(transform=double), Holding()):
         torch.manual_seed(1)

@@ -34,7 +34,7 @@ def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> 
 
 
 def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements) -> Iterator[Section]:
-    yield Section(f"{prefix}What to do, first things first", tables=(_fix_table(diagnosis),))
+    yield Section(f"{prefix}What to do, in this order", tables=(_fix_table(diagnosis),))
     count = min(len(measured.waits_s), len(measured.steps_s))
     if count > 1:
         waits, steps = _thinned(measured.waits_s[:count]), _thinned(measured.steps_s[:count])
@@ -44,7 +44,7 @@ def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements)
     for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
         if sentences:
             yield Section(f"{prefix}{heading}", sentences)
-    yield Section(f"{prefix}Limits of this machine", diagnosis.limits or ("None that is in the way.",))
+    yield Section(f"{prefix}Limits of this machine", diagnosis.limits or ("None that matters here.",))
 
 
 def _fix_table(diagnosis: Diagnosis) -> Table:
@@ -58,7 +58,7 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
         Row((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
-    return Table("", columns, rows, () if rows else ("Nothing that would gain 5%.",))
+    return Table("", columns, rows, () if rows else ("No fix would gain 5%.",))
 
 
 def _thinned(seconds: Sequence[float]) -> tuple[tuple[float, float], ...]:

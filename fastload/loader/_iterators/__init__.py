@@ -1,6 +1,6 @@
-"""The loader's iterators: torch's own, with shared-memory slots, times, and a record of their progress.
+"""The loader's iterators: torch's own, with shared-memory slots, recorded times and progress.
 
-torch's iterators keep all that they do: starting, watching and ending workers, order, signals, exceptions,
+torch's iterators keep all their work: starting, watching and ending workers, order, signals, exceptions,
 timeouts, pinning. They read a view of the loader in which a few settings are replaced.
 """
 

@@ -1,4 +1,4 @@
-"""The loader as torch's iterators read it, and what both iterators share."""
+"""The loader as torch's iterators read it, and what both of the loader's iterators share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils.data import IterDataPipe, TensorDataset, default_collate
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.order import BatchOrder
-from fastload.loader._resume.drawing import TRANSFORMS, mixed
+from fastload.loader._resume.drawing import TRANSFORMS, derived_seed
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -42,7 +42,7 @@ class EpochIterator:
     _progress: Progress
 
     def draw_first(self) -> None:
-        """Let the sampler make its draws of the epoch's beginning."""
+        """Make the sampler's draws at the beginning of the epoch."""
         raise NotImplementedError
 
     def base_seed(self) -> int:
@@ -52,10 +52,10 @@ class EpochIterator:
         return self._progress.base_seed
 
     def epoch_seed(self) -> int:
-        """Return the seed of the epoch's batches: the loader's, else one mixed from torch's base seed."""
+        """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
         progress = self._progress
         if progress.epoch_seed is None:
-            progress.epoch_seed = mixed(self.base_seed(), progress.epoch, TRANSFORMS)
+            progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
 
     def _finished(self, batch: Any) -> Any:
@@ -72,7 +72,7 @@ class EpochIterator:
         return self._finished(batch)
 
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
-        """Go to where the epoch was left, if the sampler has not done so."""
+        """Go to the position where the epoch was left, if the sampler has not done so."""
         progress = self._progress
         self._num_yielded = progress.first
         if is_iterable and not progress.workers:
@@ -87,10 +87,10 @@ class TorchView:
 
     Attributes:
         make: Makes a batch of fetched samples or indices.
-        stateful: The wrapper of an iterable dataset; None for another one.
-        finish: The dataset's last step on a batch that is on its device, if any.
+        stateful: The wrapper of an iterable dataset; None for other datasets.
+        finish: The dataset's last step for a batch that is on its device, if any.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
-        draws_nothing: Returns whether making a batch is known to leave the global generators alone.
+        draws_nothing: Returns whether making a batch is known not to use the global generators.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
@@ -104,7 +104,7 @@ class TorchView:
         self.finish = inner.finish if has_finish else None
         self.draws_nothing: Callable[[], bool] = lambda: not has_own_collate and _is_plain(inner)
         if fills and type(inner).__module__.startswith("fastload."):
-            # Asked for each batch, because its transforms may be changed at any time.
+            # Evaluated for each batch, because the dataset's transforms may be changed at any time.
             self.draws_nothing = lambda: bool(inner.counts_draws)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
@@ -120,7 +120,7 @@ class TorchView:
         self.worker_init_fn: Any = view.worker_init_fn
         self.multiprocessing_context = view.multiprocessing_context
         self.generator = view.generator if start.worker_seeds is None else start.worker_seeds
-        # An order that another iterator began is counted in batches, and decisions must not show.
+        # The order of another iterator is counted in batches, and the result must not depend on decisions.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
         self.order = BatchOrder(view, start, is_seeded, weakref.proxy(iterator))

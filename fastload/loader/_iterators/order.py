@@ -17,13 +17,13 @@ from fastload.loader._transport.seeding import BatchTask, batch_seed
 
 
 class BatchOrder:
-    """Index sampler of an epoch's remaining batches; each is a BatchTask for workers, or if it has a seed.
+    """Index sampler of an epoch's remaining batches: a BatchTask for each, if for workers or with a seed.
 
-    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. The
-    `iterator` (a weak proxy) has the progress and the seed of its latest epoch.
+    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
+    proxy, has the progress and the seed of its latest epoch.
 
     Attributes:
-        draws_at_once: Whether the sampler drew when it was asked for an iterator; most draw later.
+        draws_at_once: Whether the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: Any) -> None:
@@ -38,14 +38,14 @@ class BatchOrder:
         self.draws_at_once = False
 
     def __iter__(self) -> Iterator[Any]:
-        # Here, not with the first batch: a sampler that draws when it is asked for an iterator does so now.
+        # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Any] = iter(self._view.index_sampler)
         progress: Progress = self._iterator._progress
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = has_drawn(self._view, progress.start)
         if self._generators:
             progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
-        # The sampler of an iterable dataset is endless, and its batches are skipped by reading them.
+        # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         if self._makes_tasks or self._is_seeded or first or skipped:
             return self._remaining(batches, first, frozenset(skipped), progress.ahead)

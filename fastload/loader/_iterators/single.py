@@ -1,4 +1,4 @@
-"""Single-process iterator that records timings."""
+"""Single-process iterator that records times and progress."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         start.progress.done = 0
 
     def begin_clock(self) -> None:
-        """Have the clock show no workers, and the cost of the batches that are made from now on."""
+        """Make the clock show no workers, and the cost of batches from now on."""
         sums, before = self._sums, self._sums.copy()
         self.clock.begin(0, None, lambda: load_times(np.subtract([sums], before)))
 
@@ -59,7 +59,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
     def make_with(self, make: Callable[[Any], Any]) -> None:
-        """Make batches by a function of what the order gives, instead of by torch's fetcher."""
+        """Make batches by a function of their indices instead of by torch's fetcher."""
         self._dataset_fetcher = _TimedFetcher(make, self._recorder)
 
     def _next_data(self) -> Any:
@@ -75,7 +75,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         return batch
 
     def _note_draw(self) -> None:
-        """Record the random states of the order: only now, as others may have drawn since the epoch began."""
+        """Record the random states of the order: no earlier, because other code may have drawn numbers."""
         if self._undrawn is not None:
             self._progress.note_draw(start_state(self._undrawn))
             self._undrawn = None
@@ -97,7 +97,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
 
 
 class _TimedFetcher:
-    """Replacement of torch's fetcher for batches that are made as a whole."""
+    """Replacement of torch's fetcher that makes a batch as a whole."""
 
     def __init__(self, make: Callable[[Any], Any], recorder: StatsRecorder) -> None:
         self._make = make

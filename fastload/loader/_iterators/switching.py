@@ -1,7 +1,7 @@
-"""Epoch whose batches come from the training process or from workers, as may change between two of them.
+"""Iterator of an epoch that can switch between the training process and workers after any batch.
 
-Both share one order: no batch is loaded twice, wasted or moved. If workers fail, the training process loads
-the batches that they owe.
+Both share one order, so no batch is loaded twice, lost or moved. If workers fail, the training process loads
+the batches that they still owe.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import torch
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._resume.drawing import WORKERS, mixed
+from fastload.loader._resume.drawing import WORKERS, derived_seed
 
 
 class SwitchingIterator(SingleProcessIterator):
-    """Loads an epoch of a map-style dataset: first in the training process, then as told by `_change_to`."""
+    """Loads an epoch of a map-style dataset, first in the training process, then as `_change_to` says."""
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
         self._start = start
-        # Workers that load or rest. They are replaced by others, or none, once they owe no batch.
+        # Workers that load or are idle. They are replaced by others, or none, once they owe no batch.
         self._workers: WorkersIterator | None = None
         self._started = 0
         self._replacement: tuple[int, int] | None = None
@@ -39,11 +39,11 @@ class SwitchingIterator(SingleProcessIterator):
         self._order = SharedOrder(self._sampler_iter)
 
     def _workers_ready(self, seconds: float) -> None:
-        """Take note that the first batch of new workers came so long after they began to start."""
+        """Record that the first batch of new workers came this long after they began to start."""
         raise NotImplementedError
 
     def _workers_failed(self, reason: str) -> None:
-        """Go on without workers, which failed where the training process does not."""
+        """Continue without workers, which failed where the training process does not."""
         raise NotImplementedError
 
     def _stuck_s(self) -> float:
@@ -51,7 +51,7 @@ class SwitchingIterator(SingleProcessIterator):
         raise NotImplementedError
 
     def draw_first(self) -> None:
-        """Make the sampler draw what it draws at the epoch's beginning."""
+        """Make the sampler's draws at the beginning of the epoch."""
         if self._undrawn is not None:
             self._undrawn = None
             self._order.draw_first()
@@ -74,7 +74,7 @@ class SwitchingIterator(SingleProcessIterator):
     def _next_single(self) -> Any:
         """Return the next batch, made by the training process."""
         if self._order.is_drawn:
-            # Workers have made the last batch: the clock goes on showing them.
+            # Workers made the last batch, and the clock still shows them.
             self._progress.is_finished = True
             self._end()
             raise StopIteration
@@ -88,7 +88,7 @@ class SwitchingIterator(SingleProcessIterator):
             raise
 
     def _next_of(self, workers: WorkersIterator) -> Any:
-        """Return the next batch of workers; that of the training process, if they cannot make it."""
+        """Return the workers' next batch or, if they cannot make it, that of the training process."""
         position = self._progress.position
         failure = None
         try:
@@ -118,20 +118,20 @@ class SwitchingIterator(SingleProcessIterator):
             if is_of_workers:
                 self._give_up(error)
             else:
-                # A sample that cannot be made anywhere: as without workers, the epoch goes on behind it.
+                # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
                 self._progress.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
 
     def _give_up(self, error: Exception) -> None:
-        """Go on without workers; what they still owe is loaded by the training process."""
+        """Continue without workers; the training process loads the batches that they still owe."""
         self._end_workers()
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
 
     def _change_to(self, workers: int, prefetch: int) -> None:
-        """Load what comes next with so many workers, and so many batches asked of each in advance."""
+        """Load the next batches in this many workers, each with this many prefetched batches."""
         self._replacement = (workers, prefetch) if workers > self._started else None
         if self._workers is None:
             return
@@ -144,7 +144,7 @@ class SwitchingIterator(SingleProcessIterator):
         self._workers.steer(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
-        """End workers once they have handed out what they owe."""
+        """End the workers once all batches that they owe have been handed out."""
         if self._workers is not None:
             self._workers.steer(self._started, 0)
             self._replacement = 0, 0
@@ -154,14 +154,14 @@ class SwitchingIterator(SingleProcessIterator):
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
-        # Workers of the epoch's beginning have torch's seeds; later ones must not draw the same again.
+        # Workers started with the epoch get torch's seeds; later ones must not draw the same numbers again.
         seed = int(self._base_seed)
-        seed = mixed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
+        seed = derived_seed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
         seeds = torch.Generator().manual_seed(seed)
         start = replace(self._start, options=options, worker_seeds=seeds, order=self._order)
         try:
             with warnings.catch_warnings():
-                # That forking a process with threads is dangerous: the first batches are watched for that.
+                # The warning against forking a process with threads: workers that hang are detected.
                 warnings.filterwarnings("ignore", r".*fork\(\)")
                 iterator = WorkersIterator(self._view, start)
         except Exception as error:
@@ -180,18 +180,18 @@ class SwitchingIterator(SingleProcessIterator):
         self._workers, self._started, self._replacement, self._starting_since = None, 0, None, None
 
     def _end(self) -> None:
-        """End the workers at the epoch's end."""
+        """End the epoch and its workers."""
         self._has_ended = True
         self._end_workers()
 
 
 class SharedOrder:
-    """Rest of an epoch's order; iterated by workers, it keeps the indices that they still owe in `sent`."""
+    """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices that they still owe."""
 
     def __init__(self, rest: Iterator[Any]) -> None:
         self.rest = rest
         self.sent: deque[Any] = deque()
-        #: Whether workers have seen the order's end.
+        #: Whether workers have drawn all of the order.
         self.is_drawn = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -207,15 +207,15 @@ class SharedOrder:
         return index
 
     def draw_first(self) -> None:
-        """Draw what the sampler draws at the epoch's beginning."""
+        """Make the sampler's draws at the beginning of the epoch."""
         self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
 
     def take_back_first(self) -> None:
-        """Make the first indices that are owed the next ones to be drawn."""
+        """Put back the first owed indices, to be drawn next."""
         self.rest = itertools.chain([self.sent.popleft()], self.rest)
 
     def take_back(self) -> None:
-        """Make all indices that are owed the next ones to be drawn."""
+        """Put back all owed indices, to be drawn next."""
         if self.sent:
             self.is_drawn = False
         self.rest = itertools.chain(list(self.sent), self.rest)

@@ -1,4 +1,4 @@
-"""Multi-process iterator over shared-memory slots, whose workers can be steered while it runs."""
+"""Multi-process iterator over shared-memory slots, whose number of workers can change while it runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
-        draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for their first.
-        patience_s: Seconds of waiting for a batch after which workers are taken to be stuck; None: never.
+        draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for the first.
+        patience_s: Seconds without a batch after which workers are taken to be stuck; None: never.
     """
 
     patience_s: float | None
@@ -44,18 +44,18 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._process = os.getpid()
         self._is_iterable = view.is_iterable
         self.patience_s = None
-        # The number of tasks to keep outstanding; None: torch's. With the order of another iterator, workers
-        # are given tasks once they are steered.
+        # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
+        # get tasks only after `steer`.
         self._target: int | None = None if start.order is None else 0
         self._after_first = start.after_first
-        # As without workers, a tuned loader draws the order with the first batch.
+        # As without workers, the order of a tuned loader is drawn with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
         start.progress.is_drawn = not self.draws_each_epoch
         self._begin(start.progress)
         options, self._device = start.options, view.device
         copies_ahead = self._device is not None and self._device.type == "cuda"
-        # Batches find their memory by its token for as long as this iterator lives.
+        # Batches find this memory by its token as long as this iterator exists.
         self._arena = arena = Arena.create(options.num_workers, keeps_pages=copies_ahead)
         torch_view = TorchView(view, start, self)
         self._finish = torch_view.finish
@@ -91,13 +91,13 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             )
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        # A forked child has this iterator too, but its workers are not the child's to end. (While Python
-        # shuts down, this module's own names are gone; a default is not.)
+        # A forked child has a copy of this iterator, but must not end its parent's workers. (The module's
+        # names may be gone while Python shuts down; a default argument is not.)
         if getpid() == self._process:
             super().__del__()
 
     def begin_epoch(self, view: LoaderView, start: EpochStart) -> None:
-        """Tell a persistent iterator of the next epoch, before torch resets it."""
+        """Prepare a persistent iterator for the next epoch, before torch resets it."""
         if self._copies is not None:
             self._copies.restart()
         self.clock.settle()
@@ -111,37 +111,37 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
 
     @property
     def kept_seed(self) -> int | None:
-        """The base seed of persistent workers that draw no other one for later epochs; else None."""
+        """The base seed, if persistent workers keep it for later epochs; else None."""
         return None if self.draws_each_epoch else self.base_seed()
 
     @property
     def received(self) -> int:
-        """The number of its tasks whose batches have been handed out, where order is kept."""
+        """The number of its tasks whose batches have been handed out, if order is kept."""
         return int(self._rcvd_idx)
 
     def draw_first(self) -> None:
-        """Let the sampler make its draws of the epoch's beginning, unless prefetching has done so."""
+        """Make the sampler's draws at the beginning of the epoch, unless prefetching has made them."""
         if self._undrawn is not None:
             self._undrawn = None
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
     def steer(self, num_workers: int, prefetch_factor: int) -> None:
-        """Continue with only the first `num_workers` workers, and another number of batches in advance."""
+        """Continue with only the first `num_workers` workers, and another prefetch factor."""
         self._worker_queue_idx_cycle = itertools.cycle(range(num_workers))
         self.clock.num_workers = num_workers
         self.ask_ahead(prefetch_factor)
 
     def ask_ahead(self, prefetch_factor: int) -> None:
-        """Continue with another number of batches in advance; each batch stays with the same worker."""
+        """Continue with another prefetch factor; each batch stays with the same worker."""
         self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
 
     def notice_deaths_while_waiting(self) -> None:
-        """Raise a worker's death only while a batch is waited for, where torch checks every five seconds.
+        """Raise an error for a dead worker only while waiting for a batch; torch then checks every 5 s.
 
-        torch's handler of SIGCHLD raises it anywhere in the training, which surprises users who asked for no
+        torch's SIGCHLD handler would raise it anywhere in the training, a surprise for users who asked for no
         workers.
         """
         if self._worker_pids_set:
@@ -157,7 +157,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._turns_to_skip = progress.next_worker
 
     def begin_clock(self, clock: StepClock, num_workers: int) -> None:
-        """Have a clock show this number of workers, and the cost of the batches made from now on."""
+        """Make a clock show this number of workers, and the cost of batches from now on."""
         self.clock = clock
         arena = self._arena
         if arena is None:
@@ -204,7 +204,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             if is_here:
                 return data
         for process in self._workers:
-            # At the end, torch would wait for each of them in vain.
+            # torch would wait for each of them in vain when it ends the workers.
             process.kill()
         raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
 
@@ -231,7 +231,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             _break_cycle(error)
             raise
         if self._is_ordered:
-            # Equal to noting a Position, which would take 1 µs.
+            # The same as noting a Position, which takes 1 µs.
             self._progress.done = self._rcvd_idx
         else:
             self._progress.note(self._position(batch))
@@ -273,7 +273,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         return Position(lowest, tuple(beyond))
 
     def _is_next_here(self) -> bool:
-        # After taking in all batches that have arrived.
+        # First, all batches that have arrived are received.
         while self._is_ordered:
             if len(self._task_info.get(self._rcvd_idx, ())) == 2:
                 return True
@@ -283,15 +283,15 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             self._tasks_outstanding -= 1
             self._task_info[task] += (data,)
         if self._in_order and self._num_workers > 1:
-            # Of several iterable datasets, the batch or end that has arrived may be another worker's.
+            # With iterable datasets, the batch or end that has arrived may be another worker's.
             return len(self._task_info.get(self._rcvd_idx, ())) == 2
         return not self._data_queue.empty()
 
 
 def _break_cycle(error: Exception) -> None:
-    """Free an iterator as soon as its error has been handled.
+    """Remove an error's reference cycle, so that its iterator is freed once the error is handled.
 
-    torch keeps a worker's exception in a variable of the frame that raises it: a cycle in which the
+    torch keeps a worker's exception in a variable of the frame that raises it. That is a cycle in which the
     iterator, and with it its workers, would wait for the garbage collector.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

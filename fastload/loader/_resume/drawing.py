@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]
 
-# Purposes of a number that is mixed from a seed.
+# Purposes of the numbers that are derived from a seed.
 ORDER, WORKERS, TRANSFORMS = range(3)
 
 
-def mixed(seed: int, epoch: int, purpose: int) -> int:
-    """Return a number of 63 bits for each seed, epoch and purpose."""
+def derived_seed(seed: int, epoch: int, purpose: int) -> int:
+    """Return a 63-bit number that depends on the seed, the epoch and the purpose."""
     words = np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
@@ -92,8 +92,8 @@ def generators_of(view: LoaderView) -> list[torch.Generator]:
 class DrawsAhead:
     """Draws an epoch's order, and can take back draws for batches that have not been handed out.
 
-    Workers receive their indices ahead of time, how far depends on measured times. The order of the epoch
-    after one that was left early must not depend on that. Recording the states takes 7 µs per batch.
+    Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
+    early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
     `position` returns the number of batches that have been handed out.
     """
 
@@ -178,7 +178,7 @@ def _sampler_states(view: LoaderView) -> State:
             state["generator"] = generator.get_state()
         if owner is not view:
             if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
-                # A copy, because some return the dict that they go on changing.
+                # A copy, because some samplers return a dict that they keep changing.
                 state["state"] = copy.deepcopy(owner.state_dict())
             if hasattr(owner, "set_epoch") and isinstance(getattr(owner, "epoch", None), int):
                 state["epoch"] = owner.epoch

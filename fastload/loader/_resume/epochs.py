@@ -16,9 +16,9 @@ from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
     State,
+    derived_seed,
     drawn_from,
     fingerprint,
-    mixed,
     set_sampler_epochs,
     set_sampler_states,
     start_state,
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 class Epochs:
     """Begins a loader's epochs, and resumes one whose state was loaded.
 
-    With a seed, `generator` is the source of each epoch's order, seeded by (seed, epoch); else it is None. A
-    seed that is no integer of at least 0, or one beside the user's generator, raises OptionError.
+    With a seed, `generator` is the source of each epoch's order, seeded by (seed, epoch); else it is None.
+    OptionError is raised for a seed that is not an integer of at least 0, or is given with a generator.
     """
 
     def __init__(self, seed: int | None, generator: torch.Generator | None) -> None:
         self._seed = _checked_seed(seed, generator)
-        # Seeded for the first epoch already: frameworks take the sampler without iterating this loader.
+        # Seeded now for the first epoch: frameworks take the sampler without iterating this loader.
         self.generator = (
-            None if self._seed is None else torch.Generator().manual_seed(mixed(self._seed, 0, ORDER))
+            None if self._seed is None else torch.Generator().manual_seed(derived_seed(self._seed, 0, ORDER))
         )
         self._count = 0
         self._progress: Progress | None = None
@@ -59,7 +59,7 @@ class Epochs:
     ) -> EpochIterator:
         """Begin an epoch, and return the iterator that `iterate` returns.
 
-        `kept_seed` is the base seed of persistent workers that keep the one of their first epoch.
+        `kept_seed` is the base seed that persistent workers keep from their first epoch.
         """
         if self._progress is not None and self._progress.ahead is not None:
             if not self._progress.is_finished:
@@ -99,7 +99,7 @@ class Epochs:
             if self._later is not None:
                 progress.start["global"] = self._later
         elif not progress.is_drawn:
-            # Others may draw until the first batch is asked for, and the order is drawn after them.
+            # Other code may still draw random numbers before the first batch, with which the order is drawn.
             progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
         if self._later is not None and progress is not self._loaded:
             progress.users_state = ANOTHER_STATE
@@ -108,7 +108,7 @@ class Epochs:
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
         """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
         self._loaded = Progress.from_state_dict(state, self._settings(view, num_workers))
-        # Now, not when the iteration begins, so that the user's own call of `set_epoch` is the last.
+        # Not later, when iteration begins, so that the user's own call of `set_epoch` is the last.
         set_sampler_epochs(view, self._loaded.start)
 
     def worker_seeds(self) -> torch.Generator | None:
@@ -120,7 +120,7 @@ class Epochs:
                 return None
             # The seeds have been drawn already, so a new iterator must leave the generator alone.
             seed = self._progress.base_seed or 0
-        return torch.Generator().manual_seed(mixed(seed, self._progress.epoch, WORKERS))
+        return torch.Generator().manual_seed(derived_seed(seed, self._progress.epoch, WORKERS))
 
     def _new_progress(
         self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
@@ -136,13 +136,13 @@ class Epochs:
     def _seed_epoch(self, progress: Progress) -> None:
         self._count = progress.epoch + 1
         if self.generator is not None and self._seed is not None:
-            self.generator.manual_seed(mixed(self._seed, progress.epoch, ORDER))
-            progress.epoch_seed = mixed(self._seed, progress.epoch, TRANSFORMS)
+            self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
+            progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
 
     def _settings(self, view: LoaderView, num_workers: int) -> State:
         """Return the settings that a loader must share to resume from this one's state."""
         samples = None
-        # The length of a dataset may never have been asked for, and may raise anything.
+        # The dataset's `__len__` may never have been called, and may raise anything.
         with contextlib.suppress(Exception):
             samples = len(view.dataset)
         return {
@@ -159,7 +159,7 @@ def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | 
     if seed is None:
         return None
     if generator is not None:
-        raise OptionError("seed and generator exclude each other: the seed makes its own generator")
+        raise OptionError("seed and generator cannot be combined: the seed makes its own generator")
     if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
         raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
     return operator.index(seed)

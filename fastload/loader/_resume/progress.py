@@ -18,7 +18,7 @@ class Position(NamedTuple):
     """An iterator's position after a batch.
 
     Attributes:
-        done: The number of its tasks, from the first on without a gap, whose batches have been handed out.
+        done: The number of its first tasks, without a gap, whose batches have been handed out.
         beyond: Later tasks whose batches have been handed out, if order is not kept.
         worker: The worker that made the batch, for a stateful iterable dataset; else -1.
         state: The state of that worker's dataset after the batch.
@@ -39,17 +39,17 @@ class Progress:
         start: The random states that its order is drawn from.
         first: The number of batches handed out before the iterator began.
         skipped: Numbers of later batches handed out before it began, if order was not kept.
-        done: See `Position`, as for `beyond` and `worker`.
+        done: See `Position`, also for `beyond` and `worker`.
         workers: The state of each worker's copy of a stateful iterable dataset.
         next_worker: The worker that has the first turn.
-        is_begun: Whether the epoch continues; else it starts.
-        is_drawn: Whether the order has been drawn; without workers that happens with the first batch.
+        is_begun: Whether the epoch continues; otherwise it starts.
+        is_drawn: Whether the order has been drawn; without workers, it is drawn with the first batch.
         is_finished: Whether the epoch has reached its end.
         draws_seeds: Whether the workers' seeds are drawn before the order.
         users_state: In a loaded state, the `fingerprint()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
         epoch_seed: The seed of the epoch's batches and transforms, once known.
-        ahead: Draws that are taken back if the epoch is left early; None: none are.
+        ahead: Draws that are taken back if the epoch is left early; None if there are none.
     """
 
     epoch: int
@@ -77,7 +77,7 @@ class Progress:
             self.workers[position.worker] = position.state
 
     def rebase(self, position: int, done: int) -> None:
-        """Count tasks of an iterator whose first `done` ones end at `position` in the epoch.
+        """Continue with an iterator whose first `done` tasks end at `position` in the epoch.
 
         Other iterators have handed out batches in between.
         """
@@ -96,7 +96,7 @@ class Progress:
         return self._number(self.done)
 
     def _number(self, task: int) -> int:
-        """Return the number in the epoch of an iterator's task: skipped batches were no tasks."""
+        """Return the number in the epoch of an iterator's task: skipped batches have no task."""
         number = self.first + task
         for skipped in sorted(self.skipped):
             number += skipped <= number

@@ -26,7 +26,7 @@ from fastload.loader._transport.worker_stats import (
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
 
-# Half of what a pipe holds before the reader has to empty it.
+# Half of what a pipe can hold.
 _SHORT_TEXT = 32768
 
 
@@ -72,7 +72,7 @@ class WorkerCollate:
         worker = get_worker_info()
         assert worker is not None
         self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
-        # torch documents this table as the way to change default_collate; a function of the user's stays.
+        # torch documents this table as the way to change default_collate; a custom function in it is kept.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
             default_collate_fn_map[torch.Tensor] = _StackInSlot(serializer)
         return serializer

@@ -1,9 +1,9 @@
 """Datasets that fill a whole batch: `fetch_into(indices, out)` instead of samples and collation.
 
-The method returns the same as `default_collate` would for the samples at these indices; or NotImplemented,
-and the samples are fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a
-worker, in ordinary memory otherwise. The method is used only if the batch would be made by
-`default_collate` and no subclass overrides `__getitem__` or `__getitems__` below it.
+The method returns what `default_collate` would return for the samples at these indices, or NotImplemented if
+they must be fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a worker, in
+ordinary memory otherwise. The method is used only if the batch would be made by `default_collate` and no
+subclass overrides `__getitem__` or `__getitems__` below it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def uses_epoch_seed(dataset: Any) -> bool:
         if hasattr(type(part), "fetch_into"):
             return True
         seen.add(id(part))
-        # Plain attributes only: a property of a user's dataset must not be computed for this.
+        # Plain attributes only: this must not evaluate a property of a user's dataset.
         attributes = getattr(part, "__dict__", {})
         several = attributes.get("datasets")
         inner = [attributes.get("dataset"), *(several if isinstance(several, (list, tuple)) else ())]

@@ -1,7 +1,7 @@
 """Shared memory: one sparse, anonymous file with a section for each worker.
 
-The file is a Linux memfd, passed on by descriptor. So the size of /dev/shm is no limit, and nothing is left
-behind, however the processes end. A page takes memory only once it is written.
+The file is a Linux memfd, passed on by descriptor, so it is not limited by the size of /dev/shm and vanishes
+with its processes, however these end. A page takes memory only once it is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fastload.loader._transport.worker_stats import STAT_COUNT
 _SECTION_BYTES = 1 << 36
 _SMALLEST_SECTION_BYTES = 1 << 28
 
-# The part of the remaining address space that is used under such a limit; the training needs the rest.
+# The share of the remaining address space that is used under such a limit; the training needs the rest.
 _SHARE_OF_LIMIT = 0.25
 
 # In Python's mmap module from 3.13 on; 0x4000 on Linux, on every architecture that torch supports.
@@ -40,7 +40,7 @@ _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 
 class _Loan(weakref.ref[NDArray[np.uint8]]):
-    """A weak reference to a held slot's bytes, with its flag and the number of the last fork before."""
+    """A weak reference to a held slot's bytes, with its flag and the number of the last fork before it."""
 
     __slots__ = ("flag", "forks_before")
     flag: int
@@ -100,7 +100,7 @@ class Arena:
         return arena
 
     def close_descriptor(self) -> None:
-        # After all workers have been started.
+        # Called after all workers have been started.
         os.close(self._descriptor)
 
     @property
@@ -113,7 +113,8 @@ class Arena:
         """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.
 
         It is freed when the next slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
-        runs Python code is printed and lost. The weak reference's callback is C code, which handles none.
+        runs Python code is printed and lost. The weak reference's callback is C code, which runs no signal
+        handlers.
         """
         self._free_returned()
         array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)

@@ -1,4 +1,4 @@
-"""Error messages for objects that cannot be sent to a worker: they name the part that cannot be pickled."""
+"""Error messages for objects that cannot be sent to a worker, with the part that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_ELEMENTS = 1000
 
 @contextlib.contextmanager
 def naming_unpicklable_parts(loader: LoaderView) -> Iterator[None]:
-    """Raise UnpicklableError, naming the part, if workers fail to start because of a part of the loader."""
+    """Raise UnpicklableError, which names the part, if workers fail to start because of a loader's part."""
     context = loader.multiprocessing_context or multiprocessing
     method = context.get_start_method()
     if method == "fork":

@@ -1,8 +1,8 @@
 """Tasks of a loader: a batch's indices, and the seed of its random numbers.
 
-If the loader decides which process makes a batch, this decision must not change the batch. So before each
-batch, the global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's
-number. In the training process, the user's states are restored afterwards.
+A loader may decide which process makes a batch, but that must not change the batch. So before each batch, the
+global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's number. In
+the training process, the user's states are restored afterwards.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _receive(indices: Any, seed: int | None) -> Any:
 
 @contextlib.contextmanager
 def _numpy_drawing_from(bits: np.random.MT19937) -> Iterator[None]:
-    """Have NumPy's global generator draw from other bits within the block.
+    """Make NumPy's global generator draw from another bit generator within the block.
 
     Replacing the bit generator takes 1 µs, saving and setting its state 100 µs. Replacing it loses the cached
     second number of a normal pair, which is therefore saved.
@@ -108,7 +108,7 @@ def _numpy_drawing_from(bits: np.random.MT19937) -> Iterator[None]:
 
 
 def _pair_state(state: Any = None) -> Any:
-    """Return or set the state of NumPy's global generator, without its bits if NumPy allows that."""
+    """Return or set the state of NumPy's global generator, without that of its bits if NumPy allows that."""
     generator: Any = np.random.mtrand._rand
     users = getattr(generator, "_bit_generator", None)
     if users is not None:

@@ -36,9 +36,9 @@ _OUT_OF_BAND = bytearray(1)
 # labels, which are often kept, occupy no slots.
 _INLINE_BYTES = 4096
 
-# A storage that is sent again is shared in torch's own way: the first time, that takes as long as copying so
-# many bytes (0.1 ms, measured), and nothing after that. /dev/shm, where torch puts it, must have room for so
-# many copies: several workers ask at the same time, and torch crashes when it is full.
+# A storage that is sent again is shared in torch's own way: at first that takes as long as copying this many
+# bytes (0.1 ms, measured), later no time. /dev/shm, where torch puts it, must have room for this many copies:
+# several workers ask at the same time, and torch crashes when it is full.
 _REPEATED_BYTES = 1 << 20
 _ROOM = 16
 
@@ -67,7 +67,7 @@ class BatchSerializer:
         self._pickler = _Pickler(self._file, self)
         self._thread = get_ident()
         self._is_open = False
-        # The latest large storage, and how often it had been written to.
+        # The latest large storage, and its version when it was sent.
         self._latest: tuple[Any, int] | None = None
         self._clear()
 
@@ -195,7 +195,7 @@ class BatchSerializer:
         return (content, low) if copied is None else (*copied, low)
 
     def _is_repeated(self, span: _Storage) -> bool:
-        """Return whether the latest large storage is sent again, unwritten, and there is room to share it."""
+        """Return whether the latest large storage is sent again unchanged, and there is room to share it."""
         size = span.storage.nbytes()
         if size < _REPEATED_BYTES or span.version is None:
             return False

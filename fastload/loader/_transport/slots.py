@@ -2,9 +2,9 @@
 
     section:  flags (one byte per slot: 0 free, 1 taken) │ run of slots │ run of slots │ …
 
-A slot's size is a power of two: rounding up costs nothing, because only pages that are written to take
-memory. Slots of one size are allocated in runs, each twice as long as the one before. The lowest free slot is
-taken first: its pages are the most likely to be in the CPU's cache.
+A slot's size is a power of two: rounding up costs nothing, because a page takes memory only once it is
+written. Slots of one size are allocated in runs, each twice as long as the one before. The lowest free slot
+is taken first: its pages are the most likely to be in the CPU's cache.
 
 Only the worker sets a flag, and only the training process clears it.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastload.loader._transport.memory import Arena
 
-# The most slots of a section, more than a training holds; further tensors are sent in torch's own way.
+# Slots per section, more than a training holds at once; further tensors are sent in torch's own way.
 _FLAG_BYTES = 65_536
 _FREE, _TAKEN = b"\0", 1
 
@@ -28,7 +28,7 @@ _FREE, _TAKEN = b"\0", 1
 _SMALLEST_SLOT_BYTES = 4096
 _FIRST_RUN = 4
 
-# After so many takes, slots that were not needed in between return their memory.
+# After this many takes, the memory of slots that were not used since the last trim is returned to the system.
 _TAKES_BETWEEN_TRIMS = 128
 
 

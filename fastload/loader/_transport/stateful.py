@@ -30,7 +30,7 @@ class BatchWithState(NamedTuple):
 class StatefulIterable(IterableDataset[Any]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
-    `states` are those to start from, by worker number; other workers start from the beginning.
+    `states` are the states to start from, by worker number; other workers start from the beginning.
     """
 
     def __init__(self, dataset: Any, states: Mapping[int, Any]) -> None:
@@ -64,7 +64,7 @@ class StatefulIterable(IterableDataset[Any]):
         parts = {"dataset": self.dataset}
         if tracked.iterator is not self.dataset:
             parts["iterator"] = tracked.iterator
-        # Copies, because some datasets return the dict that they go on modifying.
+        # Copies, because some datasets return a dict that they keep modifying.
         return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
 

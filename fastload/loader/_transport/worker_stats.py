@@ -1,4 +1,4 @@
-"""Worker stats: the time that each process spends on making batches, summed up in shared memory."""
+"""Worker stats: the time that each process spends on making batches, summed in shared memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LONG_BATCH_S = 0.0005
 
 
 class StatsRecorder:
-    """Adds up the cost of the batches that this process makes in `sums`: STAT_COUNT numbers.
+    """Adds the cost of this process's batches to `sums`, which has STAT_COUNT numbers.
 
-    They are a list or a memoryview: indexing one costs a tenth of indexing an array.
+    `sums` is a list or a memoryview, because indexing an array takes ten times as long.
     """
 
     def __init__(self, sums: MutableSequence[float] | memoryview[float]) -> None:
@@ -67,13 +67,13 @@ _recorder: StatsRecorder | None = None
 
 
 def use_recorder(recorder: StatsRecorder) -> None:
-    """Make a recorder the one of this process."""
+    """Set this process's recorder."""
     global _recorder
     _recorder = recorder
 
 
 def process_recorder() -> StatsRecorder:
-    """Return this process's recorder; without one, a new one that nobody reads."""
+    """Return this process's recorder; without one, set one that nobody reads."""
     if _recorder is None:
         use_recorder(StatsRecorder([0.0] * STAT_COUNT))
     assert _recorder is not None

@@ -1,8 +1,8 @@
-"""Deciding how to load from measurements: pure functions, so that any situation can be replayed.
+"""Decisions on how to load, from measurements: pure functions, so that any situation can be replayed.
 
-Few candidates: loading without workers, then as many workers as the CPUs can serve, then twice as many where
-workers were seen waiting. A challenger and the best so far take turns, and the challenger has to win
-clearly. The cost of trials is bounded (`budget_s`), so that tuning is never a loss.
+There are few candidates: no workers, then as many workers as the CPUs can serve, then twice as many if
+workers were seen waiting. A challenger and the best so far are measured in turns, and the challenger has to
+win clearly. The cost of trials is bounded (`budget_s`).
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from fastload.system.units import format_duration
 
 SINGLE_PROCESS = Candidate(0, 0)
 
-# A candidate has to be that much faster than the best so far: windows of a quiet machine differ by up to 5 %.
-# Where the training waits for less than that share of the time, nothing can be.
+# Share by which a candidate must be faster than the best so far: on an idle machine, windows differ by up to
+# 5 %. If the training waits for less than this share of the time, there is nothing to gain.
 _GAIN = 0.05
 
-# It loses early by so much. It wins early if it beats even the best window of the other side by so much,
-# measured before and after.
+# A challenger that is slower by this share loses at once. It wins at once if it is faster by this share than
+# the best of at least two windows of the other candidate.
 _EARLY_GAIN = 0.2
 
-# Else so many windows of each side decide, by their medians: one window in ten is off by 10 %.
+# Otherwise, the medians of this many windows of each candidate decide: one window in ten is off by 10 %.
 _ROUNDS = 3
 
-# Trials may cost this share of a training, which is assumed to last ten epochs, or as long again as so far.
+# Trials may cost this share of a training, which is assumed to last ten epochs or, later, twice as long as so
+# far.
 _BUDGET_SHARE = 0.015
 _EPOCHS_AHEAD = 10
 
-# On a busy machine, starting workers takes so many times as long (measured).
+# On a busy machine, starting workers takes this many times as long (measured).
 _START_MARGIN = 2
 
-# A batch that waits for a network leaves its CPU free for so many workers; more have never been seen to pay.
+# The most workers per CPU, for batches that wait for a network: more were never faster (measured).
 MOST_WORKERS_PER_CPU = 16
 
-# More workers than the CPUs can serve pay only where they wait (disk, network, sleep) for half of their time.
+# More workers than the CPUs can serve pay off only if they spend half of their time waiting (disk, network).
 _BLOCKED = 0.5
 
-# With fewer batches under way, a long batch leaves the training waiting: two workers with two batches each in
-# advance are up to 28 % slower than with four (measured); beyond eight batches nothing was gained.
-_UNDER_WAY = 8
+# Batches to prefetch in total. With fewer, one slow batch keeps the training waiting: two workers that
+# prefetch two batches each are up to 28 % slower than with four (measured); beyond eight, nothing was gained.
+_PREFETCHED_BATCHES = 8
 DEFAULT_PREFETCH = 2  # torch's own
 
-# So long is one measurement, in seconds.
+# The length of one measurement.
 WINDOW_S = 0.25
 
-# A settled plan is measured again if making a batch takes so many times what it took: more without workers,
-# less with them.
+# A settled plan is measured again if the time to make a batch changes by this factor: if it grows, without
+# workers; if it shrinks, with them.
 _CHANGED = 2.0
 
 
@@ -75,7 +76,7 @@ def decide(measured: TuningMeasurements) -> Decision:
         return Decision(best, None)
     if not tried and why_single_process(measured):
         return Decision(best, None)
-    # Once they have been tried, their times decide, also where starting them took longer than expected.
+    # Once workers have been tried, their times decide, even if starting them took longer than expected.
     workers = tried[0] if tried else affordable_workers(measured, first_workers(measured))
     if not workers:
         return Decision(best, None, is_deferred=True)
@@ -93,7 +94,7 @@ def decide(measured: TuningMeasurements) -> Decision:
 
 
 def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidate) -> bool | None:
-    """Return whether a challenger is clearly better than the best so far; None: measure on, in turns."""
+    """Return whether a challenger is clearly better than the best so far; None if more trials are needed."""
     theirs = [_cost_s(measured, trial) for trial in measured.trials_of(challenger)]
     before = [_cost_s(measured, trial) for trial in measured.trials_of(best)]
     if not theirs:
@@ -110,7 +111,7 @@ def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidat
 
 
 def _more_workers(measured: TuningMeasurements, best: Candidate) -> int:
-    """Return twice as many workers, where they may be better; else 0."""
+    """Return twice as many workers if they may be better; else 0."""
     cost = measured.single_process
     assert cost is not None
     trials = measured.trials_of(best)
@@ -149,15 +150,14 @@ def why_single_process(measured: TuningMeasurements) -> str:
 
 
 def is_epoch_tiny(measured: TuningMeasurements, cost: SingleProcessCost) -> bool:
-    """Return whether loading an epoch takes less than starting a worker: then no limits need to be known."""
+    """Return whether loading an epoch takes less than starting a worker, so that limits do not matter."""
     return measured.batches is not None and measured.batches * cost.load_s < measured.limits.start_s
 
 
 def first_workers(measured: TuningMeasurements) -> int:
-    """Return how many workers to try first: as many as the CPUs can serve, if the training needs so many.
+    """Return how many workers to try first: as many as the training needs and the CPUs can serve.
 
-    More than the square root would take longer to start than they save: w workers load an epoch in load / w,
-    and take w * start to begin.
+    With w workers, an epoch takes at least load / w + w * start, which is least for w = sqrt(load / start).
     """
     cost = measured.single_process
     assert cost is not None
@@ -172,39 +172,39 @@ def first_workers(measured: TuningMeasurements) -> int:
 def _useful_workers(measured: TuningMeasurements, cost: SingleProcessCost) -> int:
     """Return how many workers the CPUs can serve: one that waits for a disk leaves its CPU free."""
     waits = min(MOST_WORKERS_PER_CPU, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
-    # A worker more for less than a quarter of its time is not worth it.
+    # Another worker is not worth it if less than a quarter of its time would be used.
     return math.ceil(measured.limits.cpus * waits - 0.25)
 
 
 def most_workers(measured: TuningMeasurements) -> int:
-    """Return the most workers that may be tried, with as few batches in advance as there may be."""
+    """Return the most workers that may be tried, each with the fewest batches to prefetch."""
     prefetch = measured.explicit.get("prefetch_factor", DEFAULT_PREFETCH)
     limits = measured.limits
     return max(0, min(limits.most_workers, limits.most_batches // (int(prefetch) + 1)))
 
 
 def prefetch_of(measured: TuningMeasurements, workers: int) -> int:
-    """Return the batches to ask of each worker in advance: eight under way in all, if memory allows."""
+    """Return the prefetch factor for which eight batches are prefetched in total, if memory allows."""
     if not workers:
         return 0
     explicit = measured.explicit.get("prefetch_factor")
     if explicit is not None:
         return int(explicit)
     allowed = measured.limits.most_batches // workers - 1
-    return max(DEFAULT_PREFETCH, min(math.ceil(_UNDER_WAY / workers), allowed))
+    return max(DEFAULT_PREFETCH, min(math.ceil(_PREFETCHED_BATCHES / workers), allowed))
 
 
 def budget_s(measured: TuningMeasurements) -> float:
-    """Return how many seconds more may be lost to trials."""
+    """Return how many more seconds trials may cost."""
     seen = measured.seen_batches
     ahead = 2 * seen if measured.batches is None else max(2 * seen, _EPOCHS_AHEAD * measured.batches)
     return _BUDGET_SHARE * ahead * single_process_s(measured) - measured.lost_s
 
 
 def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
-    """Return how many of so many workers may be tried now, as starting them is within the budget; else 0.
+    """Return how many of these workers can be started within the budget; 0 if these are too few.
 
-    Fewer than two would hardly show what more can do.
+    One worker shows little about what several can do.
     """
     cost = measured.single_process
     assert cost is not None
@@ -214,7 +214,7 @@ def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
 
 
 def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: int | None) -> bool:
-    """Return whether the rest of an epoch is long enough to start so many workers and measure them."""
+    """Return whether the rest of an epoch is long enough to start these workers and measure them."""
     if batches_left is None:
         return True
     return batches_left * single_process_s(measured) >= 2 * (workers * measured.limits.start_s + WINDOW_S)
@@ -237,16 +237,16 @@ def batch_s(measured: TuningMeasurements, candidate: Candidate) -> float:
 
 
 def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
-    """Return how far workers of a settled plan may fall behind loading without them before they are dropped.
+    """Return how many seconds workers of a settled plan may lose against loading without them.
 
-    They begin each epoch behind by what starting them takes.
+    In each epoch, they first lose the time that starting them takes.
     """
     batches = measured.seen_batches if measured.batches is None else measured.batches
     return 2 * workers * measured.limits.start_s + _GAIN * batches * single_process_s(measured)
 
 
 def has_changed(measured: TuningMeasurements, candidate: Candidate, load_s: float) -> bool:
-    """Return whether making a batch takes so much more, or workers so much less, that a plan may not fit."""
+    """Return whether the time to make a batch has changed so much that a plan may no longer fit."""
     cost = measured.single_process
     if cost is None or measured.why_no_workers:
         return False

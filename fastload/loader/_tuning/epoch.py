@@ -1,4 +1,4 @@
-"""Epoch that measures how its batches are loaded best, on the batches that the training asks for anyway."""
+"""Epoch that measures ways of loading, on the batches that the training requests anyway."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_
 from fastload.loader._tuning.tuner import Tuner
 from fastload.loader._tuning.window import WATCHED_S, Window, latest
 
-# A settled plan is checked after so many batches, at first sooner: a plan that fails is dropped at once.
+# A settled plan is checked each time this many batches are loaded, at first sooner, to drop a bad plan early.
 _FIRST_CHECK = 8
 _WATCHED_BATCHES = 64
 
 
 class TunedIterator(SwitchingIterator):
-    """Loads an epoch of a map-style dataset, and finds out how to do that best."""
+    """Loads an epoch of a map-style dataset while finding the best way to load it."""
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._tuner = tuner
         self._cache = cache
         self._candidate = SINGLE_PROCESS
         self._has_begun = False
-        # The number of batches handed out before the candidate began, and when the time was last recorded.
+        # Batches handed out before the candidate began, and when time was last recorded.
         self._candidate_first = self._accounted = 0
-        # Whether the next batch shows what loading does to the dataset; its state when that was handed out.
+        # Whether the next batch is checked for changes to the dataset; the dataset's state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start)
         tuner.begin_measuring(self)
         self._window = Window(start.clock, SINGLE_PROCESS, 1)
-        # The number of batches after which something may have to be decided.
+        # The batch count at which the next check is due.
         self._due = 1
 
     @property
@@ -49,7 +49,7 @@ class TunedIterator(SwitchingIterator):
         return super()._next_batch()
 
     def _begin(self) -> None:
-        """Begin as planned with the first batch: the order is drawn then, as it is without workers."""
+        """Begin as planned, with the first batch: the order is drawn then, as without workers."""
         self._has_begun = True
         self._note_draw()
         candidate = self._tuner.next or self._tuner.best
@@ -67,12 +67,12 @@ class TunedIterator(SwitchingIterator):
         if reason := before.change_by_reading():
             self._tuner.forbid_workers(reason)
         else:
-            # What the training does with it is seen when it asks for the next batch.
+            # Changes by the training are detected when it requests the next batch.
             self._handed_state = DatasetState(self._view.dataset)
         return batch
 
     def _check(self) -> None:
-        """Record what was measured, and go over to what is to be measured next."""
+        """Record measurements, and switch to the next candidate."""
         self._account()
         workers = self._candidate.num_workers
         self._due = self.clock.batches + 1
@@ -110,7 +110,7 @@ class TunedIterator(SwitchingIterator):
         self._tuner.note_trial(self._window.trial())
 
     def _go_on(self) -> None:
-        """Go over to the next candidate, or to the best if none is left."""
+        """Switch to the next candidate, or to the best if none is left."""
         candidate, best = self._tuner.next, self._tuner.best
         if candidate is None:
             self._tuner.settle_if_done()
@@ -120,12 +120,12 @@ class TunedIterator(SwitchingIterator):
             # The budget allows no trial yet.
             candidate = best
         if candidate.num_workers > self._started and not self._fits(candidate):
-            # The next epoch begins with it.
+            # The next epoch will begin with it.
             candidate = best if best.num_workers <= self._started else self._candidate
         self._go_to_checked(candidate)
 
     def _fits(self, candidate: Candidate) -> bool:
-        """Return whether going over to workers pays in the rest of this epoch."""
+        """Return whether switching to workers pays off in the rest of this epoch."""
         if self._order.is_drawn:
             return False
         measured = self._tuner.measured
@@ -134,7 +134,7 @@ class TunedIterator(SwitchingIterator):
         return fits_into_epoch(measured, workers, left)
 
     def _settle(self) -> None:
-        """Go on with what was best."""
+        """Continue with the best candidate."""
         best = self._tuner.best
         if best.num_workers <= self._started or self._fits(best):
             self._go_to_checked(best)
@@ -150,7 +150,7 @@ class TunedIterator(SwitchingIterator):
         self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
 
     def _watch(self) -> None:
-        """Begin the search anew if a settled plan no longer fits."""
+        """Restart the search if a settled plan no longer fits."""
         self._check_later()
         tuner, window, candidate = self._tuner, self._window, self._candidate
         if not tuner.is_settled:
@@ -161,7 +161,7 @@ class TunedIterator(SwitchingIterator):
         is_long = candidate.num_workers or window.seconds() >= WATCHED_S
         if is_long and window.batches >= _WATCHED_BATCHES // 2:
             if has_changed(tuner.measured, candidate, window.load_s()):
-                self._restart("making a batch took much more, or much less")
+                self._restart("the time to make a batch has changed")
             elif not candidate.num_workers:
                 self._watch_from_now()
 
@@ -172,7 +172,7 @@ class TunedIterator(SwitchingIterator):
         self._go_to(SINGLE_PROCESS)
 
     def _end(self) -> None:
-        """Record, at the epoch's end, what has been measured of it."""
+        """Record the last measurements at the epoch's end."""
         if self._has_ended:
             return
         self._account()
@@ -182,14 +182,14 @@ class TunedIterator(SwitchingIterator):
             if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
-                # Too short an epoch for so many workers: it counts as it is, their start included.
+                # The epoch was too short for a window: it counts as a whole, including the workers' start.
                 self._tuner.note_trial(self._window.trial(since=0))
             self._tuner.settle_if_done()
         elif self._tuner.is_settled and self._candidate.num_workers:
             self._watch()
 
     def _go_to_checked(self, candidate: Candidate) -> None:
-        """Load what comes next in another way, after a look at what loading does to the dataset."""
+        """Switch to a candidate, after checking whether loading changes the dataset."""
         if candidate.num_workers and not self._tuner.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
@@ -198,10 +198,10 @@ class TunedIterator(SwitchingIterator):
             self._go_to(candidate)
 
     def _go_to(self, candidate: Candidate) -> None:
-        """Load what comes next in another way, or go on with the same."""
+        """Switch to a candidate, or continue with it, in a new window."""
         first = self.clock.batches
         if candidate != self._candidate:
-            # What is in flight was asked for before; then each worker has its first batch to make.
+            # Batches in flight were requested before; then each worker makes its first batch.
             first += len(self._order.sent) + max(1, candidate.num_workers)
             self._candidate_first = self.clock.batches
             self._candidate = candidate

@@ -1,4 +1,4 @@
-"""Limits on the number of workers: CPUs, memory, file descriptors, and what starting processes would do."""
+"""Limits on the number of workers: CPUs, memory, file descriptors, and whether processes may be started."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import open_files
 from fastload.system.memory import available_memory_bytes
 
-# Memory of a worker of its own, forked or started anew (measured: 30 to 60 MB, and 250 MB with torch and
-# OpenCV), rounded up for what it will touch.
+# A worker's own memory, forked or spawned (measured: 30 to 60 MB, and 250 MB with torch and OpenCV), rounded
+# up for the data that it will write.
 _FORKED_BYTES = 100 << 20
 _SPAWNED_BYTES = 400 << 20
 
-# Left to the training and the page cache: so much, or this share of what is available.
+# Memory left to the training and the page cache: this much, or this share of what is available, if more.
 _MARGIN_BYTES = 1 << 30
 _MARGIN_SHARE = 0.25
 
@@ -39,7 +39,7 @@ NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", 
 
 
 def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
-    """Read what a loader with such a context, and batches of so many bytes, may take now."""
+    """Read the current limits for a loader with this context and batches of this size."""
     files, ranks, available = open_files(), local_ranks(), available_memory_bytes()
     forks = _start_method(multiprocessing_context) == "fork"
     limits = limits_within(
@@ -56,17 +56,17 @@ def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
 def limits_within(
     cpus: int, available_bytes: int | None, descriptors: int | None, forks: bool, batch_bytes: int
 ) -> WorkerLimits:
-    """Return the limits that this process's CPUs, free memory and descriptors set (None: no limit known).
+    """Return the limits set by CPUs, available memory and free descriptors (None: no known limit).
 
-    `forks` tells whether workers are forked, not started anew.
+    `forks` tells whether workers are forked rather than spawned.
     """
     workers = cpus * MOST_WORKERS_PER_CPU
     batches = 16 * workers
-    reason = f"{workers} workers are the most for {cpus} CPUs"
+    reason = f"{cpus} CPUs allow at most {workers} workers"
     if available_bytes is not None:
         left = max(0, available_bytes - max(_MARGIN_BYTES, int(available_bytes * _MARGIN_SHARE)))
         each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes
-        # Half for the workers, half for the batches that lie ready.
+        # Half for the workers, half for prefetched batches.
         batches = min(batches, left // 2 // max(1, batch_bytes))
         if left // 2 // each < workers:
             workers = left // 2 // each
@@ -74,14 +74,14 @@ def limits_within(
     if descriptors is not None:
         by_files = max(0, descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
         if by_files < workers:
-            workers, reason = by_files, f"{descriptors} more files may be opened (ulimit -n)"
+            workers, reason = by_files, f"{descriptors} more files can be opened (ulimit -n)"
     return WorkerLimits(cpus, int(workers), int(batches), reason, _FORK_S if forks else _SPAWN_S)
 
 
 def _start_method(context: Any) -> str:
     if context is not None:
         return str(context.get_start_method())
-    # Asked in a way that does not fix it: the user may still set another.
+    # allow_none, because asking must not fix the method: the user may still set another.
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
@@ -93,18 +93,18 @@ def _why_no_processes(forks: bool) -> str:
         return "this is itself a worker"
     if not forks and not _may_import_main():
         return (
-            "new processes would run your script again, because it is not written beneath "
+            "new processes would run your script again, because it is not protected by "
             "'if __name__ == \"__main__\":'"
         )
     return ""
 
 
 def _may_import_main() -> bool:
-    """Return whether a new process could import the main module without doing its work a second time."""
+    """Return whether a new process could import the main module without running the script again."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     spec = getattr(main, "__spec__", None)
-    # multiprocessing leaves out a package's `__main__.py`, but not `python -m package.train`.
+    # multiprocessing does not import a package's `__main__.py`, but imports `package.train` of `python -m`.
     if file is None or (spec is not None and spec.name.endswith(".__main__")):
         return True
     frame: FrameType | None = sys._getframe()
@@ -116,7 +116,7 @@ def _may_import_main() -> bool:
 
 
 def _is_guarded(source: str, line: int) -> bool:
-    """Return whether a line of a script stands beneath `if __name__ == "__main__":`."""
+    """Return whether a line of a script is inside `if __name__ == "__main__":`."""
     try:
         statements = ast.parse(source).body
     except SyntaxError:

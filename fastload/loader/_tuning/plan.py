@@ -1,4 +1,4 @@
-"""Plans: what was decided, and the measurement behind each choice."""
+"""Plans: the decisions, and the measurement behind each of them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Plan:
 
     Attributes:
         num_workers: Worker processes; 0: the training process loads.
-        prefetch_factor: Batches asked of each worker in advance; None without workers.
+        prefetch_factor: Batches prefetched by each worker; None without workers.
         pin_memory: Whether batches are copied to page-locked memory.
-        persistent_workers: Whether workers live on from epoch to epoch.
-        cache: Where the dataset's bytes are cached; None for nowhere new.
-        measured: The measurements it was decided from.
+        persistent_workers: Whether workers are kept between epochs.
+        cache: Where the dataset's bytes are cached; None without a cache.
+        measured: The measurements behind the decisions.
         is_settled: Whether nothing is left to be tried.
         origin: Where the measurements come from, as a sentence.
     """
@@ -55,7 +55,7 @@ class Plan:
         if trials := self._trial_rows():
             lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), trials)]
             start = format_duration(self.measured.limits.start_s)
-            lines += ["", f"Starting a worker takes {start} in each epoch, which counts as well."]
+            lines += ["", f"Starting a worker takes {start} in each epoch, which is taken into account."]
         return "\n".join(lines)
 
     def _trial_rows(self) -> list[tuple[str, ...]]:
@@ -79,7 +79,7 @@ def explicit_plan(explicit: Mapping[str, Any], why_no_workers: str = "") -> Plan
 def make_plan(
     measured: TuningMeasurements, decision: Decision, is_settled: bool, origin: str = "measured in this run"
 ) -> Plan:
-    """Return the plan that follows from measurements, and from what was decided from them."""
+    """Return the plan that follows from measurements and a decision."""
     explicit = {name: PlannedValue(value, _SET) for name, value in measured.explicit.items()}
     num_workers = explicit.get("num_workers") or _num_workers(measured, decision)
     has_workers = num_workers.value > 0
@@ -91,7 +91,7 @@ def make_plan(
         cache=PlannedValue(None, "none was asked for"),
         measured=measured,
         is_settled=is_settled,
-        origin=origin if is_settled or measured.single_process is None else f"{origin}; more is to be tried",
+        origin=origin if is_settled or measured.single_process is None else f"{origin}; tuning continues",
     )
 
 
@@ -112,8 +112,8 @@ def _num_workers(measured: TuningMeasurements, decision: Decision) -> PlannedVal
     if others:
         return PlannedValue(0, f"{rate}; with workers at most {_rate(measured, min(others))}")
     if decision.is_deferred:
-        return PlannedValue(0, f"{rate}; workers are tried once that is worth the cost of starting them")
-    return PlannedValue(0, why_single_process(measured) or f"{rate}; workers are about to be tried")
+        return PlannedValue(0, f"{rate}; workers will be tried when starting them is worth it")
+    return PlannedValue(0, why_single_process(measured) or f"{rate}; workers will be tried next")
 
 
 def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
@@ -123,7 +123,7 @@ def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
     if not workers or prefetch == DEFAULT_PREFETCH:
         return PlannedValue(DEFAULT_PREFETCH, "torch's default")
     return PlannedValue(
-        prefetch, f"{workers * prefetch} batches under way hide that some take longer than others"
+        prefetch, f"{workers * prefetch} prefetched batches even out their different loading times"
     )
 
 
@@ -142,7 +142,7 @@ def _persistent_workers(has_workers: bool) -> PlannedValue:
         return PlannedValue(False, "there are no workers")
     return PlannedValue(
         False,
-        "workers that start with each epoch see your latest dataset; if it never changes, set it to True",
+        "workers started for each epoch see changes to your dataset; if there are none, set it to True",
     )
 
 

@@ -1,6 +1,6 @@
-"""Memory of one loader's tuning: what has been measured, and what follows from it.
+"""State of one loader's tuning: its measurements, and the decisions that follow from them.
 
-It lives as long as the loader. Epochs report what they measured; it changes nothing by itself.
+It lives as long as the loader. Epochs report their measurements to it, and follow its decisions.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader._tuning.plan import Plan, make_plan
 from fastload.loader._tuning.window import WATCHED_S
 
-# Trials of one candidate that are kept.
+# Trials that are kept per candidate.
 _MOST_TRIALS = 5
 
-# Workers that send no batch for so long, and so many times what the training process needs for one, are stuck
-# (by a lock that was held when they were forked, by a thread that they lack).
+# Workers are taken to be stuck (by a lock that was held at the fork, by a thread that the child lacks) if no
+# batch arrives within this time plus this many times the time of a batch in the training process.
 _STUCK_S = 60.0
 _STUCK_LOADS = 30
 
 
 def is_switched_off() -> bool:
-    """Return whether the environment has FASTLOAD_PLAN=off: then nothing is decided.
+    """Return whether FASTLOAD_PLAN=off is set, so that nothing is decided.
 
     Raises:
         OptionError: It has another value.
@@ -56,7 +56,7 @@ def is_switched_off() -> bool:
 
 
 class Tuner:
-    """Decides the parameters of one loader that its user has left unset."""
+    """Decides those parameters of one loader that its user has left unset."""
 
     def __init__(self, view: LoaderView) -> None:
         self._origin = "measured in this run"
@@ -64,20 +64,20 @@ class Tuner:
         self._plan: Plan | None = None
         self._decision: Decision | None = None
         self._was_filling = False
-        # Batches of the latest whole epoch, which stand for the length of a sampler that has none.
+        # Batches of the latest complete epoch, used if the sampler has no length.
         self._counted_batches: int | None = None
-        # How far workers are behind loading without them: since they were started, or the plan was settled.
+        # Seconds that workers have lost against loading without them, since they started or the plan settled.
         self._behind_s = 0.0
         self._starts_s: list[float] = []
         self._measuring: weakref.ref[Any] | None = None
         #: Whether nothing is left to be measured.
         self.is_settled = False
-        #: Whether it is known what loading does to the dataset.
+        #: Whether it is known if loading changes the dataset.
         self.is_dataset_checked = False
         self.is_off = is_switched_off()
         if view.is_iterable:
             self.forbid_workers(
-                "each worker would get all samples of an iterable dataset, unless that shares them out"
+                "each worker would get all samples of an iterable dataset, unless it splits them"
             )
         elif self.is_off:
             self.forbid_workers("FASTLOAD_PLAN=off: nothing is tried")
@@ -130,7 +130,7 @@ class Tuner:
     def prepare(self, view: LoaderView, is_filling: bool) -> None:
         """Begin another epoch.
 
-        What was measured while a cache of the dataset was filling is no good afterwards.
+        Measurements taken while a cache of the dataset was filling are discarded once it is full.
         """
         batches = self._counted_batches if view.batches is None else view.batches
         if batches != self.measured.batches:
@@ -141,7 +141,7 @@ class Tuner:
         self.settle_if_done()
 
     def begin_measuring(self, epoch: Any) -> None:
-        """Have an epoch measure, and no other one that still goes on."""
+        """Make an epoch the one that measures, instead of any other that is still running."""
         self._measuring = weakref.ref(epoch)
 
     def is_measured_by(self, epoch: Any) -> bool:
@@ -149,15 +149,15 @@ class Tuner:
         return not self.is_settled and self._measuring is not None and self._measuring() is epoch
 
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
-        """Record the cost of a batch without workers, and what may be taken for workers."""
+        """Record the cost of a batch without workers, and read the limits on workers."""
         if not is_epoch_tiny(self.measured, cost):
             self._note_limits(read_limits(view.multiprocessing_context, cost.batch_bytes))
-        # Asked in a way that does not make this process use a device.
+        # This check does not initialize CUDA.
         has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         self._update(single_process=cost, has_cuda=has_cuda)
 
     def note_trial(self, trial: Trial) -> None:
-        """Record a trial, and what it cost; the latest of each candidate count."""
+        """Record a trial and the time it lost; only the latest trials of each candidate are kept."""
         lost_s, self._behind_s = self.measured.lost_s + self._behind_s, 0.0
         same = self.measured.trials_of(trial.candidate)
         outdated = same[0] if len(same) >= _MOST_TRIALS else None
@@ -169,7 +169,7 @@ class Tuner:
         self._note_limits(self.measured.limits)
 
     def note_batches(self, candidate: Candidate, batches: int, seconds: float) -> None:
-        """Record how long batches took, to know how far workers are behind loading without them."""
+        """Record how long batches took, to compare workers with loading without them."""
         if not self.is_settled:
             self._update(seen_batches=self.measured.seen_batches + batches)
         if candidate.num_workers and self.is_baseline_known:
@@ -180,13 +180,13 @@ class Tuner:
         self._counted_batches = batches
 
     def is_behind(self, workers: int) -> bool:
-        """Return whether workers have lost more time than they may."""
+        """Return whether workers have lost more time than allowed."""
         if self.is_settled:
             return self._behind_s > tolerated_loss_s(self.measured, workers)
         return self._behind_s > budget_s(self.measured)
 
     def forbid_workers(self, reason: str) -> None:
-        """Record why workers must not load; that settles it."""
+        """Record why workers must not be used, and settle the plan."""
         self.is_dataset_checked = True
         self._update(why_no_workers=reason)
         self.is_settled = True
@@ -200,7 +200,7 @@ class Tuner:
             self.is_settled, self._plan, self._behind_s = True, None, 0.0
 
     def restart(self, origin: str) -> None:
-        """Begin the search anew, because a plan no longer fits; what it has lost still counts."""
+        """Restart the search because a plan no longer fits; time that it lost still counts."""
         lost_s = self.measured.lost_s + self._behind_s
         self.is_settled, self._origin, self._behind_s = False, origin, 0.0
         self._update(single_process=None, trials=(), lost_s=lost_s)

@@ -1,4 +1,4 @@
-"""Windows of consecutive batches, on which one way of loading is measured."""
+"""Windows of consecutive batches, over which a candidate is measured."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
 from fastload.loader._tuning.decide import WINDOW_S
 from fastload.loader.clock import LoadTimes, StepClock
 
-# So many batches of each worker, which come in turns, and so many in all.
+# The fewest batches of each worker, which take turns, and the fewest and most batches in total.
 _BATCHES_PER_WORKER = 3
 _LEAST_BATCHES = 4
 _MOST_BATCHES = 2000
 
-# Without workers, one batch that takes as long as this is enough: more of them would be time lost.
+# Without workers, one batch that takes this long is enough: more would waste time.
 _LONG_BATCH_S = 0.4
 
-# Loading without workers has become slower if it is so for that long.
+# Loading without workers counts as slower only if it stays so for this long.
 WATCHED_S = 5.0
 
-# A step that takes so many times the usual one (a validation, a checkpoint) counts as that much.
+# A longer step (a validation, a checkpoint) counts as this many median steps.
 _UNUSUAL = 5.0
 
 _NOTHING = LoadTimes(0, 0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Window:
-    """Times of the batches that one candidate loads, from the batch number `first` on."""
+    """Times of the batches that one candidate loads, starting with batch number `first`."""
 
     def __init__(self, clock: StepClock, candidate: Candidate, first: int) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class Window:
 
     @property
     def is_enough(self) -> bool:
-        """True if it holds enough batches to tell anything."""
+        """True if it has enough batches for a measurement."""
         return self.batches >= max(_LEAST_BATCHES, _BATCHES_PER_WORKER * self._candidate.num_workers)
 
     def is_over(self) -> bool:
@@ -56,7 +56,7 @@ class Window:
         return is_turn_over and is_long and self.is_enough
 
     def next_check(self) -> int:
-        """Return the number of batches after which to ask again; workers' windows end with a turn."""
+        """Return the batch count at which to check again; with workers, windows end after a full turn."""
         if self._begun_s is None:
             return self.first
         ahead = self.batches + max(1, self.batches // 4)
@@ -66,7 +66,7 @@ class Window:
         return 0.0 if self._begun_s is None else _elapsed_s(self._clock) - self._begun_s
 
     def trial(self, since: int | None = None) -> Trial:
-        """Return its trial or, with the start of workers, that of all batches since then."""
+        """Return the window's trial or, with `since`, that of all batches since then and workers' start."""
         clock = self._clock
         waits, steps = latest(clock, max(1, clock.batches - (self.first if since is None else since)))
         if since == 0 or not waits:
@@ -101,7 +101,7 @@ class Window:
             self._loaded = _sum(self._clock.loading())
 
     def _load(self) -> LoadTimes:
-        """Return what making its batches took; of a window of one batch, what making all took."""
+        """Return the load times of its batches or, if none was loaded within it, of all batches so far."""
         total, before = _sum(self._clock.loading()), self._loaded
         if before.batches >= total.batches:
             return total
@@ -109,7 +109,7 @@ class Window:
 
 
 def latest(clock: StepClock, count: int) -> tuple[list[float], list[float]]:
-    """Return the latest waits (but the first batch's) and steps, unusually long steps cut."""
+    """Return the latest waits (except for the first batch) and steps; unusually long steps are capped."""
     if count < 1:
         return [], []
     waits, steps = (list(itertools.islice(reversed(each), count)) for each in (clock.waits_s, clock.steps_s))

@@ -1,4 +1,4 @@
-"""Slots: no two live ones overlap, however they are taken, handed over, kept and freed."""
+"""Slots in use never overlap, however they are taken, handed over, held and freed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ TestTransport = Transport.TestCase
 TestTransport.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-def test_a_section_that_is_full_gives_none_and_gives_again_after_a_drop(monkeypatch):
+def test_a_full_section_gives_no_slot_until_one_is_freed(monkeypatch):
     monkeypatch.setattr("fastload.loader._transport.slots._FLAG_BYTES", 300)
     slots = Slots(Arena.create(1), 0)
     held = []
@@ -94,7 +94,7 @@ def test_a_section_that_is_full_gives_none_and_gives_again_after_a_drop(monkeypa
     assert slots.take(100)[0] == lost
 
 
-def test_a_size_beyond_the_section_gives_none():
+def test_a_size_beyond_the_section_gives_no_slot():
     arena = Arena.create(1)
     slots = Slots(arena, 0)
     assert slots.take(arena.section_bytes) is None
@@ -112,7 +112,7 @@ def test_the_lowest_free_slot_is_taken_so_that_its_pages_are_warm():
     del two
 
 
-def test_memory_goes_with_the_last_array():
+def test_memory_is_unmapped_with_the_last_array():
     arena = Arena.create(1)
     gone = weakref.ref(arena.memory)
     array = arena.hold(0, 4096, 100)
@@ -143,7 +143,7 @@ def test_a_slot_is_free_once_the_last_view_of_it_has_died():
     assert arena.memory[:2] == b"\0\0"
 
 
-def test_a_signal_that_arrives_while_a_slot_is_let_go_is_not_lost():
+def test_a_signal_that_arrives_while_a_slot_is_freed_is_not_lost():
     arena = Arena.create(1)
     held = [arena.hold(0, 4096, 100)]
     with pytest.raises(KeyboardInterrupt):
@@ -153,12 +153,12 @@ def test_a_signal_that_arrives_while_a_slot_is_let_go_is_not_lost():
 
 
 def run_with_a_signal_before(work: Callable[[], None]) -> None:
-    # The C library's own raise() leaves handling the signal to the next Python code, and a deque that
-    # swallows a map runs none between the two calls: what the work runs would be the first.
+    # The C library's raise() leaves the signal to the next Python code. A deque that consumes a map runs none
+    # between the two calls, so the first Python code is that of `work`.
     interrupt = functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT)
     deque(map(operator.methodcaller("__call__"), (interrupt, work)), maxlen=0)
     handle_signals()
 
 
 def handle_signals() -> None:
-    """Python 3.14 handles them where a function begins, or a loop turns."""
+    """Python 3.14 handles signals where a function begins or a loop repeats."""

@@ -1,4 +1,4 @@
-"""Fixture of tests of tuned loaders that settle soon."""
+"""Fixture for tests of tuned loaders that settle early."""
 
 import dataclasses
 

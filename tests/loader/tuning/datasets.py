@@ -1,4 +1,4 @@
-"""Datasets that behave in the ways in which users' datasets do."""
+"""Datasets that behave like users' datasets."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-# Numbers in a record that a file's buffer does not hold with its neighbours.
+# Numbers in a record, so many that a file's buffer does not hold its neighbours too.
 _PAGE = 2048
 
 
 def busy(seconds: float) -> None:
-    """Keeps a CPU busy."""
+    """Keep a CPU busy."""
     begun = time.process_time()
     while time.process_time() - begun < seconds:
         pass
 
 
 class Slow(Dataset[Any]):
-    """Samples that take time, and note in a file which of them were read.
+    """Samples that take time, and record in a file which of them were read.
 
-    Most of the time they wait: so workers pay on a machine however busy.
+    They mostly wait, so workers pay off however busy the machine is.
     """
 
     def __init__(self, length: int = 600, seconds: float = 0.003, log: Path | None = None) -> None:
@@ -74,7 +74,7 @@ class Remembering(Slow):
 
 
 class Drawing(Slow):
-    """Draws from a generator of its own."""
+    """Draws from its own generator."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -103,7 +103,7 @@ class HoldingAFile(Slow):
 
 
 class OnlyInItsProcess(Slow):
-    """Works only in the process that made it, as a dataset that holds tensors of a GPU does."""
+    """Works only in the process that created it, like a dataset with tensors on a GPU."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if os.getpid() != self.process:
@@ -121,7 +121,7 @@ class Deadly(Slow):
 
 
 class Lacking(Slow):
-    """Has a sample that cannot be made."""
+    """Has a sample that cannot be loaded."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == 400:

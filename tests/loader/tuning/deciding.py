@@ -1,4 +1,4 @@
-"""Tuners that decide what a test wants, in place of what is measured."""
+"""Tuners that decide what a test wants instead of what is measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.loader.tuning.simulation import limits, single_process_cost
 
 
 class Deciding(Tuner):
-    """Tries one candidate after the other, however they do, and stays with the last."""
+    """Tries one candidate after the other, however fast they are, and keeps the last."""
 
     def __init__(self, view: LoaderView, candidates: Sequence[Candidate]) -> None:
         super().__init__(view)
@@ -25,7 +25,7 @@ class Deciding(Tuner):
     def decide(self) -> Decision:
         if not self.is_baseline_known:
             return Decision(Candidate(0, 0), None)
-        # The first trial is that of the training process, whose cost is measured first.
+        # The first trial is without workers, whose cost is measured first.
         tried = len(self.measured.trials) - 1
         return Decision(self._candidates[-1], (*self._candidates, None)[min(tried, len(self._candidates))])
 
@@ -41,13 +41,13 @@ def strategy_of(loader: Any) -> TunedStrategy:
 
 
 def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
-    """Have a loader load some batches in the training process, then some with each candidate."""
+    """Make a loader load some batches in the training process, then some with each candidate."""
     strategy_of(loader).tuner = Deciding(loader._view(), [Candidate(*each) for each in candidates])
     return loader
 
 
 def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fastload.DataLoader:
-    """Have a loader begin with a settled plan."""
+    """Make a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
     prefetch = prefetch if workers else 0
 
@@ -57,7 +57,7 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     tuner.decide = decide  # type: ignore[method-assign]
     tuner.is_behind = lambda workers: False  # type: ignore[method-assign]
     trial = Trial(workers, prefetch, 10, 0.01, 0.0)
-    # No time is less than half of that.
+    # No time is less than half of this.
     cost = single_process_cost(-1.0)
     tuner._update(limits=limits(), single_process=cost, trials=(trial,))
     tuner.is_settled = tuner.is_dataset_checked = True

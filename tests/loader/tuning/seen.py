@@ -1,4 +1,4 @@
-"""Outcomes that tests of tuned loaders look at."""
+"""Outcomes that tests of tuned loaders check."""
 
 
 def numbers(batches):

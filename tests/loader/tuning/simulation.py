@@ -72,7 +72,7 @@ class Searched:
 
 
 def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> Searched:
-    """Let the search run until it has nothing left to try."""
+    """Run the search until nothing is left to try."""
     noise = random.Random(seed)
     known = dataclasses.replace(machine.limits)
     measured = TuningMeasurements(machine.explicit, known, machine.cost, batches)

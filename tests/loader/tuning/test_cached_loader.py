@@ -1,4 +1,4 @@
-"""A loader's cache: opened before its workers start, or decided by what they and the training take."""
+"""A loader's cache: opened before its workers start, or decided by measured times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def epochs(loader, count=2):
 
 @pytest.mark.parametrize("cache", ["ram", "auto", fastload.Cache("ram", form="decoded")], ids=str)
 @pytest.mark.parametrize("workers", [0, 2, None])
-def test_batches_are_those_without_a_cache(folder, cache, workers):
+def test_cache_does_not_change_batches(folder, cache, workers):
     explicit = {} if workers is None else {"num_workers": workers}
     for plain, cached in zip(datasets(folder), datasets(folder), strict=True):
         expected = epochs(fastload.DataLoader(plain, batch_size=8, shuffle=True, seed=3, num_workers=0))
@@ -56,7 +56,7 @@ def test_batches_are_those_without_a_cache(folder, cache, workers):
         cached.close_cache()
 
 
-def test_cache_of_memory_is_full_after_the_first_epoch_of_workers(folder):
+def test_ram_cache_is_full_after_the_first_epoch_with_workers(folder):
     for dataset in datasets(folder):
         loader = fastload.DataLoader(dataset, batch_size=8, num_workers=2, cache="ram")
         list(loader)
@@ -67,7 +67,7 @@ def test_cache_of_memory_is_full_after_the_first_epoch_of_workers(folder):
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_device_makes_the_batches_that_the_cpu_makes(folder, device):
+def test_batches_made_on_the_device_equal_those_of_the_cpu(folder, device):
     for plain, cached in zip(datasets(folder), datasets(folder), strict=True):
         options = {"batch_size": 8, "shuffle": True, "seed": 1, "num_workers": 0}
         part = list(range(0, 60, 2))
@@ -76,7 +76,7 @@ def test_device_makes_the_batches_that_the_cpu_makes(folder, device):
         for got, wanted in zip(epochs(loader), expected, strict=True):
             assert got.device.type == device
             torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=1e-6)
-        assert f"pixels lie on {device}" in loader.plan.cache.reason
+        assert f"pixels are on {device}" in loader.plan.cache.reason
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -92,14 +92,14 @@ def test_epoch_on_the_device_is_resumed(folder, device):
     assert torch.equal(torch.cat([images for images, _ in again]), torch.cat(rest))
 
 
-def test_device_cache_that_a_dataset_asked_for_is_the_loaders(folder):
+def test_device_cache_set_on_a_dataset_is_used_by_the_loader(folder):
     dataset = fastload.FolderDataset(folder / "photos", transform=TRANSFORM, cache="device")
     loader = fastload.DataLoader(dataset, batch_size=8, device="cpu", num_workers=0)
     assert len(epochs(loader)[0]) == 60
-    assert "pixels lie on cpu" in loader.plan.cache.reason
+    assert "pixels are on cpu" in loader.plan.cache.reason
 
 
-def test_device_cache_beside_a_collate_fn_is_refused(folder):
+def test_device_cache_with_a_collate_fn_is_refused(folder):
     options = {"batch_size": 8, "device": "cpu", "cache": "device"}
     for more, reason in (({"collate_fn": list}, "collate_fn"), ({"batch_size": None}, "batch_size=None")):
         loader = fastload.DataLoader(datasets(folder)[0], **{**options, **more})

@@ -1,4 +1,4 @@
-"""Few trials find a number of workers near the best, on simulated machines whose best is known."""
+"""A few trials find nearly the best number of workers on simulated machines, whose best is known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def interpolated(points: dict[int, float], workers: int) -> float:
     return points[low] + (points[high] - points[low]) * (workers - low) / (high - low)
 
 
-# Images a second of YOLOv5s on an RTX 3060, as published by its users; the first two are what one process
+# Images per second of YOLOv5s on an RTX 3060, as published by users; the first two are what one process
 # would do at half the pace of two workers.
 PUBLISHED = {0: 45.0, 1: 60.0, 2: 90.0, 6: 120.0, 12: 110.0}
 
@@ -145,7 +145,7 @@ def test_workers_worse_than_none_are_dropped_within_the_budget(noise):
         assert sum(trial.num_workers > 0 for trial in found.measured.trials) == 1
 
 
-def test_noise_does_not_pass_for_a_gain():
+def test_noise_is_not_taken_for_a_gain():
     chosen = [searched(fixed(0.0105, noise=0.03), seed).best for seed in range(40)]
     assert sum(each == SINGLE for each in chosen) >= 38
 
@@ -168,7 +168,7 @@ def test_search_costs_a_share_of_ten_epochs_at_most(batches, without_s, with_s, 
     if not trials:
         assert found.lost_s == 0
         return
-    # A trial goes on until it has spent the budget, and one window more.
+    # A trial continues until it has spent the budget and one more window.
     last_s = max(trial.seconds for trial in trials) + 2 * start_s
     assert found.lost_s <= 0.015 * 10 * batches * without_s * 1.5 + len(trials) * last_s
 
@@ -203,20 +203,20 @@ def trial_of(workers: int, batch_s: float, waiting_s: float = 0.0, **options) ->
 
 
 @pytest.mark.parametrize("start_s", [2.5, 0.025])
-def test_spawned_workers_pay_in_long_epochs_only(start_s):
+def test_spawned_workers_pay_off_only_in_long_epochs(start_s):
     machine = dataclasses.replace(cpu_bound(0.05, cpus=2), limits=limits(start_s=start_s))
     assert searched(machine, batches=100).best == (SINGLE if start_s > 1 else (2, 4))
     assert searched(machine, batches=2000).best == (2, 4)
 
 
 def test_workers_that_take_longer_to_start_than_they_save_in_an_epoch_are_not_taken():
-    # 100 batches: 1 s without workers; two save 0.4 s of it, and take 0.5 s to begin, as is measured.
+    # 100 batches take 1 s without workers; two workers save 0.4 s of it, and take 0.5 s to start (measured).
     machine = dataclasses.replace(fixed(0.006), start_s=0.25)
     assert searched(machine, batches=100).best == SINGLE
     assert searched(machine, batches=1000).best.num_workers == 2
 
 
-def test_workers_that_were_tried_are_judged_by_their_times_though_they_started_slowly():
+def test_tried_workers_are_judged_by_their_times_even_after_a_slow_start():
     slow_start = dataclasses.replace(cpu_bound(0.06, cpus=2), start_s=0.2)
     slow_start.cost = single_process_cost(0.06, cpu_s=0.004)
     slow_start.batch_s = lambda workers, prefetch: 0.06 / max(workers, 1)
@@ -245,7 +245,7 @@ def test_workers_that_take_long_to_start_are_few():
         (2, 6, 2),
     ],
 )
-def test_eight_batches_are_under_way_where_there_is_room(workers, most_batches, expected):
+def test_eight_batches_are_prefetched_if_there_is_room(workers, most_batches, expected):
     assert prefetch_of(TuningMeasurements({}, limits(most_batches=most_batches)), workers) == expected
 
 
@@ -295,7 +295,7 @@ def test_reason_that_forbids_workers_ends_the_search():
     assert why_single_process(measured) == "it is shared"
 
 
-def test_workers_of_a_settled_plan_may_be_behind_by_their_start_and_a_twentieth_of_an_epoch():
+def test_workers_of_a_settled_plan_may_lose_their_start_and_a_twentieth_of_an_epoch():
     cost = single_process_cost(0.01)
     measured = TuningMeasurements({}, limits(start_s=0.05), cost, 100, trials=(trial_of(0, 0.01),))
     assert tolerated_loss_s(measured, 2) == pytest.approx(2 * 2 * 0.05 + 0.05)

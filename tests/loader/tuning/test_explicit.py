@@ -20,7 +20,7 @@ def tried(loader):
 @pytest.mark.parametrize(
     "explicit", [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 2, "prefetch_factor": 5}]
 )
-def test_what_was_set_is_obeyed(explicit):
+def test_explicit_parameters_are_obeyed(explicit):
     loader = fastload.DataLoader(Slow(200, seconds=0.001), batch_size=4, **explicit)
     assert numbers(loader) == list(range(200))
     assert loader.num_workers == explicit["num_workers"]
@@ -44,9 +44,9 @@ def test_persistent_workers_may_be_set_without_num_workers():
     assert loader.plan.persistent_workers.value is True
 
 
-def test_loader_made_anew_with_persistent_workers_gives_every_epoch_whole():
+def test_recreated_loader_with_persistent_workers_gives_complete_epochs():
     loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
-    loader.num_workers = Unset(3)  # as another one left it
+    loader.num_workers = Unset(3)  # as copied from another loader
     for _ in range(3):
         assert numbers(loader) == list(range(900))
 
@@ -70,7 +70,7 @@ def test_start_method_may_be_set_after_an_epoch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_loader_made_anew_from_its_attributes_is_still_tuned():
+def test_loader_recreated_from_its_attributes_is_still_tuned():
     loader = fastload.DataLoader(Slow(900), batch_size=8)
     list(loader)
     names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")

@@ -1,4 +1,4 @@
-"""Workers that fail are replaced by the training process, and the epoch goes on."""
+"""Workers that fail are replaced by the training process, and the epoch continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind)
     assert "failed where the training process does not" in plan.num_workers.reason
 
 
-def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_goes_on():
+def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_continues():
     loader = fastload.DataLoader(Lacking(), batch_size=8)
     iterator, seen, errors = iter(loader), [], []
     while True:
@@ -54,7 +54,7 @@ def test_error_of_a_sample_is_raised_as_without_workers_and_the_epoch_goes_on():
     assert seen == sorted(seen)
 
 
-def test_iterator_is_gone_at_once_after_an_error_of_a_sample():
+def test_iterator_is_freed_at_once_after_an_error_of_a_sample():
     gc.disable()
     try:
         iterator = iter(planned(fastload.DataLoader(Lacking(seconds=0.0), batch_size=401), 1))
@@ -67,7 +67,7 @@ def test_iterator_is_gone_at_once_after_an_error_of_a_sample():
         gc.enable()
 
 
-def test_unpicklable_dataset_is_loaded_without_workers_where_these_are_spawned():
+def test_unpicklable_dataset_is_loaded_without_workers_if_they_would_be_spawned():
     dataset = Unpicklable(length=20_000, seconds=0.02)
     loader = fastload.DataLoader(dataset, batch_size=2, multiprocessing_context="spawn")
     iterator = iter(loader)
@@ -86,7 +86,7 @@ def test_epoch_that_is_left_early_leaves_no_process():
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_worker_that_dies_while_the_training_computes_is_done_without():
+def test_training_continues_without_a_worker_that_dies_during_a_step():
     loader = planned(fastload.DataLoader(Slow(900), batch_size=6), workers=2)
     before = set(multiprocessing.active_children())
     seen, victims = [], []
@@ -102,7 +102,7 @@ def test_worker_that_dies_while_the_training_computes_is_done_without():
 
 
 class Warning_(Slow):
-    """Tells whether a warning becomes an error where it is read."""
+    """Returns whether a warning becomes an error in the process that reads."""
 
     def __getitem__(self, index):
         super().__getitem__(index)
@@ -113,7 +113,7 @@ class Warning_(Slow):
         return torch.tensor(0)
 
 
-def test_warnings_are_shown_by_workers_as_without():
+def test_warning_filters_apply_in_workers():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         loader = fastload.DataLoader(Warning_(700), batch_size=8)
@@ -121,7 +121,7 @@ def test_warnings_are_shown_by_workers_as_without():
     assert tried(loader) - {0}
 
 
-def test_daemonic_process_loads_by_itself(tmp_path):
+def test_daemonic_process_starts_no_workers(tmp_path):
     context = multiprocessing.get_context("fork")
     result = tmp_path / "result"
 
@@ -137,7 +137,7 @@ def test_daemonic_process_loads_by_itself(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_script_without_a_guard_is_run_once_where_workers_import_it(tmp_path, method):
+def test_script_without_a_guard_is_run_only_once(tmp_path, method):
     script = tmp_path / "train.py"
     script.write_text(
         textwrap.dedent(

@@ -1,4 +1,4 @@
-"""A loader takes no more than there is: CPUs, memory, descriptors."""
+"""A loader stays within its limits: CPUs, memory, descriptors."""
 
 from __future__ import annotations
 

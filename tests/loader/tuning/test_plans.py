@@ -1,4 +1,4 @@
-"""Plans are printed, and measured anew where they no longer fit."""
+"""Plans are printed, and measured again if they no longer fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.loader.tuning.seen import numbers
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_persistent_workers_live_on_once_the_plan_is_settled():
+def test_persistent_workers_stay_once_the_plan_is_settled():
     loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
     while not loader.plan.is_settled:
         assert numbers(loader) == list(range(900))
@@ -25,7 +25,7 @@ def test_persistent_workers_live_on_once_the_plan_is_settled():
     assert pids[0] == pids[1] != set()
 
 
-def test_nothing_is_tried_where_plans_are_off(monkeypatch):
+def test_nothing_is_tried_if_plans_are_off(monkeypatch):
     monkeypatch.setenv("FASTLOAD_PLAN", "off")
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     assert numbers(loader) == list(range(300))
@@ -48,7 +48,7 @@ def test_plan_prints_as_a_table():
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_search_ends_though_every_epoch_is_left():
+def test_search_ends_even_if_every_epoch_is_left_early():
     loader = fastload.DataLoader(Slow(4000), batch_size=8)
     for _ in range(8):
         for number, _batch in enumerate(loader):
@@ -58,7 +58,7 @@ def test_search_ends_though_every_epoch_is_left():
     assert loader.plan.num_workers.value > 0
 
 
-def test_plan_of_the_time_before_a_cache_was_full_is_no_plan():
+def test_plan_made_while_a_cache_filled_is_discarded():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     tuner = loader._strategy.tuner
@@ -79,7 +79,7 @@ class Lighter(Slow):
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_plan_is_made_anew_where_samples_have_become_much_cheaper(monkeypatch):
+def test_plan_is_made_again_if_samples_become_much_cheaper(monkeypatch):
     loader = fastload.DataLoader(Lighter(1800), batch_size=8)
     while not loader.plan.is_settled:
         list(loader)

@@ -1,4 +1,4 @@
-"""Explicit workers have eight batches under way; which worker makes which batch is not changed."""
+"""Explicit workers prefetch eight batches in total, and each makes the same batches as in torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.loader.tuning.simulation import limits
 
 
 class Uneven(Dataset[Any]):
-    """Every sixteenth sample takes long; each tells which worker made it."""
+    """Every sixteenth sample takes long; each sample says which worker made it."""
 
     def __len__(self) -> int:
         return 400
@@ -43,14 +43,14 @@ def test_prefetch_factor_that_was_set_stays():
     assert loader.last_epoch.prefetch_factor == 3
 
 
-def test_switched_off_it_asks_as_early_as_torch_does(monkeypatch):
+def test_switched_off_tuning_prefetches_as_torch_does(monkeypatch):
     monkeypatch.setenv("FASTLOAD_PLAN", "off")
     loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2)
     list(loader)
     assert loader.last_epoch.prefetch_factor == 2
 
 
-def test_no_more_is_asked_for_than_memory_allows(monkeypatch):
+def test_prefetching_stays_within_memory(monkeypatch):
     few = limits(most_batches=6)
     monkeypatch.setattr("fastload.loader._strategies.read_limits", lambda context, size: few)
     loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2)
@@ -58,7 +58,7 @@ def test_no_more_is_asked_for_than_memory_allows(monkeypatch):
     assert loader.last_epoch.prefetch_factor == 2
 
 
-def test_loader_whose_workers_live_on_is_let_go_with_its_last_name():
+def test_loader_with_persistent_workers_is_freed_with_its_last_reference():
     loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2, persistent_workers=True)
     next(iter(loader))
     gone = weakref.ref(loader)

@@ -1,4 +1,4 @@
-"""From the same seeds a loader that decides by itself gives the same batches, whatever it decides."""
+"""From the same seeds, a tuned loader gives the same batches, whatever it decides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 120
 
 
 class Noisy(Dataset[Any]):
-    """Samples of every global generator's numbers, an odd number of normal ones among them."""
+    """Samples drawn from every global generator, with an odd number of normal numbers."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -48,7 +48,7 @@ def seed_all(seed: int = 5) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
-    # Leaves the second number of a pair behind.
+    # Leaves the second number of a normal pair cached.
     np.random.normal(), random.gauss(0, 1), torch.randn(1)
 
 
@@ -62,7 +62,7 @@ def next_numbers() -> list[Any]:
 
 
 def trained(loader: Any, epochs: int = 2) -> list[Any]:
-    """The batches of some epochs, each with what a training draws beside it, and then what is drawn next."""
+    """Return some epochs' batches, the numbers drawn by the training between them, and the next ones."""
     seen = []
     for _ in range(epochs):
         for batch in loader:
@@ -74,7 +74,7 @@ def trained(loader: Any, epochs: int = 2) -> list[Any]:
 def _short_trials(monkeypatch):
     monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.0)
     monkeypatch.setattr("fastload.loader._tuning.epoch.fits_into_epoch", lambda *_: True)
-    # Samples that take no time vary by more than the times of real ones.
+    # The times of trivial samples vary more than those of real ones.
     monkeypatch.setattr("fastload.loader._tuning.epoch.has_changed", lambda *_: False)
 
 
@@ -108,14 +108,14 @@ def test_plan_from_the_cache_changes_nothing(workers, single_process):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_how_workers_are_started_changes_no_batch(method, single_process):
+def test_start_method_changes_no_batch(method, single_process):
     seed_all()
     assert_same(
         trained(planned(make(multiprocessing_context=method), 1), 1)[:-5], single_process[: COUNT // 3]
     )
 
 
-def test_workers_that_live_on_draw_and_shuffle_as_others():
+def test_persistent_workers_draw_and_shuffle_as_others():
     runs = []
     for workers in (0, 2):
         seed_all()
@@ -123,7 +123,7 @@ def test_workers_that_live_on_draw_and_shuffle_as_others():
     assert_same(*runs)
 
 
-def test_workers_that_live_on_hand_out_in_order_whatever_in_order_says():
+def test_persistent_workers_keep_order_even_with_in_order_false():
     class FirstIsSlow(Noisy):
         def __getitem__(self, index: int) -> Any:
             time.sleep(0.3 if index == 0 else 0.0)
@@ -134,7 +134,7 @@ def test_workers_that_live_on_hand_out_in_order_whatever_in_order_says():
     assert torch.cat(list(loader)).tolist() == list(range(COUNT))
 
 
-def test_delays_decide_who_loads_and_nothing_else():
+def test_delays_decide_only_which_process_loads():
     runs, workers = [], set()
     for seconds in (0.0, 0.02):
         seed_all()
@@ -169,7 +169,7 @@ def test_resumed_epoch_draws_what_it_would_have_drawn(workers, options):
     assert_same(list(second), whole[2])
 
 
-def test_two_loaders_in_turns_shuffle_the_same_whatever_each_decides():
+def test_alternating_loaders_shuffle_the_same_whatever_they_decide():
     runs = []
     for decided in ((0, 0), (2, 0), (0, 1), (1, 2)):
         seed_all()
@@ -188,7 +188,7 @@ def test_dataset_that_iterates_a_loader_of_its_own_draws_the_same():
 
 
 class Nested(Noisy):
-    """Draws, has a loader draw, and draws again."""
+    """Draws, iterates a loader that draws, and draws again."""
 
     def __len__(self) -> int:
         return 6
@@ -216,7 +216,7 @@ class Failing(Noisy):
         raise KeyError("nothing there")
 
 
-def test_another_bit_generator_of_numpys_is_left_alone():
+def test_custom_numpy_bit_generator_is_left_alone():
     before = np.random.mtrand.get_bit_generator()
     np.random.mtrand.set_bit_generator(np.random.PCG64(3))
     try:
@@ -242,7 +242,7 @@ def test_another_thread_leaves_the_generators_alone():
 
 
 @pytest.mark.parametrize("plan", [0, 2])
-def test_said_and_switched_off_it_draws_as_torch_does(plan, monkeypatch):
+def test_explicit_or_switched_off_loader_draws_as_torch_does(plan, monkeypatch):
     monkeypatch.setenv("FASTLOAD_PLAN", "off")
     runs = []
     for kind, options in (
@@ -254,7 +254,7 @@ def test_said_and_switched_off_it_draws_as_torch_does(plan, monkeypatch):
     assert_same(*runs)
 
 
-def test_iterable_dataset_draws_as_torch_has_it_without_workers():
+def test_iterable_dataset_draws_as_in_torch_without_workers():
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Any:
             return (Noisy()[index] for index in range(12))
@@ -278,7 +278,7 @@ GENERATORS = {
 @pytest.mark.parametrize("stop", [12, 40])
 @pytest.mark.parametrize("options", GENERATORS)
 @pytest.mark.parametrize("lives_on", [False, True])
-def test_epoch_broken_off_leaves_a_generator_where_it_is_without_workers(options, stop, lives_on):
+def test_epoch_left_early_leaves_a_generator_as_without_workers(options, stop, lives_on):
     # RandomSampler draws from it at its end too, and with replacement for every 32 samples.
     def orders(loader: Any) -> list[Any]:
         return [[batch[0].tolist() for batch in itertools.islice(loader, count)] for count in (40, stop, 41)]
@@ -289,14 +289,14 @@ def test_epoch_broken_off_leaves_a_generator_where_it_is_without_workers(options
     assert orders(planned(loader, 1, 30)) == expected
 
 
-def test_numbers_that_others_drew_from_the_generator_meanwhile_stay_drawn():
+def test_numbers_that_other_code_drew_from_the_generator_stay_drawn():
     generator = torch.Generator().manual_seed(2)
     loader = planned(make(generator=generator), 2, 30)
     next(iter(loader))
     torch.rand(1, generator=generator)
     expected = torch.Generator()
     expected.set_state(generator.get_state())
-    torch.empty((), dtype=torch.int64).random_(generator=expected)  # what an epoch draws when it begins
+    torch.empty((), dtype=torch.int64).random_(generator=expected)  # the draw at the beginning of an epoch
     begun = iter(loader)
     assert torch.equal(generator.get_state(), expected.get_state())
     del begun

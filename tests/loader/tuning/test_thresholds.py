@@ -1,4 +1,4 @@
-"""Each threshold of deciding is needed: changed by half, it changes a decision."""
+"""Each threshold of the decisions is needed: changing it by half changes a decision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured(**options) -> TuningMeasurements:
 
 
 def affordable(batches: int) -> int:
-    """Return how many of two workers may be tried, if an epoch has so many batches."""
+    """Return how many of two workers may be tried in an epoch of this many batches."""
     return rules.affordable_workers(measured(trials=(trial_of(0, 0.01),), batches=batches), 2)
 
 
@@ -44,7 +44,7 @@ def waiting_for_a_network() -> TuningMeasurements:
     return TuningMeasurements({}, limits(most_workers=100), single_process_cost(0.1, cpu_s=0.001))
 
 
-# Of each constant: what it decides, on either side of the threshold.
+# For each constant, the decisions on either side of its threshold.
 SITUATIONS = {
     "_GAIN": [
         lambda: compared([0.01] * 3, [0.0094] * 3)[0],
@@ -69,7 +69,7 @@ SITUATIONS = {
     "_START_MARGIN": [lambda: rules.first_workers(dataclasses.replace(waiting_for_a_network(), batches=80))],
     "MOST_WORKERS_PER_CPU": [lambda: rules.first_workers(waiting_for_a_network())],
     "_BLOCKED": [lambda: tried_next(blocked=0.55), lambda: tried_next(blocked=0.45)],
-    "_UNDER_WAY": [lambda: rules.prefetch_of(measured(), 1)],
+    "_PREFETCHED_BATCHES": [lambda: rules.prefetch_of(measured(), 1)],
     "DEFAULT_PREFETCH": [lambda: rules.prefetch_of(measured(), 100)],
     "WINDOW_S": [
         lambda: rules.fits_into_epoch(measured(trials=(trial_of(0, 0.01),)), 2, 65),

@@ -1,4 +1,4 @@
-"""A loader with nothing set finds out how to load, and its batches are torch's all the same."""
+"""A loader with nothing set finds the best way to load, and its batches still equal torch's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_slow_samples_get_workers_and_the_order_is_torchs():
 
 
 @pytest.mark.parametrize("explicit", [{}, {"num_workers": 2}, {"num_workers": 0}])
-def test_loader_that_has_measured_is_pickled_and_its_state_is_plain(explicit):
+def test_loader_that_has_measured_can_be_pickled(explicit):
     loader = fastload.DataLoader(Slow(300), batch_size=8, **explicit)
     list(loader)
     iterator = iter(loader)
@@ -58,7 +58,7 @@ def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
 
 
 @pytest.mark.parametrize("length", [1, 7, 5000])
-def test_cheap_samples_are_loaded_without_workers_as_by_torch(length):
+def test_cheap_samples_are_loaded_without_workers_as_in_torch(length):
     states = []
     for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
         torch.manual_seed(5)
@@ -72,7 +72,7 @@ def test_cheap_samples_are_loaded_without_workers_as_by_torch(length):
 
 
 @pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
-def test_dataset_that_reading_changes_keeps_the_training_process(kind):
+def test_dataset_that_changes_when_read_is_loaded_by_the_training_process(kind):
     loader = fastload.DataLoader(kind(length=800), batch_size=5, shuffle=True)
     assert sorted(numbers(loader)) == list(range(800))
     assert loader.plan.num_workers.value == 0
@@ -80,7 +80,7 @@ def test_dataset_that_reading_changes_keeps_the_training_process(kind):
     assert getattr(loader.dataset, "reads", 800) == 800
 
 
-def test_dataset_that_holds_a_file_open_keeps_the_training_process(tmp_path):
+def test_dataset_with_an_open_file_is_loaded_by_the_training_process(tmp_path):
     loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=800), batch_size=5, shuffle=True)
     assert sorted(numbers(loader)) == list(range(800))
     assert "holds open" in loader.plan.num_workers.reason
@@ -109,7 +109,7 @@ def test_two_epochs_at_once_give_all_batches_of_both():
     assert numbers(second for _, second in pairs) == list(range(600))
 
 
-def test_batches_held_over_changes_of_workers_stay_what_they_were():
+def test_held_batches_do_not_change_when_workers_change():
     loader = fastload.DataLoader(Slow(1500), batch_size=10)
     held = list(loader)
     assert numbers(held) == list(range(1500))
@@ -124,7 +124,7 @@ class Endless(Sampler[list[int]]):
             yield list(range(first, first + 6))
 
 
-def test_batch_sampler_without_a_length():
+def test_batch_sampler_without_a_length_is_tuned():
     loader = fastload.DataLoader(Slow(1200), batch_sampler=Endless())
     for _ in range(2):
         assert numbers(loader) == list(range(1200))
@@ -142,7 +142,7 @@ def test_iterable_dataset_is_loaded_once_without_workers():
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_epochs_too_short_for_a_trial_are_trials_as_a_whole():
+def test_epoch_too_short_for_a_trial_counts_as_one():
     loader = fastload.DataLoader(Slow(40, seconds=0.02), batch_size=2)
     for _ in range(20):
         assert numbers(loader) == list(range(40))

@@ -1,4 +1,4 @@
-"""Windows measure batches of one candidate: none that were in flight before, and no unusual steps."""
+"""Windows measure only batches of one candidate, without batches in flight before and unusual steps."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def started() -> StepClock:
 
 
 def hand(clock: StepClock, waits_s: list[float], step_s: float = 0.0) -> None:
-    """Hand out batches after waits of so many seconds each; each is followed by a step."""
+    """Hand out a batch after each wait, in seconds, followed by a step."""
     for wait_s in waits_s:
         if clock.batches:
             clock.waits_s.append(wait_s)
@@ -49,7 +49,7 @@ def test_trial_since_the_epochs_first_batch_includes_the_start_of_workers():
     assert trial.seconds == pytest.approx(6.0)
 
 
-def test_window_is_over_after_a_quarter_of_a_second_and_a_turn_of_three_batches_a_worker():
+def test_window_ends_after_a_quarter_of_a_second_and_three_batches_per_worker():
     clock = started()
     hand(clock, [0.0])
     window = Window(clock, Candidate(2, 2), 1)
