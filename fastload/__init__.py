@@ -39,7 +39,7 @@ __all__ = [
     "verify",
 ]
 
-# The modules of all names but the exceptions, which are in fastload.errors.
+# The module of each name; exceptions are in fastload.errors.
 _MODULES = {
     "Cache": "datasets.cache.options",
     "DataLoader": "loader.dataloader",

@@ -7,7 +7,7 @@ string and survives pickling: torch rebuilds a worker's exception in the trainin
 from pickle import PicklingError
 
 HOW_TO_INSTALL = "pip install . in a checkout of fastload"
-"""For messages. No package index has it yet: `pip install fastload` installs another project's package."""
+"""For error messages. On PyPI, the name `fastload` belongs to another project."""
 
 
 class FastloadError(Exception):
@@ -38,7 +38,7 @@ class DestinationError(FastloadError, FileExistsError):
 
 
 class FormatError(FastloadError, ValueError):
-    """A folder does not hold a packed dataset, or one that this release cannot read."""
+    """A folder holds no packed dataset, or one that this release cannot read."""
 
 
 class DamageError(FastloadError, OSError):
@@ -50,14 +50,14 @@ class AccessError(FastloadError, OSError):
 
 
 class DecodeError(FastloadError, ValueError):
-    """The bytes are no readable image."""
+    """Bytes cannot be decoded as an image."""
 
 
 class RecordIndexError(FastloadError, IndexError):
     """An index is outside the dataset."""
 
 
-# Python raises any of the other three for an object that cannot be pickled.
+# For an object that cannot be pickled, Python raises any of the other three.
 class UnpicklableError(FastloadError, PicklingError, TypeError, AttributeError):
     """An object that workers need cannot be pickled."""
 
@@ -71,4 +71,4 @@ class LibraryMissingError(FastloadError, ImportError):
 
 
 class SlowTransformWarning(UserWarning):
-    """Transforms of other libraries in a Compose slow down loading; the message says by how much."""
+    """Other libraries' transforms in a Compose slow down loading; the message says by how much."""

@@ -1,1 +1,1 @@
-"""Map-style datasets of (image, target): packed records, or the files of a folder; and their caches."""
+"""Map-style datasets of (image, target) from packed records or the files of a folder, and their caches."""

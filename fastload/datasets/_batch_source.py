@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
-from fastload.datasets.cache._samples import stated_orientation
+from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
@@ -34,7 +34,7 @@ _PIXELS = Raw()
 
 
 class RecordImages:
-    """Images of a packed dataset's records, at `positions`, through the shards or a cache; see `BatchSource`.
+    """Images of a packed dataset's records, at `positions`, from the shards or a cache; see `BatchSource`.
 
     Raises:
         DamageError: A record fails its checksum, or a shard is missing or damaged.
@@ -54,7 +54,7 @@ class RecordImages:
         self._reducing_gap = reducing_gap
         holds_pixels = isinstance(records, CachedRecords) and records.holds_pixels
         self._cached_pixels = records if holds_pixels and isinstance(records, CachedRecords) else None
-        # Before anything else: not even memory may be allocated from the numbers of a damaged record.
+        # Before anything else: not even memory may be allocated by the sizes that a damaged record states.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
@@ -85,7 +85,7 @@ class RecordImages:
             if self._cached_pixels is not None and isinstance(record, CachedRecord):
                 found.append(self._cached_pixels.orientation(record.index))
             else:
-                found.append(stated_orientation(bytes(record.stored("image"))))
+                found.append(exif_orientation(bytes(record.stored("image"))))
         return found
 
     def gathered(self) -> Gathered | None:
@@ -128,7 +128,7 @@ class FileImages:
 
     Raises:
         SourceError: A file cannot be read.
-        DecodeError: A file is no complete image.
+        DecodeError: A file is not a complete image.
     """
 
     def __init__(
@@ -190,13 +190,13 @@ class FileImages:
         cached = None if self._cached is None else self._cached.pixels(index)
         if self._cached is not None and cached is not None:
             self._decoded[position] = cached
-            return self._noted(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
+            return self._note_header(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
         data = self._read(position)
         try:
             if has_parsed_header(data):
                 header = read_header(data)
                 self._buffer(self._files, position, data, len(data))
-                return self._noted(index, header.height, header.width, header.orientation)
+                return self._note_header(index, header.height, header.width, header.orientation)
             pixels = decode(data)
             if self._cached is not None:
                 self._cached.store_pixels(index, pixels, 1)
@@ -205,7 +205,7 @@ class FileImages:
         self._buffer(self._decoded, position, pixels, pixels.nbytes)
         return pixels.shape[0], pixels.shape[1]
 
-    def _noted(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
+    def _note_header(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
@@ -245,7 +245,7 @@ class UprightImages:
         return upright(self._images.region(position, box, size), orientation)
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`; None as well if any image must be turned."""
+        """See `BatchSource`; also None if any image must be turned."""
         return (
             None if any(orientation != 1 for orientation in self._orientations) else self._images.gathered()
         )

@@ -62,7 +62,7 @@ class BatchMemory(Protocol):
 
 
 class HostMemory:
-    """Reused memory of the host for batches that are made outside a loader; see `BatchMemory`."""
+    """Reused host memory for batches that are made outside a loader; see `BatchMemory`."""
 
     finishes_on_device = False
 
@@ -80,7 +80,7 @@ def fill(
 ) -> torch.Tensor | None:
     """Make a batch of images, (images, channels, height, width), in the memory of `out`.
 
-    The pipeline must not be foreign. Returns None if the images would not have one size.
+    The pipeline must not be foreign. Returns None if the images do not have one size.
     """
     drawn = pipeline.draw(draws, source.sizes)
     if drawn.size is None:
@@ -156,7 +156,7 @@ def _crop_gathered(
 
 
 def _apply_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
-    """Apply the body to a whole batch; its last step that makes new images makes them in `out`."""
+    """Apply the body to a whole batch; the last step that makes new images writes them to `out`."""
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
         step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)

@@ -1,4 +1,4 @@
-"""FolderDataset: the images of a folder, as a map-style dataset, with no packing."""
+"""FolderDataset: the images of a folder as a map-style dataset, without packing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastload.images.header import read_header
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 
-# The number of images from which the size of all pixels is estimated.
+# The number of images from which the size of the decoded dataset is estimated.
 _SAMPLED = 32
 
 
@@ -81,7 +81,7 @@ class FolderDataset(ImageDataset):
 
     @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of all files, as in ImageFolder; `imgs` is the same."""
+        """The (path, label) of each file, as in ImageFolder; `imgs` is the same."""
         files = self.source.files
         return [(files.path(index), label) for index, label in enumerate(self.targets)]
 

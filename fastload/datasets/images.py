@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import FileImages, RecordImages, UprightImages
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, in_use
+from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
 from fastload.datasets.cache._choose import choose_cache, no_cache
 from fastload.datasets.cache._limits import Room, memory_room
 from fastload.datasets.cache._records import CachedRecords
@@ -167,20 +167,20 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         option, measured = cache_of(cache), measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
             raise OptionError(
-                "a cache of decoded images cannot go with reducing_gap, which decodes them anew for every "
+                "a cache of decoded images cannot be combined with reducing_gap, which decodes them for each "
                 'size: leave out one of them, or use form="encoded"'
             )
-        # Only a loader knows whether pixels on the device or in memory could pay.
+        # Only a loader measures whether caching pixels could pay.
         extent = self._extent(wants_pixels=option.form == "decoded" or measured != Measured())
         choice = None
         if option.kind == "auto":
-            choice = in_use(option, extent)
+            choice = find_shared(option, extent)
             choice = choice or choose_cache(gather(self, extent, option, measured, room))
         self._open_cache = attach(option, extent, self._through_store, choice, room)
         return self.cached
 
     def fill_cache(self) -> None:
-        """Have the missing samples read in the background, as making a batch does."""
+        """Start reading the missing samples in the background, as making a batch does."""
         if (samples := self._open_cache.samples) is not None:
             samples.filler.ensure_running(samples)
 
@@ -197,7 +197,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:
-        """Return the size of the dataset; that of its pixels, which may need reading, only if wanted."""
+        """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""
 
     @abstractmethod
     def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
@@ -219,7 +219,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def _cached_samples(self) -> Any:
         """The samples through the store; None without one."""
         samples = self._open_cache.samples
-        # With a reducing_gap that was set after the cache was opened, pixels are of no use.
+        # Cached pixels are of no use if a reducing_gap was set after the cache was opened.
         is_useless = samples is not None and samples.holds_pixels and self.reducing_gap is not None
         return None if is_useless else samples
 
@@ -247,7 +247,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def _batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
-            # As a tuple, like torch's own collation, which returns it as it is for text.
+            # A tuple, as in torch's own collation, which returns one of strings unchanged.
             targets: Any = tuple(map(self._transform_target, self._targets(positions)))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
@@ -264,7 +264,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return self._compiled[1]
 
     def _positions(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
-        """Return indices counted from the first sample."""
+        """Return indices as positions counted from the first sample."""
         positions = np.asarray(indices)
         # NumPy would accept floats and booleans as indices too.
         if positions.dtype.kind not in "iu" or positions.ndim != 1:

@@ -27,13 +27,13 @@ from fastload.shards.schema import Field
 from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.draws import current_seed
 
-# The number of shapes from which the size of all pixels is estimated.
+# The number of shapes from which the size of the decoded dataset is estimated.
 _SAMPLED = 64
 
-# Encodings whose bytes are no file that another program could open.
+# Encodings whose bytes are not a file that other programs could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
 
-# A path in a source's folder; if keys are longer on average, the last images do not fit into the cache.
+# The size of a relative path; if keys are longer on average, the last images do not fit into the cache.
 _KEY_BYTES = 64
 
 
@@ -104,7 +104,7 @@ class PackedDataset(ImageDataset):
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields: tuple[Field, ...] = manifest.fields[1:]
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
-        self._has_counted_labels = self._has_label_only and _is_counted(self._target_fields[0])
+        self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
         self._pixel_encodings = {
             field.name: encoding_named(field.encoding)
             for field in self._target_fields
@@ -197,7 +197,7 @@ class PackedDataset(ImageDataset):
         elif wants_pixels and count:
             shapes = records.take("image/shape", np.array(evenly_spaced(count, _SAMPLED)))
         pixels = shapes[:, :2].astype(np.int64).prod(axis=1) * 3
-        # Besides images: the shards' size is an upper bound if records hold more than keys and numbers.
+        # Other fields: at most the size of the shards, if records hold more than keys and numbers.
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
         digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
         return Extent(
@@ -213,7 +213,7 @@ class PackedDataset(ImageDataset):
         )
 
     def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
-        # Verified just before, when the source of their images was made.
+        # Verified already, when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
@@ -229,9 +229,9 @@ class PackedDataset(ImageDataset):
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
-        return self._stored.take("label", positions) if self._has_counted_labels else None
+        return self._stored.take("label", positions) if self._has_integer_labels else None
 
 
-def _is_counted(field: Field) -> bool:
+def _fits_int64(field: Field) -> bool:
     """Return True if all values of a field are integers within the range of int64, torch's type for them."""
     return field.kind == "scalar" and field.dtype != "bool" and np.can_cast(field.dtype, np.int64)

@@ -25,7 +25,7 @@ def write_contact_sheet(path: str | os.PathLike[str], file: Path) -> None:
 
     Raises:
         FormatError: The path holds no packed dataset.
-        OptionError: The file is no .png, or lies in a packed dataset.
+        OptionError: The file is not a .png, or lies in a packed dataset.
         PackError: The file cannot be written.
     """
     if file.suffix.lower() != ".png" or any(map(looks_packed, file.absolute().parents)):

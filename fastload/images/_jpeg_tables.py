@@ -1,11 +1,11 @@
 """Checks of a JPEG's quantization and Huffman tables against ITU-T T.81 and libjpeg's own checks.
 
-A file with damaged tables cannot be decoded, although its markers and its end are in place. Tables that pass
-are readable by every decoder; others may still be decodable, such as a file without Huffman tables (Motion
-JPEG), which only decoding tells.
+A file with damaged tables cannot be decoded, although its markers and its end are in place. Every decoder can
+read tables that pass. A file that does not pass, such as one without Huffman tables (Motion JPEG), may still
+be decodable: only decoding it shows.
 
-The checks take 6 us a photo. Files of one dataset share quantization tables and parameters, so those results
-are cached; Huffman tables often differ from file to file.
+The checks take 6 us a photo. The files of a dataset often share quantization tables and parameters, so those
+results are cached; Huffman tables often differ from file to file.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from operator import mul
 
 from fastload.images.jpeg import DHT, DQT, DRI, FRAMES, SOS, Segment, segments
 
-# The share of the code space that one code of each length, 1 to 16 bits, takes: 2**16 in units of the
-# longest. The code of all ones stays unused (T.81, C.2).
+# The part of the code space that one code of each length, 1 to 16 bits, takes, in units of the longest codes.
+# The code of all ones stays unused (T.81, C.2).
 _CODE_SPACE = 1 << 16
 _CODE_SHARES = tuple(1 << (16 - length) for length in range(1, 17))
 _LARGEST_DC_SYMBOL = 15  # the bits of a difference (libjpeg's jdhuff.c)
 
-# Sampling factors, horizontal and vertical in a nibble each, and the blocks of an MCU that they make.
+# Sampling factors, horizontal and vertical in a nibble each, and the number of blocks that they give an MCU.
 _BLOCKS = {0x11: 1, 0x12: 2, 0x21: 2, 0x14: 4, 0x22: 4, 0x41: 4}
 _MOST_BLOCKS = 10  # of an MCU (T.81, B.2.3)
 _COMPONENTS = frozenset({1, 3, 4})  # grey, colour, CMYK
@@ -32,7 +32,7 @@ _METADATA = frozenset({*range(0xE0, 0xF0), 0xFE})  # application segments and co
 
 
 def has_standard_header(data: bytes) -> bool:
-    """Return whether every decoder can start this baseline JPEG, whose layout has been parsed."""
+    """Return True if every decoder accepts the header of this baseline JPEG, whose layout has been parsed."""
     bodies: dict[int, list[bytes]] = {DQT: [], DHT: [], DRI: []}
     frames: list[Segment] = []
     scan = b""

@@ -1,7 +1,7 @@
 """NV12 planes: a full plane of luma, then a quarter-size plane of interleaved chroma pairs.
 
-An image takes 1.5 bytes a pixel, and converts back to RGB in 80 us a photo, where JPEG takes 500 to 900.
-Colours are BT.601 in studio range, the only one that OpenCV's inverse supports.
+An image takes 1.5 bytes a pixel. Converting a photo back to RGB takes 80 us, decoding a JPEG 500 to 900.
+Colours are BT.601 in studio range, the only range that OpenCV's conversion to RGB supports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHROMA = np.array([[-37.797, -74.203, 112.0, 128 * 255], [112.0, -93.786, -18.2
 
 
 def nv12_size(height: int, width: int) -> int:
-    """Return the bytes that an image of this size takes: odd sides are padded to the next even ones."""
+    """Return the number of bytes of an image of this size; odd sides are padded to the next even ones."""
     padded_height, padded_width = _padded(height, width)
     return padded_height * padded_width * 3 // 2
 
@@ -29,7 +29,7 @@ def nv12_size(height: int, width: int) -> int:
 def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Convert an RGB image, (height, width, 3), to flat planes; an odd last row or column is repeated.
 
-    Chroma is that of the mean of four pixels. OpenCV's own conversion takes one pixel of four: on photos, its
+    Chroma is averaged over four pixels. OpenCV's own conversion takes it from one of the four: on photos, the
     squared error after the conversion back is twice as large (20.5 against 10.7).
     """
     height, width = rgb.shape[:2]
@@ -45,9 +45,9 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def nv12_to_rgb(
     data: bytes | NDArray[np.uint8], height: int, width: int, box: Box | None = None
 ) -> NDArray[np.uint8]:
-    """Convert planes to RGB, (height, width, 3); of a region, bit-equal to converting all and cropping.
+    """Convert planes to RGB, (height, width, 3); for a box, bit-equal to converting all and cropping.
 
-    The size is that before padding. The result for a box may be a view.
+    Height and width are those before padding. The result for a box may be a view.
     """
     top, left, box_height, box_width = box or (0, 0, height, width)
     if len(data) != nv12_size(height, width):

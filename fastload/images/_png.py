@@ -1,10 +1,10 @@
 """Structure of a PNG file, checked without decoding it.
 
-A PNG is a signature and a sequence of chunks, each with its length, its kind and a checksum:
+A PNG is a signature and a sequence of chunks, each with its length, its type and a checksum:
 
     IHDR (size)  PLTE (palette)  IDAT IDAT ... (rows, one zlib stream)  IEND     and metadata between them
 
-Decoders refuse most files with other chunks. Such an *anomaly* is reported; only decoding tells whether the
+Decoders refuse most files with other chunks. Such an *anomaly* is reported; only decoding shows whether the
 file can be read nevertheless. (PNG 1.2, sections 3 to 5.)
 """
 
@@ -38,8 +38,8 @@ _ORDER_WITH_PALETTE = re.compile("hm*pm*d+m*e")
 _SHOWN_CHUNKS = 8
 _ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # ancillary chunks that decoders interpret nevertheless
 
-# How much of the rows is decompressed to see whether they exist: all of a small image, 0.3 ms of a large one,
-# where all of it would take ten times as long as the rest of the `keep` encoding.
+# How much of the rows is decompressed to check that they exist: all of a small image; of a large one, as much
+# as takes 0.3 ms, because all of it would take ten times as long as the rest of the `keep` encoding.
 _INFLATED_BYTES = 64 << 10
 _MOST_INFLATION = 1032  # deflate's limit: 258 bytes from 2 bits
 _LAST_FILTER = 4
@@ -56,7 +56,7 @@ class PngLayout:
     has_palette: bool
     orientation: int
     rows: tuple[memoryview, ...]  # the bodies of the IDAT chunks
-    anomaly: str  # why only decoding tells whether the file can be read; empty if every decoder reads it
+    anomaly: str  # why only decoding shows whether the file can be read; empty if every decoder reads it
 
 
 def parse_png(data: bytes) -> PngLayout:
@@ -133,7 +133,7 @@ def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, m
     if not (height and width):
         return f"its size must not be zero, got height {height}, width {width}"
     if bit_depth not in _BIT_DEPTHS[colour_type]:
-        return f"bit depth {bit_depth} does not go with colour type {colour_type}"
+        return f"bit depth {bit_depth} is not possible with colour type {colour_type}"
     # Interlaced files have a different number of rows; they are rare enough to be decoded.
     return f"compression, filters and interlacing are {methods}, not 0" if any(methods) else ""
 
@@ -153,6 +153,6 @@ def _letter(kind: bytes, size: int, colour_type: int) -> str:
         return "p" if size % 3 == 0 and 3 <= size <= 768 else "x"
     if kind in _LETTERS:
         return _LETTERS[kind]
-    # Decoders skip chunks of unknown kind whose name begins with a lower-case letter.
+    # Decoders skip chunks of unknown type whose name begins with a lower-case letter.
     is_metadata = kind.isalpha() and kind[:1].islower() and kind not in _ANIMATION
     return "m" if is_metadata and (kind != b"bKGD" or size == _BACKGROUND_BYTES[colour_type]) else "x"

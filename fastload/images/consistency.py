@@ -1,4 +1,4 @@
-"""Consistency of a stored image with its record: encoding, shape and tiles.
+"""Check that a stored image agrees with its record: encoding, shape and tiles.
 
 JPEG and PNG are checked by their headers, without decoding: 30 µs for a JPEG of 100 KB.
 """
@@ -20,10 +20,10 @@ def find_contradiction(
 ) -> str | None:
     """Return how the stored bytes of an image contradict its record; None if they agree.
 
-    Shape, (height, width, channels) and not zeros, grid and tiles are as stored; see `TileIndex`.
+    `shape` is (height, width, channels), not zeros; `grid` and `tiles` are as stored, see `TileIndex`.
     """
     if not (shape[0] and shape[1] and shape[2] in _CHANNELS):
-        return f"its shape is {shape}, which no image has"
+        return f"its shape is {shape}, which is impossible for an image"
     if (any(grid) or tiles.size) and encoding not in _TILED:
         return f"it has tiles, which {encoding} never has"
     if encoding in ("raw", "yuv420"):
@@ -34,19 +34,19 @@ def find_contradiction(
             return f"its shape is stored as {shape}, its header says {found}"
         return _tile_mismatch(data, grid, tiles)
     except DecodeError as error:
-        return f"its shape is stored as {shape}, and it is no readable image: {error}"
+        return f"its shape is stored as {shape}, but it is not a readable image: {error}"
 
 
 def _size_mismatch(encoding: str, size: int, shape: tuple[int, int, int]) -> str | None:
     height, width, channels = shape
     if channels != 3:
-        return f"its shape is {shape}, {encoding} has 3 channels"
+        return f"its shape is {shape}, but {encoding} has 3 channels"
     # Not nv12_size, whose module needs OpenCV.
     expected = height * width * 3
     if encoding == "yuv420":
         expected = (height + height % 2) * (width + width % 2) * 3 // 2
     return (
-        None if size == expected else f"{encoding} of shape {shape} has {expected:,} bytes, it has {size:,}"
+        None if size == expected else f"{encoding} of shape {shape} has {expected:,} bytes, not {size:,}"
     )
 
 

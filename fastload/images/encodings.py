@@ -1,7 +1,7 @@
 """Encodings of stored images.
 
-    keep     the file's own bytes, whatever its format
-    tiled    a JPEG's own pixels, in losslessly made tiles; other files like `keep`
+    keep     the file byte for byte, whatever its format
+    tiled    a JPEG with the same pixels, losslessly cut into tiles; other files like `keep`
     jpeg     JPEG in tiles: small
     yuv420   NV12 planes, 1.5 bytes a pixel: fast
     raw      RGB, 3 bytes a pixel: fastest
@@ -39,7 +39,7 @@ _NO_GRID = (0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredImage:
-    """One encoded image, ready to be written; grid and tile lengths as in `TileIndex`, or empty."""
+    """One encoded image, ready to be written; grid and tile lengths are those of `TileIndex`, or empty."""
 
     data: StoredBytes
     shape: Shape  # (height, width, channels), before any orientation is applied
@@ -69,7 +69,7 @@ class Encoding(ABC):
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
 
-        Raises DecodeError if the record is no readable image, which a shape of zeros states.
+        Raises DecodeError if the record is not a readable image; a shape of zeros says so.
         """
 
     def decode_box(
@@ -119,8 +119,8 @@ class Keep(_FileEncoding):
 class Tiled(_FileEncoding):
     """Store JPEG files losslessly in tiles, any other file like `Keep`.
 
-    A JPEG from which no equal tiled file can be made is kept too. See `tile_losslessly` for the metadata that
-    is dropped.
+    A JPEG that cannot be tiled with equal pixels is kept too. See `tile_losslessly` for the metadata that is
+    dropped.
     """
 
     name: ClassVar[str] = "tiled"
@@ -190,7 +190,7 @@ class Jpeg(_FileEncoding):
 
 @dataclass(frozen=True, slots=True)
 class Yuv420(Encoding):
-    """Store NV12 planes: colour at half of each side, otherwise exact within rounding."""
+    """Store NV12 planes: colour at half the resolution of each side, otherwise exact up to rounding."""
 
     name: ClassVar[str] = "yuv420"
 
@@ -308,6 +308,6 @@ def _refuse(limit: SizeLimit | None, name: str) -> None:
 def _require_image(shape: Shape) -> None:
     if not any(shape):
         raise DecodeError(
-            "a record must be a readable image to be decoded, got one that was kept although it is "
+            "a record must be a readable image to be decoded, got one that was packed although it is "
             "unreadable: skip it, or pack again without it"
         )

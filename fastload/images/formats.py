@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 HEAD_BYTES = 512
-"""How much of a file is needed to recognise its format; OpenCV itself reads no more, for AVIF."""
+"""The bytes needed to recognise a file's format: as many as OpenCV itself reads, for AVIF."""
 
 _RAW = "camera raw"
 _SIGNATURES = {
@@ -37,15 +37,15 @@ _SIGNATURES = {
 # OpenCV would reduce these to 8 bits, or clip them to white.
 _FLOATING = {"PFM", "Radiance HDR", "OpenEXR"}
 
-# The sizes of BMP's headers, from OS/2's to Windows 98's: "BM" alone also begins texts.
+# The sizes of BMP's headers, from OS/2's to Windows 98's: text files may begin with "BM" too.
 _BMP_HEADERS = {12, 16, 40, 52, 56, 64, 108, 124}
 _PNM = re.compile(rb"P[1-6]\s+(#[^\n]*\n\s*)*[0-9]+\s+(#[^\n]*\n\s*)*[0-9]+\s")
 
-# ISO/IEC 23008-12 (HEIF): brands of files with images in HEVC; the first two leave the coding open.
+# ISO/IEC 23008-12 (HEIF): brands of files with images in HEVC; the first two leave the codec open.
 _HEIF_BRANDS = {b"mif1", b"msf1", b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
 _AVIF_BRANDS = {b"avif", b"avis"}
 
-# Most are TIFFs by their content, from which OpenCV would read the thumbnail.
+# By their content, most are TIFFs, of which OpenCV would read the thumbnail.
 _RAW_SUFFIXES = frozenset({
     ".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".kdc", ".mef", ".mos", ".mrw",
     ".nef", ".nrw", ".orf", ".pef", ".raf", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f",
@@ -58,7 +58,7 @@ _refusals: Counter[str] = Counter()
 
 
 def format_of(head: bytes, suffix: str = "") -> str | None:
-    """Return the name of the image format of a file, or None if it is no image.
+    """Return the name of the image format of a file, or None if it is not an image.
 
     `head` is the file's first `HEAD_BYTES` bytes; without a suffix, such as `.nef`, camera raws cannot be
     distinguished from TIFFs.
@@ -98,7 +98,7 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
     `format` is a result of `format_of`, `head` the first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
-        return f"{format}, from which OpenCV reads only previews"
+        return f"{format}, of which OpenCV reads only previews"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
     if format not in _readable and _refusals[format] < _MOST_REFUSALS:
@@ -110,7 +110,7 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
 
 
 def _is_read(head: bytes) -> bool:
-    """Return whether OpenCV has a reader, which it decides by the beginning of a file."""
+    """Return True if OpenCV has a reader, which it chooses by the first bytes of a file."""
     from fastload.images.opencv import cv2  # listing a folder must work without OpenCV
 
     with tempfile.TemporaryDirectory(prefix="fastload-") as folder:

@@ -1,15 +1,15 @@
 """Image headers, read without decoding where possible, and validation of files before packing.
 
-JPEG and PNG, the formats of most datasets, are parsed by hand: 15 us, where decoding takes 850. A truncated
-JPEG decodes to an image with a grey end, or worse, with the end of an earlier image (opencv/opencv#26488); so
-its end marker is required, as is every checksum of a PNG.
+JPEG and PNG, the formats of most datasets, are parsed without OpenCV: in 15 us, where decoding takes 850. A
+truncated JPEG decodes to an image whose end is grey or, worse, comes from an earlier image
+(opencv/opencv#26488); so its end marker is required, as is every checksum of a PNG.
 
 Validation makes sure that every decoder reads a file, and reads the same pixels. A progressive JPEG is
-decoded for it, because its scans have tables of their own. OpenCV misreads some files of other formats, so
-these are decoded, and compared with Pillow's result if Pillow is installed. Measured with OpenCV 5.0 and
-Pillow 13 on 500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are bit-equal, lossy ones too, or one level apart
-(CMYK, YCbCr in TIFF, 16 bits in JPEG 2000). All other differences are 20 levels and more: TIFF with alpha or
-in L*a*b*, GIF with a transparent colour, PNM of less than 8 bits, some JPEG 2000 of 16 bits.
+decoded, because its scans have tables of their own. OpenCV misreads some files of other formats, so these are
+decoded, and compared with Pillow's result if Pillow is installed. Measured with OpenCV 5.0 and Pillow 13 on
+500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are bit-equal, lossy ones too, or one level apart (CMYK, YCbCr
+in TIFF, 16 bits in JPEG 2000). All other differences are 20 levels or more: TIFF with alpha or in L*a*b*, GIF
+with a transparent colour, PNM of less than 8 bits, some JPEG 2000 of 16 bits.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ class ValidFile(NamedTuple):
 
 
 def has_parsed_header(data: bytes) -> bool:
-    """Return whether `read_header` reads such a file without decoding it: a JPEG or a PNG."""
+    """Return True if `read_header` reads the file without decoding it: a JPEG or a PNG."""
     return data.startswith((SOI, PNG_SIGNATURE))
 
 
 def read_header(data: bytes) -> ImageHeader:
     """Read the header of an image file; bytes after the image are ignored, as decoders do.
 
-    Other formats than JPEG and PNG are decoded. Raises DecodeError if the bytes are empty, truncated, or no
-    image; whether a JPEG or PNG can be decoded is only checked by `validate_file`.
+    Other formats than JPEG and PNG are decoded. Raises DecodeError if the bytes are empty, truncated, or not
+    an image; only `validate_file` checks that a JPEG or PNG can be decoded.
     """
     if data.startswith(SOI):
         return _jpeg_header(_parse_jpeg(data))
@@ -81,13 +81,13 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def validate_file(data: bytes) -> ValidFile:
-    """Read a file's header; raise DecodeError if its image cannot be read, or OpenCV would misread it."""
+    """Read a file's header; raise DecodeError if its image cannot be read or OpenCV would misread it."""
     if data.startswith(SOI):
         jpeg = _parse_jpeg(data)
         _require_size("jpeg", jpeg.height, jpeg.width)
         if data[jpeg.sof_offset + 1] in _HUFFMAN_FRAMES:
             _require_enough_codes(data, jpeg)
-        # The scans of a progressive file have tables of their own: only decoding tells.
+        # The scans of a progressive file have tables of their own: only decoding shows whether it is intact.
         is_standard = jpeg.is_baseline and has_standard_header(data)
         return ValidFile(_jpeg_header(jpeg), None if is_standard else decode(data))
     if data.startswith(PNG_SIGNATURE):
@@ -133,7 +133,7 @@ def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
     channels = 1 if image.ndim == 2 else image.shape[2]
     if channels == 1 and (rgb[:, :, 1:] != rgb[:, :, :1]).any():
         channels = 3  # OpenCV reports a bitmap in OS/2's form as grey although it has colours
-    # Orientation stays 1: OpenCV turns TIFF while it reads it, and does not report that of other formats.
+    # Orientation stays 1: OpenCV turns TIFF while reading, and does not report that of other formats.
     return ImageHeader("other", height, width, channels, 8 * image.itemsize, 1), rgb
 
 
@@ -142,7 +142,7 @@ def _decode_anomalous(data: bytes, anomaly: str) -> NDArray[np.uint8]:
     try:
         return decode(data)
     except DecodeError as error:
-        raise DecodeError(f"a PNG must be one that can be decoded, and {anomaly}") from error
+        raise DecodeError(f"a PNG must be one that can be decoded, but {anomaly}") from error
 
 
 def _require_size(image_format: str, height: int, width: int) -> None:
@@ -165,7 +165,7 @@ def _require_enough_codes(data: bytes, layout: JpegLayout) -> None:
     fewest, stored = -(-bits // 8), len(data) - layout.scan_offset
     if stored < fewest:
         raise DecodeError(
-            f"a JPEG of {layout.height}x{layout.width} pixels must have {fewest} bytes of codes at least, "
+            f"a JPEG of {layout.height}x{layout.width} pixels must have at least {fewest} bytes of codes, "
             f"got {stored}: the file is truncated, although it has an end marker"
         )
 
@@ -176,7 +176,7 @@ def _require_no_run_lengths(data: bytes) -> None:
     _, header_bytes, *_, compression = _BITMAP.unpack_from(data)
     if header_bytes > _SHORT_BITMAP_HEADER and compression in _RUN_LENGTHS:
         raise DecodeError(
-            "a BMP must not be run-length coded, because OpenCV misreads some of those, got compression "
+            "a BMP must not be run-length encoded, because OpenCV misreads some of those, got compression "
             f"{compression}: save it again without compression, or as PNG"
         )
 
@@ -231,7 +231,7 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
 
 
 def _accepts(accept: Any, beginning: bytes) -> bool:
-    """Return whether one of Pillow's readers is for such files; it returns a text if a library is missing."""
+    """Return True if one of Pillow's readers accepts a file; it returns a message if a library is missing."""
     return accept is not None and accept(beginning) is True
 
 

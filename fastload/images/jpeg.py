@@ -1,9 +1,9 @@
 """Structure of a JPEG file, and the grid of tiles that restart markers can form.
 
-A baseline JPEG codes its image as a row-major sequence of MCUs, blocks of 8 or 16 pixels a side. After every
-`restart interval` of MCUs the coder can reset its state and write one of eight markers, RST0 to RST7 in turn
-(ITU-T T.81, F.1.2.3). If the interval divides the MCUs of a row, the pieces between markers form a grid of
-tiles, each decodable by itself, and the file is still a plain JPEG:
+A baseline JPEG encodes its image as a row-major sequence of MCUs, blocks of 8 or 16 pixels a side. After
+every `restart interval` of MCUs the encoder can reset its state and write one of eight markers, RST0 to RST7
+in turn (ITU-T T.81, F.1.2.3). If the interval divides the number of MCUs in a row, the parts between markers
+form a grid of tiles, each decodable by itself, and the file is still a plain JPEG:
 
     SOI  tables  SOF (height, width)  DRI (interval)  SOS | tile RST0 tile RST1 tile ... | EOI
                  ^ sof_offset                             ^ scan_offset
@@ -43,7 +43,7 @@ _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
 
 @dataclass(frozen=True, slots=True)
 class JpegLayout:
-    """Offsets of a JPEG file's parts, and the division of its image into MCUs; sizes in pixels."""
+    """Offsets of a JPEG file's parts, and the size of its image and MCUs in pixels."""
 
     sof_offset: int  # of the start-of-frame marker; the height follows 5 bytes later
     scan_offset: int  # of the first byte of entropy-coded data
@@ -55,7 +55,7 @@ class JpegLayout:
     mcu_width: int
     restart_interval: int  # in MCUs, 0 without restart markers
     orientation: int  # EXIF's, 1 to 8; 1 if the file has none
-    is_baseline: bool  # coded sequentially, with Huffman codes and 8 bits
+    is_baseline: bool  # sequential, with Huffman codes and 8 bits
 
     @property
     def mcus_per_row(self) -> int:
@@ -92,7 +92,7 @@ class Segment(NamedTuple):
 def parse_jpeg(data: bytes) -> JpegLayout:
     """Read the markers up to the first scan; like libjpeg, skip stray bytes between segments.
 
-    Raises DecodeError if the bytes are no JPEG, or end before the first scan.
+    Raises DecodeError if the bytes are not a JPEG, or end before the first scan.
     """
     if not data.startswith(SOI):
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
@@ -165,9 +165,9 @@ def _layout(data: bytes, frame: Segment, scan_offset: int, interval: int, orient
 def choose_interval(width: int, mcu_width: int) -> int:
     """Return the restart interval, in MCUs, that gives good tiles for an image width, in pixels.
 
-    It is the divisor of the MCUs in a row nearest 4 among 2 to 8, else the whole row: on 1000 photos the
-    files grow by 1.2 % and random crops decode 1.6 times as fast as whole images. Between 3 and 5 it is 5,
-    which writes fewer markers.
+    It is the divisor of the number of MCUs in a row, among 2 to 8, that is nearest to 4; without one, the
+    whole row. On 1000 photos, the files grow by 1.2 %, and random crops decode 1.6 times as fast as whole
+    images. Of 3 and 5 it is 5, which needs fewer markers.
     """
     mcus_per_row = -(-width // mcu_width)
     divisors = [count for count in range(2, 9) if mcus_per_row % count == 0]
@@ -177,9 +177,9 @@ def choose_interval(width: int, mcu_width: int) -> int:
 def index_tiles(data: bytes) -> TileIndex | None:
     """Return the tiles of a JPEG, or None if it has no grid of tiles.
 
-    A file has none with no restart markers, an interval that straddles rows, markers missing, padded or out
-    of turn, a progressive, arithmetic, 12-bit or many-scan coding, or a tile of 64 KiB or more, whose length
-    the index cannot hold.
+    A file has none if it lacks restart markers, if the interval crosses the end of a row, if markers are
+    missing, padded or out of turn, if it is progressive, arithmetic-coded, 12-bit or in several scans, or if
+    a tile has 64 KiB or more, a length that the index cannot hold.
     """
     layout = parse_jpeg(data)
     interval = layout.restart_interval
@@ -214,7 +214,7 @@ def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
 def with_orientation(data: bytes, orientation: int) -> bytes:
     """Insert an EXIF orientation into a JPEG without EXIF; 1, upright, leaves the file as it is.
 
-    Readers look first right after SOI, or after the JFIF segment, which must come first.
+    Readers expect it right after SOI, or after the JFIF segment, which must come first.
     """
     if orientation == 1:
         return data

@@ -1,4 +1,4 @@
-"""Image sizes beyond which no decoder reads a file."""
+"""Largest image sizes that decoders read."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ __all__ = ["cv2", "require_opencv"]
 
 
 class _MissingOpenCV:
-    """Stand-in for OpenCV, so that modules that do not use it, the DataLoader above all, can be imported."""
+    """Stand-in for OpenCV, so that whatever works without it can be imported, the DataLoader above all."""
 
     def __init__(self, cause: ImportError) -> None:
         self._cause = cause
@@ -33,5 +33,5 @@ except ImportError as error:
 
 
 def require_opencv() -> None:
-    """Raise LibraryMissingError unless OpenCV can be imported, before work that would fail on each image."""
-    cv2.imdecode  # noqa: B018 - found, or the error
+    """Raise LibraryMissingError if OpenCV cannot be imported, before work that would fail on each image."""
+    cv2.imdecode  # noqa: B018 - raises if it is missing

@@ -1,7 +1,7 @@
 """EXIF orientation, applied to whole images or to regions.
 
 The eight orientations are flips and quarter turns (EXIF 2.32, section 4.6.4, tag 274). A region of the
-upright image corresponds to a region of the stored one, so only that needs decoding.
+upright image corresponds to a region of the stored one, so only that is decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IS_REVERSED = {
 
 
 def swaps_sides(orientation: int) -> bool:
-    """Return whether turning upright swaps height and width."""
+    """Return True if turning upright swaps height and width."""
     return orientation >= 5
 
 

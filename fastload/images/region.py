@@ -1,7 +1,7 @@
 """Decoding a region of a JPEG: only the tiles that the region touches.
 
-The tiles are copied with their markers behind the file's own header, which makes a plain JPEG of the region's
-size, decoded by OpenCV like any other. Tiles outside the region cost neither time nor memory.
+The header and these tiles, with their markers, make a plain JPEG of the region's size, which OpenCV decodes
+like any other. Tiles outside the region cost neither time nor memory.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: 
 
 
 def reduce_box(box: Box, reduction: int) -> Box:
-    """Return the region in a reduced image: its edges move by up to half a pixel of that."""
+    """Return the region in a reduced image; its edges move by up to half of that image's pixels."""
     top, left, bottom, right = (
-        # Halves are rounded up, wherever the region is; Python's round() rounds them to the even number.
+        # Halves are rounded up everywhere; Python's round() rounds them to the even number.
         (2 * edge + reduction) // (2 * reduction)
         for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
@@ -77,7 +77,7 @@ class _Span(NamedTuple):
 def decode_region(
     data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box, reduction: int = 1
 ) -> NDArray[np.uint8]:
-    """Decode a region of a tiled JPEG of (height, width), bit-equal to decoding the whole image and cropping.
+    """Decode a region of a tiled JPEG of size (height, width), bit-equal to decoding all and cropping.
 
     Returns RGB, uint8, of the size of the box, or of `reduce_box`; a view of the decoded tiles.
 
@@ -127,7 +127,7 @@ def _extract(
     jpeg = np.concatenate(pieces)
     markers = np.cumsum(sizes[rows.first : rows.stop, columns.first : columns.stop]) + (scan_offset - 1)
     if markers[-1] != jpeg.size - 1:
-        raise DecodeError("the tiles must lie within the record, but the index says otherwise: it is damaged")
+        raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")
     jpeg[markers] = _RST0 + np.arange(markers.size) % 8
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT

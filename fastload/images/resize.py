@@ -1,4 +1,4 @@
-"""Resampling of images, and limits of their size."""
+"""Resampling of images, and limits on their size."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MAX_SIDE = 65_500  # the largest that libjpeg writes
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """A limit of image size; exactly one of the three is set, otherwise OptionError is raised.
+    """A limit on image size; exactly one of the three is set, otherwise OptionError is raised.
 
-    Larger images shrink, keeping their proportions, until their longer side is `max_side` or their shorter
+    Larger images shrink, keeping their aspect ratio, until their longer side is `max_side` or their shorter
     side is `shorter_side` (rounded as by torchvision's `Resize`). `size` is the (height, width) of every
-    image, whatever its proportions.
+    image, whatever its aspect ratio.
     """
 
     max_side: int | None = None
@@ -37,7 +37,7 @@ class SizeLimit:
             raise OptionError(f"a size must be (height, width), got {self.size!r}")
         for side in self.size or (self.max_side, self.shorter_side):
             if side is not None and not (isinstance(side, int) and side >= 1):
-                raise OptionError(f"a size limit must be at least one pixel, and whole pixels, got {side!r}")
+                raise OptionError(f"a size limit must be a whole number of pixels from 1, got {side!r}")
             if side is not None and side > _MAX_SIDE:
                 raise OptionError(f"a size limit must be at most {_MAX_SIDE} pixels, got {side}")
 
@@ -57,9 +57,9 @@ class Resampling:
 
     Attributes:
         filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
-        antialias: True if every source pixel counts when shrinking, with bilinear and bicubic. If so, results
-            equal torchvision's, by PyTorch's kernels; if not, some source pixels are ignored, and bilinear is
-            OpenCV's, which is faster.
+        antialias: For bilinear and bicubic: if True, every source pixel counts when an image shrinks, and
+            PyTorch's kernels make results equal to torchvision's; if False, some source pixels are ignored,
+            and bilinear is OpenCV's, which is faster.
     """
 
     filter: str = "bilinear"
@@ -109,7 +109,7 @@ def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling =
 def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None:
     """Select the rows and columns that PyTorch selects; `middle` is the reference point within a pixel.
 
-    OpenCV's resize selects others if two are equally near.
+    If two are equally near, OpenCV's resize selects the other.
     """
     rows, columns = (_nearest(*sides, middle) for sides in zip(image.shape[:2], out.shape[:2], strict=True))
     taken = image.take(rows, axis=0)
@@ -122,7 +122,7 @@ def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None
 
 
 def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:
-    """Return the rows or columns of an image that are selected; in PyTorch's single precision."""
+    """Return the selected rows or columns of an image, computed in single precision like PyTorch's."""
     places = (np.arange(new_side, dtype=np.float32) + np.float32(middle)) * np.float32(side / new_side)
     nearest: NDArray[np.int64] = np.minimum(places.astype(np.int64), side - 1)
     return nearest

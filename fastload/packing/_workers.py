@@ -128,7 +128,7 @@ class WorkerPool:
         return len(self._workers)
 
     def has_room(self) -> bool:
-        """Return whether some worker can take another chunk."""
+        """Return True if some worker can take another chunk."""
         return any(len(worker.unwritten) < _HELD_CHUNKS for worker in self._workers)
 
     def encode(self, task: EncodeTask) -> None:

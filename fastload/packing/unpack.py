@@ -284,7 +284,7 @@ class _Table:
 
 
 def _names_give_labels(reader: RecordReader) -> bool:
-    """Return whether `pack` makes the same labels from class names.
+    """Return True if `pack` makes the same labels from class names.
 
     It numbers the names that it finds in sorted order, and does not take numbers or files for class names.
     """

@@ -1,4 +1,4 @@
-"""Entries of a manifest: shards, and source files that were skipped or left out."""
+"""Entries of a manifest: shards, and source files that were skipped, kept or left out."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source file that could not be packed, and the reason."""
+    """A source file that cannot be read as an image, and the reason."""
 
     key: str
     reason: str
@@ -70,14 +70,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file beside the records that is not one of them, or all such files of a kind."""
+    """A source file that is not a record, or all such files of a kind."""
 
     key: str  # its path relative to the source; for a kind, a pattern such as `**/*.txt`
     reason: str
-    files: int = 1  # that the entry stands for
-    is_clutter: bool = False  # needs no attention: a hidden file, a system's, a README
+    files: int = 1  # the number of files that the entry stands for
+    is_clutter: bool = False  # needs no attention: a hidden file, a system file, a README
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether a file of this name is a shard."""
+    """Return True if a file of this name is a shard."""
     return _SHARD_NAME.fullmatch(name) is not None

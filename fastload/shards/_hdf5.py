@@ -1,8 +1,8 @@
 """HDF5 shards: contiguous, uncompressed datasets that any HDF5 tool opens.
 
 Reading asks h5py once for the offset of each dataset and maps the file, so the HDF5 library, its lock and its
-caches stay out of the hot path. Writing never copies the payload: it was written where HDF5 will look for it,
-and the file's structure is put around it.
+caches stay out of the hot path. Writing does not copy the payload: it is already at the offset that HDF5
+assigns to it, and the file's structure is written around it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fastload.shards.schema import CRC32C, Column
 from fastload.system import signals
 
 # With datasets of 512 bytes and more aligned to 4096, HDF5 (1.10 to 2.0, measured) puts the first dataset
-# right behind its superblock and root group, at 4096, where the payload has been written. A smaller payload,
-# or that of another release, may belong elsewhere, and is moved in memory.
+# right after its superblock and root group, at 4096, where the payload has been written. With a smaller
+# payload, or another release, the offset may differ: then the payload is moved in memory.
 _ALIGNMENT = 4096
 _ALIGNMENT_THRESHOLD = 512
 
@@ -60,7 +60,7 @@ class Hdf5Writer:
 
 
 class _HollowFile(io.RawIOBase):
-    """File in memory that h5py writes; its hole, which h5py never touches, is left out of `memory`."""
+    """In-memory file that h5py writes; a hole in it, which h5py never touches, is left out of `memory`."""
 
     def __init__(self) -> None:
         self.memory = io.BytesIO()
@@ -69,7 +69,7 @@ class _HollowFile(io.RawIOBase):
         self._position = 0
 
     def leave_out(self, begin: int, size_bytes: int) -> None:
-        """Leave out a range behind everything written so far."""
+        """Leave out a range after everything written so far."""
         self._hole_begin, self._hole_bytes = begin, size_bytes
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -97,9 +97,9 @@ class _HollowFile(io.RawIOBase):
 def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[_HollowFile, int | None]:
     """Return the file with a hole in place of the payload, and the hole's offset, None for an empty payload.
 
-    Made in memory, because the HDF5 library crashes when a disk is full (1.14 and 2.0, on close). Signals
-    wait, because h5py frees its objects in callbacks in which Python loses an exception: one in ten
-    interrupts of a packing with small shards had no effect.
+    It is made in memory, because the HDF5 library crashes when a disk is full (1.14 and 2.0, on close).
+    Signals are deferred, because h5py frees its objects in callbacks, in which Python discards exceptions:
+    when small shards were packed, one Ctrl-C in ten had no effect.
     """
     structure = _HollowFile()
     with signals.deferred_signals(), _create(structure) as file:
@@ -130,7 +130,7 @@ def _create(structure: _HollowFile) -> h5py.File:
     access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_V110)
     access.set_alignment(_ALIGNMENT_THRESHOLD, _ALIGNMENT)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    name = repr(structure).encode()  # must only differ between the files that are open
+    name = repr(structure).encode()  # must differ between open files
     return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, creation, access))
 
 
@@ -232,7 +232,7 @@ class Hdf5Reader:
         return values if rows is None else values[rows]
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
-        """Return a view of the mapped file; None as well if an earlier record has another size."""
+        """Return a view of the mapped file; also None if an earlier record has another size."""
         data, offsets, row_bytes = self._ragged[column]
         bounds = np.frombuffer(offsets, np.uint64)
         size = int(bounds[1])

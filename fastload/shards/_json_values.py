@@ -1,4 +1,4 @@
-"""Typed access to untrusted JSON: each value has the expected type, or the error names its place."""
+"""Typed access to untrusted JSON: each value has the expected type, or the error says where it is."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 # A manifest nests five levels; Python's own recursion ends at some hundreds.
 _MOST_LEVELS = 30
-# Beyond any file system's sizes, and within the range of NumPy and mmap.
+# More than any file system holds, and within the range of NumPy and mmap.
 _MOST = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A parsed value and its place; every method raises ValueError if the value has another type."""
+    """A parsed value and its path; every method raises ValueError if the value has another type."""
 
     value: Any
-    name: str = ""  # its place, such as `shards[3].records`; empty for the whole document
+    name: str = ""  # its path, such as `shards[3].records`; empty for the whole document
 
     @classmethod
     def parsed(cls, data: bytes) -> JsonValue:

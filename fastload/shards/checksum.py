@@ -1,13 +1,13 @@
-"""CRC-32C checksums of records and shards, bound to the place where the bytes belong.
+"""CRC-32C checksums of records and shards, bound to the dataset, shard and row to which the bytes belong.
 
-The processor computes CRC-32C at memory speed (google-crc32c: 23 GB/s measured; SHA-256 with its own
+Processors compute CRC-32C at memory speed (google-crc32c: 23 GB/s measured; SHA-256 with its own
 instructions: 2 GB/s), so there is no reason to switch it off. It finds every flipped bit and every damaged
-run of up to 32 bits, and misses one in 4 billion of larger damages. It protects against decay and accidents,
-not against forgery.
+run of up to 32 bits, and misses one in 4 billion of all larger errors. It protects against bit rot and
+accidents, not against forgery.
 
-A plain checksum would not notice two shards that changed places. So every shard has an identity, a digest of
-its dataset and of its own content, and the stored checksum of a record is combined (exclusive or) with a mask
-that follows from that identity and from the record's row.
+A plain checksum would not notice two swapped shards. So every shard has an identity, a digest of its dataset
+and of its own content, and the stored checksum of a record is combined (XOR) with a mask computed from that
+identity and the record's row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
-# Half of a core's cache: 15 GB/s, as fast as a mapping; blocks of 64 KB or 1 MB are slower.
+# Half of a core's cache: 15 GB/s, as fast as from a mapping; blocks of 64 KB or 1 MB are slower.
 _BLOCK_BYTES = 256 << 10
 
 IDENTITY_BYTES = 16
@@ -30,7 +30,7 @@ _pack_uint64 = struct.Struct("<Q").pack
 
 
 def record_crc32c(rows: Iterable[Any]) -> int:
-    """Return the checksum of one record: of its columns' bytes, or read-only uint8 arrays, concatenated."""
+    """Return the checksum of one record's columns, given as bytes or read-only uint8 arrays."""
     crc = 0
     for row in rows:
         crc = extend(crc, row)
@@ -47,12 +47,12 @@ def shard_identity(parts: Sequence[bytes]) -> bytes:
 
 
 def identity_crc(identity: bytes) -> int:
-    """Return the checksum of a shard's identity, the start of all checksums that are bound to it."""
+    """Return the checksum of a shard's identity, with which all checksums bound to the shard start."""
     return int(extend(0, identity))
 
 
 def row_mask(bound: int, row: int) -> int:
-    """Return the mask of a record's checksum, from the `identity_crc` of its shard and its row there."""
+    """Return the mask of a record's checksum, given the `identity_crc` of its shard and its row there."""
     crc: int = extend(bound, _pack_uint64(row))
     return crc
 
@@ -71,9 +71,9 @@ def array_crc32c(array: NDArray[Any], bound: int = 0) -> str:
 
 
 def file_crc32c(path: Path) -> str:
-    """Return the checksum of a whole file, eight hexadecimal digits.
+    """Return the checksum of a whole file as eight hexadecimal digits.
 
-    The file is read, not mapped, which is as fast: if a disk fails, reading a mapping kills the process.
+    The file is read, not mapped: that is as fast, and if a disk fails, reading a mapping kills the process.
     """
     crc = 0
     block = np.empty(_BLOCK_BYTES, np.uint8)

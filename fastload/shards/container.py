@@ -1,8 +1,8 @@
-"""Protocol of a shard container, implemented by _hdf5.py and _lmdb.py.
+"""Protocols of the writer and reader of a shard container, implemented by _hdf5.py and _lmdb.py.
 
 A shard is written in one go from a `ShardContent`: small columns in memory, and the payload (the stored
 images, nearly all of the bytes) in a file that the packing processes have already written. A shard is read
-by column and row, without more copies than the container needs.
+by column and row, with no more copies than the container needs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The ragged byte column that stays in a file of its own until the shard is finished."""
+    """The ragged byte column that is kept in a separate file until the shard is finished."""
 
     column: str
     path: Path  # the bytes start at the writer's `payload_offset`
-    offsets: NDArray[np.uint64]  # of each record, n + 1 values, relative to the first byte of the payload
+    offsets: NDArray[np.uint64]  # of records, n + 1 values, relative to the first byte of the payload
     row_shape: tuple[int, ...] | None = None  # (height, width, channels) if every record holds such pixels
 
     @property
@@ -59,7 +59,7 @@ class ShardContent:
 
 
 class ShardWriter(Protocol):
-    """Writer of shards of one container."""
+    """Writer of one container's shards."""
 
     suffix: ClassVar[str]
     payload_offset: ClassVar[int]
@@ -70,7 +70,7 @@ class ShardWriter(Protocol):
 
 
 class ShardReader(Protocol):
-    """Reader of one shard; the file is closed with the reader and the last array that it returned."""
+    """Reader of one shard; the file stays open as long as the reader or an array that it returned."""
 
     count: int  # of records
     stamp: Stamp  # of the file that was opened
@@ -94,5 +94,5 @@ class ShardReader(Protocol):
         """Return some records' bytes of a ragged column as one array, or None if sizes differ.
 
         Returns:
-            Bytes of records, (any number, size), possibly mapped, and the row of each index in that array.
+            An array of bytes, (any number, size), possibly mapped, and the row of each index in it.
         """

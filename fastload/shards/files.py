@@ -14,13 +14,13 @@ from fastload.errors import AccessError, DamageError
 from fastload.shards._entries import ShardEntry
 
 TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
-# Errors of this process, not of the file: another user, other permissions or a higher limit would read it.
+# Errors of this process, not of the file: with another user, permissions or a higher limit it could be read.
 _PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class Stamp(NamedTuple):
-    """The file at a path, and when it was last written."""
+    """Identity, size and modification time of a file."""
 
     device: int
     inode: int
@@ -38,15 +38,15 @@ def stamp_of(path: Path) -> Stamp:
 
 @contextlib.contextmanager
 def opening(path: Path, entry: ShardEntry) -> Iterator[Stamp]:
-    """Yield the stamp of a shard of its full size, for a block that opens it.
+    """Check a shard's size and yield its stamp to a block that opens it; convert the block's errors.
 
     Raises:
         AccessError: This process cannot open the file.
-        DamageError: The file is missing, of another size, or anything that the block raises.
+        DamageError: The file is missing or of another size, or the block raised an error.
     """
     try:
         stamp = stamp_of(path)
-        # Opened here because the errors of h5py and lmdb do not state clearly why a file cannot be opened.
+        # Opened here because the errors of h5py and lmdb do not say clearly why a file cannot be opened.
         os.close(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
         # Reading a mapping of a truncated file would kill the process.
         if stamp.size_bytes != entry.size_bytes:
@@ -75,7 +75,7 @@ def require_identity(path: Path, found: bytes, entry: ShardEntry) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> AccessError | DamageError:
-    """Return an error with the reason why a file of a packed dataset cannot be read."""
+    """Return the error to raise for a file of a packed dataset that cannot be read, with the reason."""
     reason = error.strerror or str(error)
     if error.errno in TOO_MANY_OPEN:
         return AccessError(

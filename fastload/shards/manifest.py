@@ -1,6 +1,6 @@
-"""manifest.json: the content of a packed dataset, how it was made, and the digest of every shard.
+"""manifest.json: the content of a packed dataset, how it was made, and the checksums of every shard.
 
-The manifest protects itself: its `sha256` is that of the file's own bytes with the 64 digits of the digest
+The manifest protects itself: its `sha256` is the digest of the file's own bytes with the digest's 64 digits
 replaced by zeros, so that a flipped bit anywhere is noticed when the dataset is opened.
 """
 
@@ -40,7 +40,7 @@ _DAMAGED = "the file was damaged after packing: restore it from a copy, or pack 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a packed dataset whose size does not depend on the number of records."""
+    """Description of a packed dataset, without its records."""
 
     container: str  # `hdf5` or `lmdb`
     fields: tuple[Field, ...]  # of every record; the first one is the image
@@ -95,7 +95,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Read what `to_bytes` wrote; raise FormatError, naming the file `where`, for anything else."""
+        """Parse the result of `to_bytes`; raise FormatError, naming the file `where`, for anything else."""
         content = _parse(data, where)
         _check_version(content.value.get("version"), where)
         _check_digest(data, where)
@@ -109,7 +109,7 @@ class Manifest:
 
 
 def _manifest_of(content: JsonValue) -> Manifest:
-    """Convert every value; raise ValueError, naming it, if one is impossible despite a right digest."""
+    """Convert every value; raise ValueError, naming the value, if one is invalid despite a right digest."""
     container = content["container"].text(_CONTAINER)
     fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
     names = [field.name for field in fields]
@@ -210,9 +210,9 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def is_packed(folder: str | os.PathLike[str]) -> bool:
-    """Return whether the folder holds a manifest of fastload's (which may be damaged)."""
+    """Return True if the folder holds a fastload manifest, which may be damaged."""
     try:
-        # The word stands there twice, as the format and in `made`: one flipped bit does not hide both.
+        # The word occurs twice, as the format and in `made`: one flipped bit does not hide both.
         return b'"fastload"' in _read_bytes(Path(folder) / MANIFEST_NAME)
     except (OSError, ValueError):
         return False
@@ -227,7 +227,7 @@ def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def looks_packed(folder: Path) -> bool:
-    """Return whether a folder is or was a packed dataset: it has a manifest or shards, intact or not."""
+    """Return True if a folder is or was a packed dataset: it has a manifest or shards, intact or not."""
     try:
         names = os.listdir(folder)
     except OSError:

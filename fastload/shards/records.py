@@ -1,8 +1,8 @@
 """Random access to the records of a packed dataset: from an index to verified bytes.
 
 Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, and
-keeps no more shards open than it may have descriptors. Every record's checksum covers the identity of its
-shard, so a shard that is not the listed one is noticed.
+keeps no more shards open than its limit of file descriptors allows. Every record's checksum covers the
+identity of its shard, so a shard other than the listed one is noticed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _STRUCT_CODES = {
     "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
 }  # fmt: skip
 
-ValueReaders = dict[str, Callable[[Any], Any]]  # from bytes or an array of them
+ValueReaders = dict[str, Callable[[Any], Any]]  # by field; each takes bytes or an array of them
 
 
 class Record:
-    """One stored record, with its number in the dataset; its parts are read on access."""
+    """One stored record, with its index in the dataset; its parts are read on access."""
 
     __slots__ = ("_row", "_shard", "_values", "index")
 
@@ -52,7 +52,7 @@ class Record:
 
     @property
     def key(self) -> str:
-        """Its path relative to the source from which it was packed."""
+        """The path of the record's file relative to the source from which it was packed."""
         return os.fsdecode(bytes(self._shard.row("key", self._row)))
 
     def stored(self, column: str) -> bytes | ByteArray:
@@ -69,7 +69,7 @@ class Record:
         """Return the value of a field: a number, an array, a str, or bytes; for an image, its encoded bytes.
 
         Raises:
-            DamageError: The stored bytes are not a value of the field: another program wrote them.
+            DamageError: The stored bytes are not a valid value of the field: another program wrote them.
         """
         stored = self._shard.row(name, self._row)
         read = self._values[name]
@@ -77,13 +77,13 @@ class Record:
             return read(stored)
         except ValueError as error:
             raise DamageError(
-                f"record {self.index} (key {self.key!r}): field {name!r} has {len(stored)} bytes, no value "
-                "of it: the program that wrote the dataset did not follow docs/format.md"
+                f"record {self.index} (key {self.key!r}): field {name!r} has {len(stored)} bytes, not a "
+                "valid value: the program that wrote the dataset did not follow docs/format.md"
             ) from error
 
 
 def value_reader(field: Field) -> Callable[[Any], Any]:
-    """Return the function that converts a field's stored bytes, to be called for every record."""
+    """Return the function that converts a field's stored bytes to its value."""
     if field.kind in ("image", "bytes"):
         return bytes
     if field.kind == "text":
@@ -98,7 +98,7 @@ def value_reader(field: Field) -> Callable[[Any], Any]:
 
 
 class _ShardBatch(NamedTuple):
-    """The records of a batch that are in one shard: positions in the batch, and rows of the shard."""
+    """The records of a batch that are in one shard: their positions in the batch and rows in the shard."""
 
     shard: ShardReader
     positions: NDArray[np.int64]
@@ -111,7 +111,7 @@ class RecordReader:
     def __init__(self, folder: str | os.PathLike[str], verify: Verify = "once") -> None:
         if verify not in get_args(Verify):
             raise OptionError(f"verify must be always, once or never, got {verify!r}")
-        # Absolute, so that a later change of the working folder changes nothing.
+        # Absolute, so that a later change of the working directory has no effect.
         self.folder = Path(os.path.abspath(os.path.expanduser(folder)))
         self.verify = verify
         self.manifest = read_manifest(self.folder)
@@ -128,8 +128,8 @@ class RecordReader:
         self._open: dict[int, ShardReader] = {}
         self._epoch: tuple[int, int] | None = None
         self._recheck: set[int] = set()
-        # One byte a record, allocated by the kernel on first write. Shared memory, so that the next epoch's
-        # forked workers do not verify again what one of this epoch's has verified.
+        # One byte a record, allocated by the kernel on first write. Shared memory, so that the forked workers
+        # of the next epoch do not verify again the records that those of this epoch have verified.
         try:
             memory = mmap.mmap(-1, max(1, self._count))
         except (OSError, ValueError, OverflowError) as error:
@@ -150,7 +150,7 @@ class RecordReader:
         self._prepare()
 
     def read(self, index: int) -> Record:
-        """Return the record at `index` (0 … len - 1), verified as `verify` demands."""
+        """Return the record at `index` (0 … len - 1), verified according to `verify`."""
         if not 0 <= index < self._count:
             raise RecordIndexError(
                 f"{self.folder}: index {index} is out of range for {self._count:,} records"
@@ -169,7 +169,7 @@ class RecordReader:
         return Record(index, shard, index - (self._ends[number - 1] if number else 0), self._values)
 
     def verify_records(self, indices: NDArray[np.int64]) -> None:
-        """Verify some records as `verify` demands; raise DamageError for the first damaged one."""
+        """Verify some records according to `verify`; raise DamageError for the first damaged one."""
         if self.verify == "never":
             return
         if self.verify == "once":
@@ -208,7 +208,7 @@ class RecordReader:
         # With more shards than can be open at once, hints would only open and close them in turn.
         if len(self._ends) > max_open_shards(self.manifest.container):
             return
-        # Two records are a sample of all: a hint costs a microsecond, and a batch may need hundreds.
+        # Two records stand for all: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
         if all(is_resident(part.shard.location(name, row)) for part in sample for row in part.rows.tolist()):
             return
@@ -216,7 +216,7 @@ class RecordReader:
             fetch_ahead(part.shard.location(name, row) for row in part.rows.tolist())
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return the column of a scalar or vector field of all records, (records, *row shape).
+        """Return the column of a scalar or vector field, (records, *row shape).
 
         It is verified shard by shard against the manifest, unless `verify` is `never`.
         """
@@ -226,18 +226,18 @@ class RecordReader:
         return np.concatenate(parts)
 
     def begin_epoch(self, seed: int) -> None:
-        """Check each open shard on its next use for changes of the file, once per epoch seed and process."""
+        """Check on its next use if the file of each open shard has changed, once per epoch seed and process."""
         epoch = seed, os.getpid()
         if epoch != self._epoch:
             self._epoch = epoch
             self._recheck = set(self._open)
 
     def is_open(self, number: int) -> bool:
-        """Return whether shard `number` is open in this process."""
+        """Return True if shard `number` is open in this process."""
         return number in self._open
 
     def close_shard(self, number: int) -> None:
-        """Drop a shard, which closes with the last of its records in use; reading opens it again."""
+        """Drop a shard, which is closed with the last of its records in use; reading opens it again."""
         self._open.pop(number, None)
 
     def _column(self, name: str) -> Column:

@@ -1,7 +1,7 @@
 """Fields of a packed dataset, and the columns that store them.
 
-A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes one
-column or more: an encoded image, for instance, also stores its height, width and channels. Containers
+A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes one or
+more columns: an encoded image, for instance, also stores its height, width and channels. Containers
 (_hdf5.py, _lmdb.py) handle only columns, and every column has one of two forms:
 
     fixed   every record has one row of one shape:        (n, *shape)
@@ -45,7 +45,7 @@ class Column:
     name: str  # `label`, `image`, `image/shape`: a plain path, readable in h5dump
     dtype: str  # NumPy's name of the element type; stored little-endian
     shape: tuple[int, ...] = ()  # of one row
-    ragged: bool = False  # whether a record has any number of rows instead of exactly one
+    ragged: bool = False  # True if a record has any number of rows instead of exactly one
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -114,7 +114,7 @@ class Field:
 
     @classmethod
     def label(cls) -> Field:
-        """Return the class index that sources of class folders fill: int64, -1 without a label."""
+        """Return the field of class indices, as for class folders: int64, -1 without a label."""
         return cls("label", "scalar", "int64")
 
     def columns(self) -> tuple[Column, ...]:
@@ -141,11 +141,11 @@ class Field:
 
     @classmethod
     def from_json(cls, entry: Any, name: str = "field") -> Field:
-        """Read what `to_json` wrote.
+        """Read the result of `to_json`.
 
         Args:
             entry: The parsed JSON.
-            name: Its place in the file, for messages.
+            name: Its path in the file, for messages.
 
         Raises:
             FormatError: The entry is not a field.

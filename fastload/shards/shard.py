@@ -1,6 +1,6 @@
-"""Opening and writing of shards by the name of their container, within the limit of open files.
+"""Opening of shards, and writers, by the name of the container; and the limit of open shards.
 
-The limit is that of the process, over all datasets. h5py and lmdb are imported on first use: a dataset needs
+The limit applies to the process, over all datasets. h5py and lmdb are imported on first use: a dataset needs
 only one of them.
 """
 
@@ -19,14 +19,13 @@ from fastload.shards.files import TOO_MANY_OPEN
 from fastload.shards.schema import Column
 
 _FALLBACK_OPEN_SHARDS = 256  # if the limit of descriptors is unknown
-# The kernel allows 65,530 mappings.
+# The kernel allows 65,530 mappings (vm.max_map_count).
 _MOST_OPEN_SHARDS = 32_000
 
-
-# The method of a reader that drops one of its shards, by number; it goes away with the reader.
+# A reader's method that drops one of its shards, held weakly, and the number of the shard.
 _OpenShards = deque[tuple["weakref.WeakMethod[Callable[[int], None]]", int]]
 
-# Keyed by whether each shard takes a descriptor, oldest first.
+# The open shards that take a descriptor (True), and the others; oldest first.
 _open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
 
 
@@ -62,7 +61,7 @@ def open_within_limit(
     columns: Sequence[Column],
     entry: ShardEntry,
 ) -> ShardReader:
-    """Open a shard; while too many are open, the oldest of any reader is closed by its `close(number)`."""
+    """Open a shard; if too many are open, close the oldest of any reader by its `close(number)` first."""
     shards = _open[_takes_descriptor(container)]
     while len(shards) >= max_open_shards(container):
         _close_oldest(shards)

@@ -165,13 +165,13 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
 
 
 def _are_masks(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether the second file of each of a few sampled pairs is a mask of the first."""
+    """Return True if the second file of each of a few sampled pairs is a mask of the first."""
     sampled = pairs[:: max(1, len(pairs) // _COMPARED_PAIRS)][:_COMPARED_PAIRS]
     return bool(pairs) and all(_is_mask_of(image, mask) for image, mask in sampled)
 
 
 def _is_mask_of(image: str, mask: str) -> bool:
-    """Return whether a mask has the size of its image and few colours, where the image has many."""
+    """Return True if a mask has the size of its image and few colours, where the image has many."""
     pixels, labels = _read_pixels(image), _read_pixels(mask)
     if pixels is None or labels is None or pixels.shape[:2] != labels.shape[:2]:
         return False

@@ -163,7 +163,7 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
 
 
 def are_class_names(names: Sequence[str]) -> bool:
-    """Return whether `to_labels` takes these labels for class names, whatever files exist."""
+    """Return True if `to_labels` takes these labels for class names, whatever files exist."""
     are_files = _all_filled(names, _has_image_suffix)
     return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
@@ -230,7 +230,7 @@ def _python_float(cell: str) -> str:
 
 
 def _look_like_decimals(cells: Iterable[str]) -> bool:
-    """Return whether most cells look like numbers, and some of these have a fraction."""
+    """Return True if most cells look like numbers, and some of these have a fraction."""
     filled = numeric = fractions = 0
     for cell in cells:
         filled += bool(cell)

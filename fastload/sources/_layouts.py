@@ -161,7 +161,7 @@ def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> s
 
 
 def _is_coco(path: str) -> bool:
-    """Return whether a JSON file has images and annotations, by its start, middle and end."""
+    """Return True if a JSON file has images and annotations, by its start, middle and end."""
     # COCO's own files are too large to be read whole.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)

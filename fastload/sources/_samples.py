@@ -100,7 +100,7 @@ def to_values(
 
 
 def is_instance(value: object, module: str, name: str) -> bool:
-    """Return whether a value is of a class in a module that may not be imported or installed."""
+    """Return True if a value is of a class in a module that may not be imported or installed."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -167,7 +167,7 @@ def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
 
 
 def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
-    """Return whether a value is of the dtype of a field inferred from another sample."""
+    """Return True if a value is of the dtype of a field inferred from another sample."""
     if array.dtype.name == field.dtype or (field.kind == "ragged" and not array.size):
         return True
     accepts_any_integer = field == Field.label() or isinstance(value, (int, list, tuple))

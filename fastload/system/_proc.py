@@ -1,6 +1,6 @@
 """Mounted file systems and cgroups of this process, from /proc/self (proc(5), cgroups(7)).
 
-psutil reads no cgroups, and omits the mounted folder by which they are found.
+psutil does not read cgroups, and omits the root of a mount, which is needed to find them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Cgroup(NamedTuple):
 
 
 def mounts(proc_self: Path = PROC_SELF) -> list[Mount]:
-    """Return what is mounted, in the order of mounting; [] on systems without mountinfo."""
+    """Return the mounted file systems in the order of mounting; [] on systems without mountinfo."""
     found = []
     for line in read_text(proc_self / "mountinfo").splitlines():
         place, _, rest = line.partition(" - ")
@@ -42,9 +42,9 @@ def mounts(proc_self: Path = PROC_SELF) -> list[Mount]:
 
 
 def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
-    """Yield the cgroup in which a controller ("cpu", "memory") has this process, then each one above it.
+    """Yield the cgroup of this process for a controller ("cpu", "memory"), then each of its ancestors.
 
-    Each of them may set a limit. Machines mix the two versions, so each controller has its own.
+    Each of them may set a limit. A machine may mix the two versions, so each controller has its own.
     """
     path, version = _path_in_hierarchy(controller, proc_self)
     wanted = "cgroup" if version == 1 else "cgroup2"

@@ -1,8 +1,8 @@
 """Uninitialised arrays and tensors in memory that is reused once nobody holds it.
 
-Fresh pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in
-new memory, the kernel spends 0.7 ms clearing pages, and the C library returns large blocks to the kernel as
-soon as they are freed.
+New pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in new memory,
+the kernel spends 0.7 ms clearing pages; and the C library returns large blocks to the kernel as soon as they
+are freed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Blocks kept for each thread: a batch is made of three, while earlier ones may still be held.
+# Blocks kept for each thread: a batch needs three, and those of earlier batches may still be held.
 _BLOCKS = 8
 
 # Smaller allocations are served from the C library's own free lists at no extra cost.

@@ -28,7 +28,7 @@ _RANKS = (
 
 
 def usable_cpus(proc_self: Path = PROC_SELF) -> int:
-    """Return how many CPUs this process can keep busy, at least 1: its affinity or its cgroup quota.
+    """Return how many CPUs this process can keep busy, at least 1, by its affinity and its cgroup quota.
 
     A fraction of a CPU counts as one: 1.5 CPUs keep two workers busier than one.
     """
@@ -96,6 +96,6 @@ class SchedulingDelay:
             return 0.0
 
     def __del__(self) -> None:
-        # In a forked child, the number may be that of another file.
+        # In a forked child, the descriptor may be that of another file.
         if self._descriptor >= 0 and self._process == os.getpid():
             os.close(self._descriptor)

@@ -24,8 +24,8 @@ class Gpu:
 def gpu_reader(nvml: Any = None) -> Iterator[Callable[[], tuple[Gpu, ...]]]:
     """Keep NVML open, which takes much longer than a reading, and yield a function that reads the GPUs.
 
-    The function returns () without nvidia-ml-py or a driver, and never raises. `nvml` is the module `pynvml`,
-    or one like it.
+    The function returns () without nvidia-ml-py or a driver, and never raises. `nvml` replaces the module
+    `pynvml`.
     """
     if nvml is None:
         try:
@@ -58,5 +58,5 @@ def _read_all(nvml: Any) -> tuple[Gpu, ...]:
 def _utilization(nvml: Any, device: Any) -> float | None:
     try:
         return float(nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
-    except nvml.NVMLError:  # not known of every GPU
+    except nvml.NVMLError:  # not every GPU reports it
         return None

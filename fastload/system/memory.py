@@ -49,8 +49,8 @@ def shared_memory(folder: str | os.PathLike[str] = "/dev/shm") -> SharedMemory |
 
 def _limit_bytes(cgroup: Cgroup) -> int | None:
     folder, version = cgroup
-    # Above memory.high the kernel slows a cgroup to a crawl: it is as real a limit as memory.max. Version 1
-    # writes a number near 2^63 for no limit, which is never the smallest.
+    # Above memory.high the kernel throttles a cgroup heavily: it is as real a limit as memory.max. Version 1
+    # states a number near 2^63 for no limit, which is never the smallest.
     names = ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",)
     limits = [read_text(folder / name) for name in names]
     return min((int(text) for text in limits if text.isdigit()), default=None)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 _MADV_WILLNEED = 3  # asm-generic/mman-common.h
 
-# The largest run of pages that the kernel keeps as one on x86-64 (a huge page): it is never dropped in part.
+# The size of a huge page on x86-64, which the kernel never drops in part.
 _RUN_BYTES = 2 << 20
 
 
@@ -56,7 +56,7 @@ def resident_share(descriptor: int, begin: int, end: int) -> float | None:
     """Return the share (0 to 1) of a file's bytes that are in the page cache; None if it is not known."""
     if sys.platform != "linux" or end <= begin:
         return None
-    # Since Linux 5.2, mincore tells only of files that the caller owns or may write.
+    # Since Linux 5.2, mincore reports only on files that the caller owns or may write.
     is_own = os.fstat(descriptor).st_uid == os.geteuid()
     if not is_own and not os.access(f"/proc/self/fd/{descriptor}", os.W_OK):
         return None

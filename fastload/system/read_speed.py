@@ -1,4 +1,4 @@
-"""Disk speed: how fast files are read, cold and warm, measured within bounds of time and bytes."""
+"""Measurement of how fast files are read, cold and warm, within limits of time and bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.page_cache import can_drop, drop, resident_share
 
-# Without a known record size, files up to this size count as one record, larger ones as shards of records of
+# Without a known record size, files up to 16 MiB count as one record, larger ones as shards of records of
 # 128 KiB: the largest photos of cameras are smaller, packed shards are larger.
 _LARGEST_RECORD = 16 << 20
 _RECORD_BYTES = 128 << 10
@@ -29,7 +29,7 @@ _MOST_SHARDS = 32  # each stays open while it is measured
 # Each random record has a window of its own, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
 
-# Files whose size is read even if time is short.
+# The number of files whose size is read even if time is short.
 _FEWEST_FILES = 16
 
 # Threads that read at once in `cold_parallel`: about as many as a loader has workers.
@@ -45,13 +45,13 @@ _CHUNK_BYTES = 1 << 20
 _TRIES = 5
 _PAUSE_S = 0.02
 
-# A small sample is read from the page cache again and again, but not for ever.
+# A small sample is read from the page cache repeatedly, at most this many times.
 _WARM_PASSES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeed:
-    """Bytes and records read in a second; 0 for both if nothing was read."""
+    """Bytes and records read per second; 0 for both if nothing was read."""
 
     bytes_per_s: float
     records_per_s: float
@@ -88,15 +88,15 @@ def measure_reading(
     """Measure how fast a random sample of files is read: small files whole, shards record by record.
 
     Before each cold read its pages are dropped, and mincore(2) checks that they are gone; pages that stay
-    (dirty, or mapped by others) are passed over. Caches outside this machine's memory (in the disk, the host
-    or a file server) stay warm. Small files are timed with opening and closing them. `record_bytes` is the
-    size of the records in shards; None: files above 16 MiB are read in parts of 128 KiB. Raises OptionError
-    if no file can be read.
+    (dirty, or mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a
+    file server) stay warm. The time of small files includes opening and closing. `record_bytes` is the size
+    of the records in shards; None: files above 16 MiB are read in parts of 128 KiB. Raises OptionError if no
+    file can be read.
     """
     begin_s = clock()
     ranges = choose_ranges(paths, record_bytes, lambda: clock() >= begin_s + 0.15 * most_s)
     if not ranges:
-        first = f", and {os.fspath(paths[0])} is none" if paths else ", got no path"
+        first = f", but {os.fspath(paths[0])} is not one" if paths else ", got no path"
         raise OptionError(f"measuring needs at least one file that is not empty and can be read{first}")
     disk = disk_of(ranges[0].path)
     # Files in memory have no disk, and ZFS has a cache of its own.
@@ -128,7 +128,7 @@ def choose_ranges(
     """Draw up to 4,096 ranges in random order, the same for the same files.
 
     Files of more than twice `record_bytes` are shards of such records; files that are empty or cannot be read
-    are left out. `is_late` ends the reading of sizes.
+    are left out. Reading sizes ends when `is_late` returns True.
     """
     rng = random.Random(0)
     largest = _LARGEST_RECORD if record_bytes is None else 2 * record_bytes
@@ -151,7 +151,7 @@ def choose_ranges(
 
 
 def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Random) -> list[ReadRange]:
-    """Draw records at random places of a shard, at most one in each window."""
+    """Draw records at random offsets of a shard, at most one in each window."""
     window = max(record_bytes, _WINDOW_BYTES)
     if size // window < 64:  # too few windows: use smaller ones
         window = record_bytes
@@ -163,7 +163,7 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
 
 @dataclass(slots=True)
 class _Timed:
-    """The ranges that were read, with the bytes read of each as their size, and the seconds that it took."""
+    """The ranges that were read, each with the bytes read as its size, and the seconds taken."""
 
     parts: list[ReadRange]
     seconds: float = 0.0
@@ -187,7 +187,7 @@ class _Reader(contextlib.ExitStack):
         self._threads = self.enter_context(ThreadPoolExecutor(_READERS))
 
     def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
-        """Read ranges from the disk in batches; from the page cache if none of them leaves it."""
+        """Read ranges from the disk in batches; from the page cache if none of them can be dropped."""
         length = _BATCH * readers
         batches = [ranges[first : first + length] for first in range(0, len(ranges), length)]
         for _ in range(_TRIES if self.is_cold else 0):
@@ -219,7 +219,7 @@ class _Reader(contextlib.ExitStack):
         return timed
 
     def _run(self, batch: list[ReadRange], until_s: float, readers: int, timed: _Timed) -> None:
-        """Time the reading of a batch; after `until_s` nothing but its first range is begun."""
+        """Time the reading of a batch; after `until_s` no range but the first is begun."""
         waiting = deque(batch)
         parts: list[ReadRange] = []
 
@@ -261,7 +261,7 @@ class _Reader(contextlib.ExitStack):
         descriptor = self._descriptors.get(each.path, -1)
         if descriptor < 0:
             descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
-            # The kernel's read-ahead would fetch bytes that nobody asked for.
+            # The kernel's read-ahead would fetch bytes beyond the range.
             if sys.platform != "win32" and can_drop():
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
             if not each.is_whole:

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP while something must not be left half-done, and the signals of workers."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP in work that must not stay half-done, and in workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unwinding() -> Iterator[None]:
     caught: list[int] = []
 
     def unwind(number: int, frame: FrameType | None) -> None:
-        if not caught:  # the first has begun the unwinding, which is bounded
+        if not caught:  # the first signal has begun the unwinding, which ends soon
             caught.append(number)
             raise SystemExit(128 + number)
 

@@ -1,10 +1,11 @@
 """Adjustments of colour, levels and sharpness by a given amount: arrays in, new arrays out.
 
 Each function takes uint8 pixels (height, width, channels) with 1 or 3 channels, possibly read-only or not
-contiguous, and returns as many. It computes what torchvision's function of its name does for uint8 tensors;
-tests/transforms/tolerances.py states how exactly.
+contiguous, and returns pixels of the same shape. It computes what torchvision's function of the same name
+computes for uint8 tensors; tests/transforms/tolerances.py states how exactly.
 
-Whatever depends on a pixel's own level alone is a table of 256 entries; the rest are a few passes by OpenCV.
+What depends only on a pixel's own level is looked up in a table of 256 entries; the rest takes OpenCV a few
+passes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, c
 
 _LEVELS = np.arange(256, dtype=np.float32)
 
-# torchvision's weights, which add up to 0.9999, so a grey level is a multiple of 1/10,000. A third of that
-# more keeps whole numbers, which single precision makes a little too small, from being rounded down to the
-# next.
+# torchvision's weights, in multiples of 1/10,000, so an exact grey level is one too. The offset, about a
+# third of that, keeps whole levels, which single precision may make slightly too small, from being rounded
+# down to the level below.
 _GREY = np.array([[0.2989, 0.587, 0.114, 3e-5]], np.float32)
 
-_GREYS_AT_A_TIME = 1 << 16  # whose floats stay in a core's own cache
+_GREYS_AT_A_TIME = 1 << 16  # their floats fit into a core's own cache
 
 # torchvision's kernel of a blurred image: 5 in the middle and 1 around it.
 _SOFT = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
@@ -57,7 +58,7 @@ def contrast(image: Pixels, factor: float) -> Pixels:
     image = contiguous(image)
     greys = image if image.shape[2] == 1 else _grey_plane(image)
     mean = np.float32(cv2.mean(greys)[0])
-    # As torch does it: a product in single precision, and a sum with another product that is rounded once.
+    # As in torch: one product is rounded to single precision, then its sum with the other product.
     products = (_LEVELS * np.float32(factor)).astype(np.float64)
     return _look_up(image, _truncated(products + float(mean) * float(np.float32(1 - factor))))
 
@@ -127,7 +128,7 @@ def autocontrast(image: Pixels) -> Pixels:
 
 
 def equalize(image: Pixels) -> Pixels:
-    """Spread the levels of each channel so that each is about as frequent."""
+    """Equalize the histogram of each channel."""
     image = contiguous(image)
     channels = range(image.shape[2])
     counts = [cv2.calcHist([image], [channel], None, [256], [0, 256]).reshape(256) for channel in channels]
@@ -137,7 +138,7 @@ def equalize(image: Pixels) -> Pixels:
 
 def _grey_plane(image: Pixels) -> Pixels:
     """Return the grey levels (height, width) of a contiguous image of 3 channels."""
-    # For bytes OpenCV's weights have 10 bits, for floats 24; so use floats, but not many at a time.
+    # OpenCV's weights have 10 bits for bytes and 24 for floats: hence floats, but not many at a time.
     height, width = image.shape[:2]
     greys = np.empty((height, width), np.uint8)
     step = max(1, _GREYS_AT_A_TIME // width)
@@ -148,10 +149,10 @@ def _grey_plane(image: Pixels) -> Pixels:
 
 
 def _round_down(factor: float) -> float:
-    """Return the offset with which OpenCV rounds the sum of products by a factor and by 1 minus it down.
+    """Return the offset with which OpenCV rounds `factor * a + (1 - factor) * b` down, not to the nearest.
 
-    Such sums are often whole numbers, which would come out a level less with -0.5: the spacing of single
-    precision below 256 is 1.5e-5.
+    It is slightly above -0.5, with which whole numbers would come out a level lower: single precision has a
+    spacing of 1.5e-5 below 256.
     """
     return 4e-5 * max(1.0, factor) - 0.5
 

@@ -42,7 +42,7 @@ class AutoAugmentPolicy(Enum):
         return str(self)
 
 
-# Each policy: two operations, each with its probability and the number of its strength.
+# Each policy: two operations, each with its probability and the index of its strength.
 _POLICIES = {
     AutoAugmentPolicy.IMAGENET: """
         Posterize 0.4 8 + Rotate 0.6 9, Solarize 0.6 5 + AutoContrast 0.6, Equalize 0.8 + Equalize 0.6,
@@ -104,7 +104,7 @@ class AutoAugment(Policy):
         self._policies = self._parse(_POLICIES[self.policy])
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the numbers of two operations, each followed by its strength; Identity for none."""
+        """Draw the indices of two operations, each followed by its strength; Identity for none."""
         numbers = draws.uniform(5)
         policies = self._policies[integers(numbers[:, 0], len(self._policies))]
         rows = np.empty((len(sizes), self.width))
@@ -117,7 +117,7 @@ class AutoAugment(Policy):
         return rows
 
     def _parse(self, text: str) -> NDArray[np.float64]:
-        """Return the operation, probability and number of the strength of each policy, (policies, 2, 3)."""
+        """Return the index, the probability and the strength's index of each operation: (policies, 2, 3)."""
         rows = []
         for operation in text.replace("+", ",").split(","):
             name, probability, *strength = operation.split()
@@ -128,7 +128,7 @@ class AutoAugment(Policy):
 class AugMix(Policy):
     """Mixes an image with the results of chains of random operations; parameters as in torchvision."""
 
-    # Here levels keep 4 bits and fewer, down to none.
+    # AugMix keeps 4 bits of a level at the weakest, none at the strongest.
     _space = {**space(shift=1 / 3), "Posterize": Strengths(4, 0, is_whole=True)}  # noqa: RUF012
 
     def __init__(
@@ -155,7 +155,7 @@ class AugMix(Policy):
         self._choice = np.array([n for n, name in enumerate(self._names) if name not in skipped])
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the image's own share; then each chain's share, and its operations with their strengths."""
+        """Draw the weight of the image itself; then each chain's weight, operations and strengths."""
         rows = np.zeros((len(sizes), self.width))
         own = _shares(draws.at(0), 2, self.alpha)
         rows[:, 0] = own[:, 0]

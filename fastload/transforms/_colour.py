@@ -43,7 +43,7 @@ class ColorJitter(Transform):
         self.hue = _to_amounts(hue, "hue", 0.0, -0.5, 0.5)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the order, as numbers of adjustments, then the amount of each."""
+        """Draw the order, as indices of adjustments, then the amount of each."""
         numbers = draws.uniform(self.width)
         order = numbers[:, :4].argsort(axis=1)
         low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
@@ -85,7 +85,7 @@ class RandomPhotometricDistort(Transform):
         self.p = options.to_probability(p)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the adjustments made, their amounts, whether contrast is first, and how channels move."""
+        """Draw which adjustments are made, their amounts, contrast first or not, and the channel order."""
         numbers = draws.uniform(self.width)
         low, high = np.array([self.brightness, self.contrast, self.saturation, self.hue]).T
         numbers[:, :4] = numbers[:, :4] < self.p
@@ -126,7 +126,7 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(BernoulliTransform):
-    """Turns colours into grey in each image with probability `p`, in as many channels."""
+    """Turns colours into grey in each image with probability `p`; the number of channels stays."""
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)
@@ -170,7 +170,7 @@ class RandomInvert(BernoulliTransform):
 
 
 class RandomPosterize(BernoulliTransform):
-    """Keeps only the highest `bits` of levels, 0 to 8, in each image with probability `p`."""
+    """Keeps only the highest `bits` (0 to 8) of each level, in each image with probability `p`."""
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         super().__init__(p)
@@ -181,7 +181,7 @@ class RandomPosterize(BernoulliTransform):
 
 
 class RandomSolarize(BernoulliTransform):
-    """Inverts levels from a `threshold` of at most 255 up, in each image with probability `p`."""
+    """Inverts levels of at least `threshold`, which is at most 255, in each image with probability `p`."""
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         super().__init__(p)
@@ -215,7 +215,7 @@ class RandomAutocontrast(BernoulliTransform):
 
 
 class RandomEqualize(BernoulliTransform):
-    """Spreads levels so that each is about as frequent, in each image with probability `p`."""
+    """Equalizes the histogram of each channel, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
         return _adjusting.equalize(image)

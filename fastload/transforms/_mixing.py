@@ -57,7 +57,7 @@ class Mix(Described):
         return [mixed, shares, *others] if isinstance(parts, list) else (mixed, shares, *others)
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """Return new images, and the share of each that is its own."""
+        """Return new images, and the weight that each original image has in its own."""
         raise NotImplementedError
 
     def _draw(self) -> float:

@@ -1,4 +1,4 @@
-"""Conversions between the kinds of images (tensor, array, PIL image) and between their memory layouts."""
+"""Conversions between types of images (tensor, array, PIL image) and between their memory layouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pixels = NDArray[Any]  # (height, width, channels), or (images, height, width, c
 
 
 def to_pixels(image: Any) -> Pixels:
-    """Return an image of any kind as an array (height, width, channels), a batch with the images in front."""
+    """Return an image of any type as an array (height, width, channels), a batch with one more axis first."""
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
         # NumPy regards sides of one pixel as contiguous whatever their stride, torch does not.
@@ -32,8 +32,8 @@ def to_pixels(image: Any) -> Pixels:
         if image.mode.startswith(("I", "F")):
             # PIL would turn every level above 255 into 255.
             raise OptionError(
-                f"a PIL image must be of bytes, got one of mode {image.mode!r}, which ToTensor and "
-                "PILToTensor take: put one of them before this"
+                f"a PIL image must have 8 bits a channel, got mode {image.mode!r}, which ToTensor and "
+                "PILToTensor accept: put one of them before this transform"
             )
         pixels = with_last_axis(
             np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
@@ -49,7 +49,7 @@ def to_pixels(image: Any) -> Pixels:
 
 
 def like(image: Any, pixels: Pixels) -> Any:
-    """Return pixels as the same kind of image as `image`, or as a tensor if PIL cannot hold their dtype."""
+    """Return pixels as an image of the type of `image`, or as a tensor if PIL cannot hold their dtype."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
     if is_pil(image):
@@ -83,10 +83,10 @@ def with_last_axis(pixels: Pixels) -> Pixels:
 
 
 def contiguous(image: Pixels) -> Pixels:
-    """Return an image (height, width, channels) with its channels side by side; itself if they are.
+    """Return an image (height, width, channels) in contiguous memory: a copy, unless it is contiguous.
 
-    The channels of a tensor (3, height, width) lie apart: OpenCV would copy that pixel by pixel, in 110 µs
-    for 224x224, but merges three planes in 7 µs.
+    The channels of a tensor (3, height, width) are separate planes: OpenCV would copy them pixel by pixel, in
+    110 µs for 224x224, but merges three planes in 7 µs.
     """
     if image.flags.c_contiguous:
         return image
@@ -97,6 +97,6 @@ def contiguous(image: Pixels) -> Pixels:
     return np.ascontiguousarray(image)
 
 
-def own(image: Pixels) -> Pixels:
+def writable_copy(image: Pixels) -> Pixels:
     """Return a contiguous copy that may be changed."""
     return image.copy() if image.flags.c_contiguous else contiguous(image)

@@ -3,8 +3,8 @@
 RandAugment: Cubuk et al., https://arxiv.org/abs/1909.13719. TrivialAugment: Müller and Hutter,
 https://arxiv.org/abs/2103.10158.
 
-Operations, names and strengths are torchvision's. So is the single precision in which strengths are computed:
-its rounding decides whether an image is shifted by 31 pixels or by 32.
+Operations, names and strengths are torchvision's. Like there, strengths are computed in single precision: its
+rounding decides whether an image is shifted by 31 pixels or by 32.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
 
 
 class Policy(Distortion):
-    """Base class of all policies; the parameters are numbers of operations, each with its strength."""
+    """Base class of all policies; the parameters are indices of operations, each with its strength."""
 
     _space: ClassVar[Space]
 
@@ -132,7 +132,7 @@ class Policy(Distortion):
     ) -> NDArray[np.float64]:
         """Return the strengths of operations, one for each image.
 
-        `chosen` are numbers of operations, `bins` numbers of strengths out of `count`; `signs` are numbers in
+        `chosen` are indices of operations, `bins` indices of strengths out of `count`; `signs` are numbers in
         [0, 1), and those below 0.5 negate the strength.
         """
         operations = list(self._space.values())
@@ -167,7 +167,7 @@ class RandAugment(Policy):
         self.width = 2 * num_ops
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw numbers of operations, each followed by its strength."""
+        """Draw indices of operations, each followed by its strength."""
         numbers = draws.uniform(self.width)
         rows = np.empty((len(sizes), self.width))
         for first in range(0, self.width, 2):
@@ -193,7 +193,7 @@ class TrivialAugmentWide(Policy):
         super().__init__(interpolation, fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the number of the operation, and its strength."""
+        """Draw the index of the operation, and its strength."""
         numbers = draws.uniform(3)
         chosen = integers(numbers[:, 0], len(self._space))
         bins = integers(numbers[:, 1], self.num_magnitude_bins)

@@ -83,7 +83,7 @@ class Resize(Resizing):
 
 
 class RandomResizedCrop(Resizing):
-    """Crops a part of random area and proportions, and resizes it; parameters as in torchvision.
+    """Crops a region of random area and aspect ratio, and resizes it; parameters as in torchvision.
 
     The numbers of `scale` and `ratio` are above 0; for `interpolation` and `antialias`, see `Resize`.
     """
@@ -137,7 +137,7 @@ class RandomResizedCrop(Resizing):
 
 
 class RandomResize(Resizing):
-    """Resizes images to a random shorter side, keeping proportions; parameters as in torchvision."""
+    """Resizes the shorter side to a random length, keeping the aspect ratio; parameters as in torchvision."""
 
     def __init__(
         self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
@@ -152,7 +152,7 @@ class RandomResize(Resizing):
 
 
 class RandomShortestSize(Resizing):
-    """Resizes images to a shorter side drawn from a list, in proportion; parameters as in torchvision."""
+    """Resizes the shorter side to one of a list, keeping the aspect ratio; parameters as in torchvision."""
 
     def __init__(
         self,

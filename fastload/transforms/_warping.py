@@ -1,7 +1,7 @@
-"""Affine and other geometric maps of one image: where each pixel of the result comes from, and its value.
+"""Affine and other geometric maps of one image, and the sampling of their pixels.
 
-Affine maps are done by OpenCV. Where its rounding would choose other pixels than torchvision's, and for maps
-that are not affine, PyTorch looks the pixels up in torchvision's own steps.
+OpenCV computes affine maps. Where its rounding would choose other pixels than torchvision's, and for maps
+that are not affine, PyTorch samples the pixels by the same steps as torchvision.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fastload.transforms.options import to_colour
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
 
-# The error of torch's single precision in the places of an image of 1000 pixels.
-_NEARLY = 1e-4
+# The error of coordinates in single precision, in an image of 1000 pixels.
+_COORDINATE_ERROR = 1e-4
 
 _MOST_PARTS = 32
 
@@ -34,14 +34,14 @@ def inverse_matrix(
     shear: Sequence[float] = (0.0, 0.0),
     center: Sequence[float] = (0.0, 0.0),
 ) -> tuple[float, float, float, float, float, float]:
-    """Return the matrix from places in the result to places in the source, relative to the middle.
+    """Return the matrix from points of the result to points of the source, relative to the image's middle.
 
     The map shears along x, then along y, in degrees; rotates clockwise, in degrees; scales, all around the
-    center; and shifts, in pixels. The result is the rows of a (2, 3) matrix for columns (x, y, 1).
+    center; and shifts, in pixels. The matrix, (2, 3) row by row, multiplies columns (x, y, 1).
     """
     turn, along_x, along_y = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
     cosine, sine = math.cos(turn), math.sin(turn)
-    # Rotation after shear along y, then after shear along x too; of determinant 1, so easily inverted.
+    # Rotation times shear along y, then times shear along x: of determinant 1, so easily inverted.
     left_x, left_y = cosine + sine * math.tan(along_y), sine - cosine * math.tan(along_y)
     right_x, right_y = -sine - left_x * math.tan(along_x), cosine - left_y * math.tan(along_x)
     x_of_x, x_of_y, y_of_x, y_of_y = right_y / scale, -right_x / scale, -left_y / scale, left_x / scale
@@ -57,7 +57,7 @@ def inverse_matrix(
 
 
 def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
-    """Return a place (x, y), measured from the upper left corner, relative to the image's middle."""
+    """Return a point (x, y), given from the upper left corner, relative to the image's middle."""
     return (0.0, 0.0) if center is None else (center[0] - width / 2, center[1] - height / 2)
 
 
@@ -93,7 +93,7 @@ def warped(
     middle_x, middle_y = (new_width - 1) / 2, (new_height - 1) / 2
     x += (width - 1) / 2 - x_of_x * middle_x - x_of_y * middle_y
     y += (height - 1) / 2 - y_of_x * middle_x - y_of_y * middle_y
-    if interpolation == "nearest" and (_is_between(x_of_x, x_of_y, x) or _is_between(y_of_x, y_of_y, y)):
+    if interpolation == "nearest" and (_hits_middle(x_of_x, x_of_y, x) or _hits_middle(y_of_x, y_of_y, y)):
         return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
     options: dict[str, Any] = {
         "M": np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))),
@@ -109,10 +109,10 @@ def warped(
 
 
 def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) -> Pixels:
-    """Look up the pixels of a result as torchvision does.
+    """Sample an image at the points of a grid, as torchvision does.
 
-    `grid` has the places in the source, (1, height, width, 2): x and y, from -1 to 1 within the image,
-    float32. A fill of None is 0, with edges that are mixed with it only once.
+    `grid` holds points of the source, (1, height, width, 2), float32: x and y, from -1 to 1 within the image.
+    A fill of None is 0, and edges are blended with it only once.
     """
     channels = image.shape[2]
     planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
@@ -135,7 +135,7 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) ->
 def even_grid(
     x_bounds: tuple[float, float], y_bounds: tuple[float, float], height: int, width: int, depth: int = 2
 ) -> torch.Tensor:
-    """Return evenly spaced places (x, y), with ones up to a depth: (1, height, width, depth)."""
+    """Return evenly spaced points (x, y), padded with ones to `depth` numbers: (1, height, width, depth)."""
     places = torch.ones(1, height, width, depth)
     places[..., 0] = torch.linspace(*x_bounds, width)
     places[..., 1] = torch.linspace(*y_bounds, height)[:, None]
@@ -143,7 +143,7 @@ def even_grid(
 
 
 def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
-    """Return a grid for `sampled` that moves an image's corners, by torchvision's steps.
+    """Return a grid for `sampled` that moves an image's corners, computed by torchvision's steps.
 
     `corners` are the new (x, y), clockwise from the upper left: (4, 2).
     """
@@ -171,13 +171,13 @@ def _affine_grid(matrix: Sequence[float], size: tuple[int, int], new_size: tuple
     return places.view(1, -1, 3).bmm(theta).view(1, new_height, new_width, 2)
 
 
-def _is_between(of_x: float, of_y: float, first: float) -> bool:
-    """Return whether many places of a map lie halfway between two pixels.
+def _hits_middle(of_x: float, of_y: float, first: float) -> bool:
+    """Return True if many points of a map lie halfway between two pixels.
 
-    There, rounding errors decide which of the two is nearest, so torchvision's choice needs torchvision's
-    steps. If both factors are multiples of a fraction, so are the distances between the places. Of more than
-    `_MOST_PARTS` parts, at most one in as many is a half: those maps are left to OpenCV, which is ten times
-    as fast.
+    There, rounding errors decide which of the two is nearest, so only torchvision's steps make torchvision's
+    choice. If both factors are multiples of 1/n, so are the distances between points. With n above
+    `_MOST_PARTS`, at most one point in n is a midpoint: those maps are left to OpenCV, which is ten times as
+    fast.
     """
     for parts in range(1, _MOST_PARTS + 1):
         if _is_whole(of_x * parts) and _is_whole(of_y * parts):
@@ -186,13 +186,13 @@ def _is_between(of_x: float, of_y: float, first: float) -> bool:
 
 
 def _is_whole(value: float) -> bool:
-    return abs(value - round(value)) < _NEARLY
+    return abs(value - round(value)) < _COORDINATE_ERROR
 
 
 def _fade(pixels: Pixels, shares: Pixels, colour: NDArray[np.float64]) -> None:
-    """Mix pixels at an edge with the colour around, in place; as in torchvision, shares are squared.
+    """Blend pixels at an edge with the fill colour once more, in place, as torchvision does.
 
-    `pixels` (pixels, channels) are already mixed once; `shares` are those of the image, 0...255.
+    `pixels` (pixels, channels) are blended once already; `shares` are the weights of the image, 0…255.
     """
     edge = np.flatnonzero((shares > 0) & (shares < 255))
     share = shares[edge, None] / 255

@@ -26,10 +26,10 @@ Step = Callable[[Any], Any]
 class Compose:
     """Applies transforms in sequence.
 
-    In a dataset of fastload's, the crops, resizes and flips at the beginning are done while decoding, and the
-    rest for whole batches where that is faster. Any callable may be among the transforms: torchvision's are
-    given PIL images, as by ImageFolder; albumentations' and others are given arrays (height, width, 3). With
-    one of those, the images of a batch are transformed one by one.
+    In fastload's datasets, the crops, resizes and flips at the beginning are done while decoding, and the
+    rest for whole batches where that is faster. Any callable may be among the transforms: torchvision's get
+    PIL images, as from ImageFolder; albumentations' and others get arrays (height, width, 3). With one of
+    those, the images of a batch are transformed one by one.
 
     Args:
         transforms: The transforms, in order.
@@ -40,7 +40,7 @@ class Compose:
         self._warned = mmap.mmap(-1, 1)
 
     def is_first_to_warn(self) -> bool:
-        """Return True once, in only one of all the processes forked from the one that made this object."""
+        """Return True once, in one only of all processes forked from the one that made this object."""
         has_warned = self._warned[0] != 0
         self._warned[0] = 1
         return not has_warned
@@ -63,7 +63,7 @@ class Compose:
 
 
 class TakesPILImages(Described):
-    """Base class of callables that a Compose gives PIL images while pixels are uint8, as torchvision's."""
+    """Base class of callables that get PIL images in a Compose while pixels are uint8, like torchvision's."""
 
 
 def flattened(transforms: Sequence[Step]) -> list[Step]:
@@ -76,14 +76,14 @@ def flattened(transforms: Sequence[Step]) -> list[Step]:
 
 def call_foreign(step: Step, image: Any) -> Any:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
-    if home_of(step) != "albumentations":
+    if package_of(step) != "albumentations":
         return step(image)
     pixels = np.ascontiguousarray(to_pixels(image))
     result: Any = step(image=pixels)  # type: ignore[call-arg]
     return result["image"]
 
 
-def home_of(step: Any) -> str:
+def package_of(step: Any) -> str:
     """Return the package of a callable; torchvision or albumentations if a base class is theirs."""
     if isinstance(step, torch.nn.Sequential) and len(step):
         step = step[0]
@@ -113,7 +113,7 @@ def _to_steps(transforms: Any) -> list[Step]:
 class _Sequence(Transform):
     """Base class of transforms that apply lists of others in a random order, or not all of them.
 
-    The parameters are the numbers of the lists to apply, in order, then the parameters of each transform;
+    The parameters are the indices of the lists to apply, in order, then the parameters of each transform;
     those of transforms that are not applied are 0.
     """
 
@@ -156,7 +156,7 @@ class _Sequence(Transform):
         return image
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
-        """Draw the numbers of the lists to apply, (images, turns)."""
+        """Draw the indices of the lists to apply, (images, turns)."""
         raise NotImplementedError
 
     def _draws_of(self, draws: Draws, number: int) -> Draws:
@@ -179,12 +179,12 @@ class _Sequence(Transform):
 
 
 class RandomApply(_Sequence):
-    """Applies all of some transforms of fastload's, in order, with probability `p`, or none."""
+    """Applies fastload's transforms in order with probability `p`, otherwise none of them."""
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = transforms
         self.p = to_probability(p)
-        super().__init__([[], _own_steps(transforms, "RandomApply")], 1)
+        super().__init__([[], _fastload_steps(transforms, "RandomApply")], 1)
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         return draws.uniform(1) < self.p
@@ -194,7 +194,7 @@ class RandomApply(_Sequence):
 
 
 class RandomChoice(_Sequence):
-    """Applies one of some transforms of fastload's, drawn with weights `p`, by default equal ones.
+    """Applies one of fastload's transforms, drawn from a list with weights `p`, by default equal ones.
 
     Each may be a Compose. If all are MixUp or CutMix, the result is called with a batch, as they are.
     """
@@ -219,7 +219,7 @@ class RandomChoice(_Sequence):
 
 
 class RandomOrder(_Sequence):
-    """Applies some transforms of fastload's in random order; each may be a Compose."""
+    """Applies fastload's transforms in random order; each may be a Compose."""
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
         super().__init__(_each_as_list(transforms, "RandomOrder"), len(transforms))
@@ -235,16 +235,16 @@ def _is_list(transforms: object) -> bool:
 
 def _each_as_list(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[list[Transform]]:
     require(_is_list(transforms), f"{owner} must be given a list of transforms", transforms)
-    return [_own_steps([transform], owner) for transform in transforms]
+    return [_fastload_steps([transform], owner) for transform in transforms]
 
 
-def _own_steps(transforms: Sequence[Step], owner: str) -> list[Transform]:
-    """Return fastload's transforms that these consist of; raise OptionError for any others."""
+def _fastload_steps(transforms: Sequence[Step], owner: str) -> list[Transform]:
+    """Return transforms, flattened; raise OptionError unless all are fastload's."""
     steps: list[Transform] = []
     for step in flattened(transforms):
         if not isinstance(step, Transform):
             raise OptionError(
-                f"{owner} takes transforms of fastload's for images, got {step!r}: "
+                f"{owner} takes fastload's image transforms, got {step!r}: "
                 f"torchvision.transforms.v2.{owner} takes any"
             )
         steps.append(step)

@@ -1,7 +1,7 @@
-"""Conversions between tensors, PIL images and arrays, which keep the pixels as they are; and Lambda.
+"""Conversions between tensors, PIL images and arrays, which leave pixels unchanged; and Lambda.
 
 fastload's own transforms need no conversion between them, so in a dataset's pipeline these cost nothing. A
-Lambda or another library's transform after one is given the kind of image that it makes.
+Lambda or another library's transform after a conversion gets the type of image that it returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastload.transforms.transform import Parameters, Pixels, Transform
 
 
 class Conversion(Transform):
-    """Base class of transforms that change only the kind of an image."""
+    """Base class of transforms that change only the type of an image."""
 
     takes_any_dtype = True
 
@@ -43,10 +43,10 @@ class Identity(Conversion):
 
 
 class PILToTensor(Conversion):
-    """Makes a tensor (channels, height, width) of a PIL image or an array; levels stay as they are."""
+    """Converts a PIL image or an array to a tensor (channels, height, width), with the same levels."""
 
     def __call__(self, image: Any) -> Any:
-        """Return a tensor; one that is given is returned itself."""
+        """Return the image as a tensor; a tensor is returned itself."""
         return image if isinstance(image, torch.Tensor) else to_tensor(_to_pixels(image)).contiguous()
 
 
@@ -55,7 +55,7 @@ class ToImage(PILToTensor):
 
 
 class ToPureTensor(Conversion):
-    """Makes a plain tensor of a subclass of torch.Tensor, such as torchvision's `tv_tensors.Image`."""
+    """Converts subclasses of torch.Tensor, such as torchvision's `tv_tensors.Image`, to plain tensors."""
 
     def __call__(self, image: Any) -> Any:
         """Return a tensor as a plain one, and anything else as it is."""
@@ -63,7 +63,7 @@ class ToPureTensor(Conversion):
 
 
 class ToTensor(ToDtype):
-    """Makes a tensor of floating-point numbers (channels, height, width); uint8 0…255 becomes 0…1.
+    """Converts images to floating-point tensors (channels, height, width); uint8 0…255 becomes 0…1.
 
     Pixels of other dtypes keep their values and dtype. torchvision refuses tensors here, or returns them
     unchanged; this accepts them, so that it does the same anywhere in a Compose.
@@ -92,17 +92,17 @@ class ConvertImageDtype(ToDtype):
 
 
 class ToPILImage(Described):
-    """Makes a PIL image of a tensor or an array; floating-point numbers 0…1 become bytes.
+    """Converts a tensor or an array to a PIL image; floating-point numbers 0…1 become bytes.
 
-    `mode` is PIL's name of the kind of image, if the number of channels and their dtype leave a choice. Using
-    it raises `OptionError` if PIL has no such image.
+    `mode` is PIL's mode, if the number of channels and their dtype leave a choice. Using the transform raises
+    `OptionError` if PIL has no such image.
     """
 
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
     def __call__(self, image: Any) -> Any:
-        """Return a PIL image; one that is given is returned itself."""
+        """Return the image as a PIL image; a PIL image is returned itself."""
         if is_pil(image):
             return image
         pixels = to_pixels(image)
@@ -111,7 +111,7 @@ class ToPILImage(Described):
         modes = _PIL_MODES.get((pixels.shape[-1], pixels.dtype.name), [])
         if pixels.ndim != 3 or not modes or self.mode not in (None, *modes):
             raise OptionError(
-                f"ToPILImage(mode={self.mode!r}) must be given an image that PIL can hold so, got "
+                f"ToPILImage(mode={self.mode!r}) must be given an image that fits the mode, got "
                 f"{pixels.dtype} {pixels.shape}"
             )
         plane = np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
@@ -156,5 +156,5 @@ _PIL_MODES = {
 
 
 def _to_pixels(image: Any) -> Pixels:
-    """Return an image as an array (height, width, channels); a PIL image's own numbers, whatever its mode."""
+    """Return an image as an array (height, width, channels); PIL images of any mode keep their numbers."""
     return with_last_axis(np.array(image)) if is_pil(image) else to_pixels(image)

@@ -48,7 +48,7 @@ class Pad(Transform):
 
 
 class BoxCrop(Transform):
-    """Base class of crops; the parameters are a box (top, left, height, width) that may leave the image."""
+    """Base class of crops; the parameters are a box (top, left, height, width), partly outside if need be."""
 
     width = 4
     takes_any_dtype = True
@@ -68,7 +68,7 @@ class BoxCrop(Transform):
 
 
 class CenterCrop(BoxCrop):
-    """Crops the middle of images, padded with black if they are too small; parameters as in torchvision."""
+    """Crops the middle of images, padding small ones with black; parameters as in torchvision."""
 
     def __init__(self, size: Size) -> None:
         self.size = options.to_size(size)
@@ -80,7 +80,7 @@ class CenterCrop(BoxCrop):
 
 
 class RandomCrop(BoxCrop):
-    """Crops a part of a given size at a random place, after padding; parameters as in torchvision.
+    """Crops a region of a given size at a random position, after padding; parameters as in torchvision.
 
     Using it raises `OptionError` if an image is too small.
     """
@@ -138,7 +138,7 @@ class RandomCrop(BoxCrop):
 
 
 class RandomZoomOut(BoxCrop):
-    """Places images somewhere on a larger canvas of one colour, at random; parameters as in torchvision.
+    """Places images at random on a larger canvas of one colour; parameters as in torchvision.
 
     Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
     """
@@ -170,7 +170,7 @@ class FiveCrop(TakesPILImages):
         self.size = options.to_size(size)
 
     def __call__(self, image: Any) -> tuple[Any, ...]:
-        """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's kind."""
+        """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type."""
         return tuple(like(image, crop) for crop in self._crops(to_pixels(image)))
 
     def _crops(self, pixels: Pixels) -> list[Pixels]:

@@ -16,7 +16,7 @@ from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms._adjusting import require_channels
-from fastload.transforms._pixels import contiguous, own, with_last_axis
+from fastload.transforms._pixels import contiguous, with_last_axis, writable_copy
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Size
@@ -24,7 +24,8 @@ from fastload.transforms.transform import Parameters, Pixels, Transform
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
-# At so many deviations weights are a millionth of the middle's; hardly any level depends on pixels beyond.
+# At this many standard deviations, weights are a millionth of the centre's: hardly any level depends on
+# pixels beyond.
 _REACH = math.sqrt(2 * math.log(1e6))
 
 
@@ -106,7 +107,7 @@ class JPEG(Transform):
 
 
 class RandomErasing(Transform):
-    """Paints over a rectangle of random place, area and proportions; parameters as in torchvision.
+    """Erases a rectangle of random position, area and aspect ratio; parameters as in torchvision.
 
     The colour may also be `random`: noise of mean 0 and deviation 1. `inplace` is accepted, but an image is
     never changed.
@@ -148,7 +149,7 @@ class RandomErasing(Transform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         if not parameters[2] or not parameters[3]:
             return image
-        erased = own(image)
+        erased = writable_copy(image)
         self._erase(erased, parameters)
         return erased
 
@@ -186,7 +187,7 @@ def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[An
 
 @functools.lru_cache(maxsize=8)
 def _quantiles(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the normal distribution as 65536 equally frequent numbers, the largest 4.2.
+    """Return the normal distribution as 65,536 equally likely numbers, the largest of them 4.2.
 
     Looking them up takes a tenth of the time that NumPy takes to draw as many.
     """

@@ -1,12 +1,12 @@
-"""Counter-based random numbers: those of an image depend on nothing but its identity.
+"""Counter-based random numbers: those of an image depend only on which image it is.
 
 A transform's parameters follow from (seed, epoch, index, position in the pipeline), so it makes no difference
 which process draws them, in which order, or after which resume. The function is the finalizer of SplitMix64
 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014), computed by NumPy for a whole
 batch.
 
-Outside fastload's DataLoader there are no counted epochs; the numbers then come from torch's global
-generator, as torchvision's do.
+Outside fastload's DataLoader there is no epoch seed; the numbers then come from torch's global generator, as
+torchvision's do.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def random_sides(
     smallest: int,
     largest: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return two sides of random rectangles in whole pixels, (images, 2), and which images have one.
+    """Return the sides of a random rectangle per image, in whole pixels, (images, 2), and which are valid.
 
     Several are drawn for each image, from numbers in [0, 1), (images, 2 × attempts), and the first with both
     sides from `smallest` to `largest` is taken. `scale` is the range of the area relative to the image's;
@@ -110,7 +110,7 @@ def random_sides(
 
 @contextlib.contextmanager
 def epoch_seed(seed: int | None) -> Iterator[None]:
-    """Derive everything that this thread draws in the context from the seed of an epoch."""
+    """Derive all random numbers that this thread draws in the context from an epoch seed."""
     token = _epoch_seed.set(seed)
     try:
         yield
@@ -119,7 +119,7 @@ def epoch_seed(seed: int | None) -> Iterator[None]:
 
 
 def current_seed() -> int | None:
-    """Return the seed of the epoch that this thread makes samples for; None outside fastload's DataLoader."""
+    """Return the epoch seed with which this thread makes samples; None outside fastload's DataLoader."""
     return _epoch_seed.get()
 
 

@@ -1,6 +1,6 @@
 """The crops, resizes and flips of a batch as one geometry that a decoder can carry out.
 
-    source ──box──▶ region ──resize──▶ size ──window──▶ part of it ──flips──▶ result
+    source ──box──▶ region ──resize──▶ size ──window──▶ crop ──flips──▶ result
 
 Transforms at the head of a pipeline fold themselves into it one after the other, as long as the form above
 can express them.
@@ -22,7 +22,7 @@ Sizes = Ints  # (images, 2): heights and widths
 
 
 class View(NamedTuple):
-    """Geometry of one image; `flips` are whether it is flipped upside down, and whether left to right."""
+    """Geometry of one image; `flips` is (upside down, left to right)."""
 
     box: Box
     size: tuple[int, int]
@@ -35,7 +35,7 @@ class Geometry:
 
     Attributes:
         boxes: Regions of the sources, (images, 4): top, left, height, width.
-        resampling: How regions are resized; None if none is.
+        resampling: The method by which regions are resized; None if they are not.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -61,7 +61,7 @@ class Geometry:
         return self._resized is None
 
     def crop(self, boxes: Ints) -> bool:
-        """Crop to boxes (images, 4); return False after a flip, or if a box leaves its image."""
+        """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
         if self._flips is not None or (boxes[:, :2] < 0).any():
             return False
         if (boxes[:, :2] + boxes[:, 2:] > self.sizes).any():
@@ -105,10 +105,10 @@ class Geometry:
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:
-    """Return the (height, width) that all sizes are; None if they differ."""
+    """Return the one (height, width) of all images; None if they differ."""
     return None if (sizes != sizes[0]).any() else (int(sizes[0, 0]), int(sizes[0, 1]))
 
 
 def _box_in_box(outer: Ints, inner: Ints) -> Ints:
-    """Return boxes whose places are relative to other boxes relative to the image instead."""
+    """Convert boxes relative to other boxes into boxes relative to the image."""
     return np.concatenate((outer[:, :2] + inner[:, :2], inner[:, 2:]), axis=1)

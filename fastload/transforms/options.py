@@ -1,4 +1,4 @@
-"""Checks and conversions of the parameters that transforms are made with."""
+"""Checks and conversions of the parameters of transforms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fill = float | Sequence[float] | None  # a colour: one number, or one for each c
 
 ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 
-SEVERAL = range(1, 1 << 30)  # any count but none
+SEVERAL = range(1, 1 << 30)  # any count above 0
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -92,10 +92,10 @@ def to_numbers(
     kind: Callable[[Any], bool] = is_number,
     is_ordered: bool = False,
 ) -> tuple[Any, ...]:
-    """Return one number or several as a tuple; raise OptionError with a rule unless they follow it.
+    """Return one number or several as a tuple; raise OptionError, with the rule, if they are invalid.
 
-    There must be as many as one of `counts`, each of a kind and from `least` to `most`; if `is_ordered`, none
-    is smaller than the one before it.
+    Their number must be one of `counts`, and each must satisfy `kind` and be from `least` to `most`; with
+    `is_ordered`, none may be smaller than the one before it.
     """
     values = to_list(value)
     is_valid = len(values) in counts and all(kind(each) and least <= each <= most for each in values)
@@ -110,7 +110,7 @@ def to_two(value: Any, rule: str, *bounds: float, **checks: Any) -> tuple[Any, A
 
 
 def to_range(value: Any, name: str, least: float = ABOVE_0, most: float = math.inf) -> tuple[float, float]:
-    """Return (low, high), checked to be from `least` to `most`, the smaller first."""
+    """Return (low, high), both checked to be from `least` to `most`, the smaller first."""
     rule = f"{name} must be two numbers{_within(least, most)}, the smaller first"
     low, high = to_numbers(value, rule, (2,), least, most, is_ordered=True)
     return low, high
@@ -119,7 +119,7 @@ def to_range(value: Any, name: str, least: float = ABOVE_0, most: float = math.i
 def to_span(
     value: Any, name: str, middle: float = 0.0, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
-    """Return a range (low, high), given as such or as the largest difference from its middle."""
+    """Return a range (low, high), given as such or as the distance of both from its middle."""
     if is_number(value) and 0 <= value <= most - middle:
         return max(least, middle - float(value)), middle + float(value)
     bounds = _within(0, most - middle), _within(least, most)

@@ -1,11 +1,11 @@
-"""A dataset's transform, split into the parts done while decoding, after it, and once for a batch.
+"""A dataset's transform, split into the parts run while decoding, after decoding, and once for a batch.
 
     head    crops, resizes and flips at the beginning: a geometry that the decoder carries out
     body    fastload's other transforms: on each image, or on all at once
     tail    ToTensor, ToDtype and Normalize at the end: once for a batch, in its memory or on its device
 
-Conversions between kinds of images are skipped. A pipeline with a foreign callable, of another library, has
-no such parts: it runs image by image, step by step.
+Conversions between types of images are skipped. A pipeline with a foreign callable, one of another library,
+is not split: it runs image by image, step by step.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 
 from fastload.errors import SlowTransformWarning
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
-from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, home_of
+from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
-# After so many images, a warning gives the cost of foreign transforms.
+# After this many images, a warning states the cost of foreign transforms.
 _IMAGES_TO_MEASURE = 32
 
-# For smaller images than this, the number of calls decides, so the whole batch is done at once; for larger
-# ones it is faster to keep each image in the core's cache from one step to the next.
+# Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
+# steps run on one image after the other, which stays in the core's cache.
 _WHOLE_BATCH_BYTES = 16_384
 
 
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
         body: The transforms of the body, each with its parameters.
         size: The (height, width) of the results; None if they differ.
         channels: The number of channels of the results.
-        is_uniform: Whether images have one size after each step of the body, too.
+        is_uniform: True if images have one size after each step of the body, too.
     """
 
     geometry: Geometry
@@ -70,7 +70,7 @@ class Pipeline:
 
     Attributes:
         dtype: The dtype of pixels before the tail.
-        is_foreign: Whether any step is a callable of another library.
+        is_foreign: True if any step is a callable of another library.
     """
 
     def __init__(self, transform: Callable[[Any], Any] | None) -> None:
@@ -83,10 +83,10 @@ class Pipeline:
         self._tail_steps = [step for step in steps[last:] if isinstance(step, (ToDtype, Normalize))]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
-        # A foreign transform by itself costs what it always did; one in a Compose of ours is worth a warning.
+        # A foreign transform alone costs what it costs elsewhere; in fastload's Compose, it gets a warning.
         self._compose = transform if self.is_foreign and type(transform) is Compose else None
         self._images = 0
-        self._foreign_s: dict[int, float] = {}  # by place in the pipeline
+        self._foreign_s: dict[int, float] = {}  # by position in the pipeline
 
     @property
     def tail(self) -> Rescale | None:
@@ -143,15 +143,15 @@ class Pipeline:
             for place, seconds in self._foreign_s.items()
         )
         if self._compose.is_first_to_warn():
-            message = f"some transforms run on one image at a time: {costs} an image"
+            message = f"some transforms run on one image at a time: {costs} per image"
             warnings.warn(message, SlowTransformWarning, stacklevel=2)
 
 
 def _foreign_result(step: Any, image: Any) -> Any:
-    """Call another library's transform with the kind of image that it takes."""
+    """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.
-        if home_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
+        if package_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
             image = np.ascontiguousarray(image)
         else:
             image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
@@ -160,4 +160,4 @@ def _foreign_result(step: Any, image: Any) -> Any:
 
 def _name_of(step: Any) -> str:
     name: str = getattr(step, "__name__", type(step).__name__)
-    return name if home_of(step) == "fastload" else f"{home_of(step)}.{name}"
+    return name if package_of(step) == "fastload" else f"{package_of(step)}.{name}"

@@ -21,7 +21,7 @@ from fastload.transforms.transform import Pixels, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
-_BYTES_AT_A_TIME = 1 << 20  # of results: what stays in a core's own cache between two passes
+_BYTES_AT_A_TIME = 1 << 20  # of results: these stay in a core's own cache between two passes
 
 
 class Rescale(NamedTuple):
@@ -33,7 +33,7 @@ class Rescale(NamedTuple):
 
     @classmethod
     def of(cls, steps: Sequence[Transform], dtype: torch.dtype) -> Rescale:
-        """Return ToDtype and Normalize steps in sequence as one, for pixels of a dtype."""
+        """Combine a sequence of ToDtype and Normalize steps, for pixels of a dtype."""
         rescale = cls(dtype, np.ones(1), np.zeros(1))
         for step in steps:
             assert isinstance(step, Rescaling)
@@ -91,7 +91,7 @@ class Rescale(NamedTuple):
 
     @property
     def rounds(self) -> bool:
-        """True if there are fractions in between that an integer result cannot hold."""
+        """True if intermediate results are fractions, which an integer result must round."""
         # As lists, because NumPy's comparisons take ten times as long for so few numbers.
         is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
         return not self.dtype.is_floating_point and not is_neutral
@@ -127,7 +127,7 @@ class Rescaling(Transform):
         return Rescale.of([self], _torch_dtype(image)).of_array(image)
 
     def after(self, earlier: Rescale) -> Rescale:
-        """Return an earlier rescaling and this as one."""
+        """Return an earlier rescaling combined with this one."""
         raise NotImplementedError
 
 
@@ -137,12 +137,12 @@ class ToDtype(Rescaling):
     With `scale`, levels 0…255 become 0…1 in a floating-point dtype.
     """
 
-    #: Whether pixels that are not uint8 are left as they are.
+    #: True if pixels of other dtypes than uint8 are left unchanged.
     _only_uint8 = False
 
     def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
         is_valid = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.uint8)
-        require(is_valid, "dtype must be a floating-point type of torch's, or torch.uint8", dtype)
+        require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
         self.dtype = dtype
         self.scale = scale
 
@@ -235,7 +235,7 @@ class LinearTransformation(Transform):
 
 
 def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
-    """Return one image of any kind, rescaled by ToDtype and Normalize steps, as a tensor."""
+    """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])
         return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
@@ -254,5 +254,5 @@ def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
 
 
 def _torch_dtype(pixels: Pixels) -> torch.dtype:
-    # From a new array, because torch accepts none that is read-only or mirrored.
+    # From a new array, because torch rejects read-only and mirrored ones.
     return torch.from_numpy(np.empty(0, pixels.dtype)).dtype

@@ -4,8 +4,8 @@
     image = transform.apply(image, parameters[i])       # one image (height, width, channels)
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
 
-Called like a function, a transform accepts the images that torchvision's transforms accept and returns the
-same kind.
+Called like a function, a transform accepts the images that torchvision's transforms accept, and returns an
+image of the same type.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Transform(Described):
 
     width: int = 0
 
-    #: Whether pixels of any dtype are accepted; otherwise only uint8 is.
+    #: True if pixels of any dtype are accepted, False if only uint8 is.
     takes_any_dtype: ClassVar[bool] = False
 
-    #: Whether `apply_batch` changes the images that it is given, and returns them.
+    #: True if `apply_batch` changes its images in place and returns them.
     works_in_place: ClassVar[bool] = False
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -73,7 +73,7 @@ class Transform(Described):
 
         Args:
             image: (height, width, channels); may be read-only or not contiguous.
-            parameters: One row of what `draw` returned.
+            parameters: One row of the result of `draw`.
 
         Returns:
             The result, possibly a view of `image`.
@@ -85,7 +85,7 @@ class Transform(Described):
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
-            parameters: What `draw` returned.
+            parameters: The result of `draw`.
 
         Returns:
             (images, height, width, channels).
@@ -94,18 +94,18 @@ class Transform(Described):
         return np.stack([self.apply(image, row) for image, row in zip(images, rows, strict=True)])
 
     def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """Do the same as `apply_batch`, but write the result into `out`, which has its shape and dtype."""
+        """Write the result of `apply_batch` into `out`, which has its shape and dtype."""
         np.copyto(out, self.apply_batch(images, parameters))
 
     def __call__(self, image: Any) -> Any:
-        """Transform one image, or each image of a batch with parameters of its own.
+        """Transform one image, or each image of a batch with its own parameters.
 
         Args:
             image: A tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
                 (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3.
 
         Returns:
-            The same kind of image.
+            An image of the same type.
 
         Raises:
             OptionError: If `image` is none of these, or has a dtype that the transform does not accept.
@@ -117,7 +117,7 @@ class Transform(Described):
         results = [self.apply_checked(pixels, row) for pixels, row in zip(batch, rows, strict=True)]
         if len({result.shape for result in results}) > 1:
             raise OptionError(
-                f"{type(self).__name__} must leave a batch's images one size, got {results[0].shape[:2]} "
+                f"{type(self).__name__} must give a batch's images one size, got {results[0].shape[:2]} "
                 "and others: call it on one image at a time"
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))

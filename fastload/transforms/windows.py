@@ -1,4 +1,4 @@
-"""Padding and windows: parts that may reach beyond the edges of one image, or of each image of a batch."""
+"""Padding, and windows that may extend beyond the edges of one image or of each image of a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORD_BYTES = 8
 
 
 class Gathered(NamedTuple):
-    """A batch as rows of an array of images (count, height, width, channels), contiguous, possibly mapped."""
+    """A batch as rows of an array (count, height, width, channels), contiguous, possibly a mapped file."""
 
     images: Pixels
     rows: NDArray[np.int64]
@@ -67,7 +67,7 @@ def pad(
 def crop_padded(
     image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
 ) -> Pixels:
-    """Crop a box, padded where it leaves the image."""
+    """Crop a box, padded where it extends beyond the image."""
     rows = max(0, -top), max(0, top + height - image.shape[0])
     columns = max(0, -left), max(0, left + width - image.shape[1])
     if mode != "constant":
@@ -93,9 +93,9 @@ def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) ->
 def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> bool:
     """Copy windows as `windows_into` does, with black beyond the edges of the images.
 
-    Pixels are copied as if there were no edges, from whatever lies there; then everything outside the image
-    is masked out. Windows as wide as the images are a single run of pixels each. That takes half the time of
-    padding all images first. Returns False, with nothing done, if there are too many possible positions or
+    Pixels are copied from whatever memory lies there, as if there were no edges; then everything outside the
+    image is masked out. A window as wide as the images is a single run of pixels. This takes half the time of
+    padding all images first. Returns False, with nothing done, if there are too many possible positions or if
     windows are larger than the images.
     """
     count, height, width, channels = gathered.shape
@@ -124,7 +124,7 @@ def windows_over_black_into(gathered: Gathered, offsets: NDArray[np.int64], out:
 
 
 def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> NDArray[np.int64]:
-    """Copy runs of pixels to `out`, one behind the other, and return the images with runs that were moved.
+    """Copy runs of pixels to `out`, one after the other, and return the images with runs that were moved.
 
     `begins`, (images, runs of each), are in pixels from the first pixel of each image. A run may begin before
     its image or end behind it, in the pixels of its neighbours; one that leaves the whole array is moved
@@ -134,7 +134,7 @@ def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> ND
     pixel_bytes = channels * out.itemsize
     length = out[0].size // channels // begins.shape[1]
     last = total * height * width - length
-    # Every run that could be copied is one element here, so each is copied in one go. (torch's index_select
+    # Every possible run is one element of this array, so each is copied in one go. (torch's index_select
     # is faster in one thread; in several, when the cores are busy, it takes ten times as long.)
     run = np.dtype((np.void, length * pixel_bytes))
     runs: NDArray[np.void] = np.ndarray((last + 1,), run, gathered.images.data, strides=(pixel_bytes,))
@@ -172,6 +172,6 @@ def _require_enough(image: Pixels, rows: tuple[int, int], columns: tuple[int, in
     lacks = int(mode == "reflect")
     if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
         raise OptionError(
-            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to pad an "
-            f"image of {image.shape[0]}x{image.shape[1]} with"
+            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
+            f"an image of {image.shape[0]}x{image.shape[1]}"
         )

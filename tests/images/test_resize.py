@@ -98,5 +98,5 @@ def test_exactly_one_limit_is_required(limits):
 
 @pytest.mark.parametrize("limits", [{"max_side": 0}, {"shorter_side": -1}, {"size": (5, 0)}])
 def test_limit_of_less_than_a_pixel_is_refused(limits):
-    with pytest.raises(OptionError, match="at least one pixel"):
+    with pytest.raises(OptionError, match="whole number of pixels"):
         SizeLimit(**limits)

@@ -223,7 +223,7 @@ def test_camera_raws_are_not_taken_for_their_thumbnails(tmp_path):
     for name in ("a.nef", "b.DNG"):
         (source / "class0" / name).write_bytes(encoded(pixels(1), ".tiff"))
     [found] = open_source(source).values()
-    assert {*listed(found).values()} == {"camera raw, from which OpenCV reads only previews"}
+    assert {*listed(found).values()} == {"camera raw, of which OpenCV reads only previews"}
 
 
 def test_one_text_file_per_image_is_listed_by_suffix(make_tree):

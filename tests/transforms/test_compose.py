@@ -60,7 +60,7 @@ def test_random_apply_keeps_the_number_of_channels():
     ("options", "message"),
     [
         ({"transforms": [CROP], "p": 2}, "p must be a probability"),
-        ({"transforms": [abs]}, "RandomApply takes transforms of fastload's for images, got <built-in"),
+        ({"transforms": [abs]}, "RandomApply takes fastload's image transforms, got <built-in"),
         ({"transforms": 7}, "transforms must be a list of callables, got 7"),
     ],
 )

@@ -84,7 +84,7 @@ def test_enums_are_torchvisions():
     [
         (lambda: T.RandomChoice([]), "RandomChoice must be given a list of transforms"),
         (lambda: T.RandomChoice([T.Pad(1)], p=[1, 2]), "p must be a weight for each of 1 transforms"),
-        (lambda: T.RandomOrder([abs]), "RandomOrder takes transforms of fastload's"),
+        (lambda: T.RandomOrder([abs]), "RandomOrder takes fastload's image transforms"),
         (lambda: T.RandomOrder([T.Grayscale()]).channels_after(3), "RandomOrder must keep the 3 channels"),
         (lambda: T.RandomPosterize(9), "bits must be .* got 9"),
         (lambda: T.RandomSolarize(256), "threshold must be .* got 256"),

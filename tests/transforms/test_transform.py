@@ -307,7 +307,7 @@ def test_objects_that_are_not_images_are_refused(image):
 @pytest.mark.parametrize("mode", ["I", "I;16", "F"])
 def test_pil_images_of_more_than_bytes_are_refused(mode):
     image = Image.fromarray(np.full((4, 5), 3000, np.int32)).convert(mode)
-    with pytest.raises(OptionError, match=f"must be of bytes, got one of mode '{mode}', which ToTensor and"):
+    with pytest.raises(OptionError, match=f"must have 8 bits a channel, got mode '{mode}', which ToTensor"):
         T.CenterCrop(3)(image)
     assert T.Pad(1)(T.PILToTensor()(image)).int().max() == 3000
 

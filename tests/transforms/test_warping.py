@@ -182,5 +182,5 @@ def test_torchvisions_interpolation_constants_are_accepted():
 
 
 def test_results_of_several_sizes_are_refused_in_a_batch():
-    with pytest.raises(OptionError, match="RandomRotation must leave a batch's images one size, got"):
+    with pytest.raises(OptionError, match="RandomRotation must give a batch's images one size, got"):
         T.RandomRotation(90, expand=True)(np.stack([picture((30, 41))] * 4))

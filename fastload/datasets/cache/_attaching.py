@@ -1,4 +1,4 @@
-"""A dataset's cache: opened as asked for or chosen, filled in the background, reported."""
+"""Opening of a dataset's cache, as requested or as chosen by `auto`, and the report of its state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastload.datasets.cache._records import CachedRecords
     from fastload.datasets.cache.files import CachedFiles
 
-# The version of stores: increased when their layout changes, or what a key stands for.
+# The version of the store format: increased when the layout or the meaning of a key changes.
 _STORE_VERSION = 4
 
 # The factor by which an estimate from samples of different sizes is raised. Unwritten memory costs nothing.
@@ -30,14 +30,14 @@ _RESERVE = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a dataset: the bytes of all its samples, or a little more."""
+    """Size of a dataset: the bytes of all its samples, exact or slightly overestimated."""
 
-    identity: str  # of its place and content: another one if any byte differs
+    identity: str  # stands for location and content: differs if any byte differs
     samples: int
     stored_bytes: int  # images as stored
     decoded_bytes: int  # images as pixels
     other_bytes: int  # all other fields
-    fixed_bytes: int  # of one sample's columns of fixed size
+    fixed_bytes: int  # the fixed-size columns of one sample
     paths: tuple[str, ...]
     can_be_decoded: bool = True  # False if the images are stored as pixels
 
@@ -47,7 +47,7 @@ class Extent:
 
 
 def estimated_bytes(sampled: Sequence[int], count: int) -> int:
-    """Estimate the bytes of all samples from those of some."""
+    """Estimate the bytes of `count` samples from those of some."""
     if not sampled:
         return 0
     return int(sum(sampled) / len(sampled) * count * (1 if len(set(sampled)) == 1 else _RESERVE))
@@ -55,16 +55,16 @@ def estimated_bytes(sampled: Sequence[int], count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """The state of a dataset's cache.
+    """State of a dataset's cache.
 
     Attributes:
-        kind: `ram`, `tmpfs`, `device`; None: no cache.
+        kind: `ram`, `tmpfs` or `device`; None: no cache.
         form: `encoded` or `decoded`.
         share: The share of the samples for which there is room: the hit ratio of later epochs.
-        reason: The reason of the choice.
-        ready: The share of the samples that is stored by now.
+        reason: The reason for the choice.
+        ready: The share of the samples stored so far.
         used_bytes: The memory that these take.
-        stopped: The reason why no more is stored; "" while there is room.
+        stopped: The reason why no more samples are stored; "" while there is room.
         hits: Samples that this process and the workers forked from it have read from the cache.
         misses: Samples that they have read from the disk.
     """
@@ -82,7 +82,7 @@ class CacheReport:
 
 @dataclass(frozen=True, slots=True)
 class OpenCache:
-    """A dataset's open cache: the choice, and the samples through a store, if any."""
+    """An open cache: the choice, and the samples read through a store, if there is one."""
 
     choice: CacheChoice
     samples: CachedRecords | CachedFiles | None = None
@@ -98,7 +98,7 @@ class OpenCache:
             report,
             ready=store.ready / max(1, store.count),
             used_bytes=store.used_bytes,
-            stopped=store.why_closed or samples.filler.trouble,
+            stopped=store.why_closed or samples.filler.failure,
             hits=hits,
             misses=misses,
         )
@@ -111,16 +111,16 @@ def attach(
     choice: CacheChoice | None = None,
     room: Room = memory_room,
 ) -> OpenCache:
-    """Open a dataset's cache; raise OptionError if what was asked for is not possible here.
+    """Open a dataset's cache; raise OptionError if the requested one is not possible here.
 
-    `through_store` returns the samples through a store; `choice` is that for `auto`.
+    `through_store` returns the samples read through a store; `choice` is the choice made for `auto`.
     """
     choice = choice or _explicit_choice(cache)
     if choice.kind is None or choice.kind == "device":
         return OpenCache(choice)
     form: Form = cache.form or choice.form or "encoded"
     if not extent.can_be_decoded:
-        form = "encoded"  # which are pixels already
+        form = "encoded"  # the stored bytes are pixels already
     kind = choice.kind
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
     parent = os.path.dirname(folder)
@@ -130,7 +130,7 @@ def attach(
     needed = extent.size_bytes(form)
     capacity = min(needed, room_bytes - Layout(extent.samples, extent.fixed_bytes, 0).size_bytes)
     if capacity <= 0:
-        return OpenCache(no_cache(f"{bound}, and no more is"))
+        return OpenCache(no_cache(f"{bound}, which leaves no room"))
     layout = Layout(extent.samples, extent.fixed_bytes, capacity)
     opening = Opening(kind, form, folder, _key(kind, form, extent.identity), layout, room)
     try:
@@ -141,10 +141,10 @@ def attach(
     return OpenCache(replace(choice, form=form, share=share), samples)
 
 
-def in_use(cache: Cache, extent: Extent) -> CacheChoice | None:
-    """Return what other processes of this user have chosen for the dataset, if they use a cache of it now.
+def find_shared(cache: Cache, extent: Extent) -> CacheChoice | None:
+    """Return the choice of this user's other processes that now use a cache of the dataset; None without any.
 
-    Ranks that measured for themselves could choose differently, and would measure a disk that others use.
+    If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """
     kinds: tuple[Kind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
     forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)

@@ -32,10 +32,10 @@ class CacheReadings:
     """Measurements of a dataset, its disk, this machine and the model."""
 
     samples: int
-    sample_bytes: float  # the mean of stored samples
-    decoded_bytes: float  # the mean of pixels
+    sample_bytes: float  # the mean size of a stored sample
+    decoded_bytes: float  # the mean size of its pixels
     disk_samples_per_s: float  # F, in random order, not from the page cache; 0 if unknown
-    memory_bytes_per_s: float  # of copying
+    memory_bytes_per_s: float  # copied within memory
     prepare_samples_per_s: float  # P, by all workers
     prepare_decoded_samples_per_s: float | None = None  # P'; None if unknown, or if pixels cannot be cached
     step_samples_per_s: float | None = None  # G; None if unknown
@@ -66,7 +66,7 @@ class CacheReadings:
         return max(1.0, self.samples * (self.sample_bytes if form == "encoded" else self.decoded_bytes))
 
     def rate(self, form: Form = "encoded", share: float = 0.0) -> float:
-        """Return the samples/s of the whole with a share of the samples in memory."""
+        """Return the overall samples/s with a share of the samples in memory."""
         memory = self.memory_bytes_per_s * self.samples / self.size_bytes(form)
         prepare = self.prepare_samples_per_s
         if form == "decoded":
@@ -106,7 +106,7 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
     kind: Kind = "ram" if readings.room_bytes else "tmpfs"
     room = readings.room_bytes or readings.tmpfs_room_bytes
     shares: dict[Form, float] = {"encoded": min(1.0, room / readings.size_bytes("encoded"))}
-    # Without a known model, what decoding costs it is not known either.
+    # As long as the model's rate is unknown, so is the time that it loses to decoding.
     if readings.prepare_decoded_samples_per_s is not None and readings.step_samples_per_s is not None:
         shares["decoded"] = min(1.0, room / readings.size_bytes("decoded"))
     rates = {form: readings.rate(form, share) for form, share in shares.items()}

@@ -1,12 +1,12 @@
 """Background filling of a store, by one process per store.
 
-A thread could be in the middle of anything when the loader forks its workers, and would compete with the
-training for the GIL. So a fresh interpreter is started about a second after the first batch is asked for, at
-low priority. It reads what is missing in the order of the dataset, and rests as long as it works, because the
-reads of the workers come first. Workers store what they read themselves; together they read everything once.
+A thread might hold locks when the loader forks its workers, and would compete with training for the GIL. So a
+new interpreter is started, at low priority, about a second after the first batch is asked for. It reads the
+missing samples in the order of the dataset, and sleeps after each for as long as reading it took, because the
+reads of workers come first. Workers store what they read themselves; together they read everything once.
 
-The process holds the store's filler lock. If it dies, another user of the store starts a new one; if the
-process that started it ends, in whatever way, it ends within a step.
+The process holds the store's filler lock. If it dies, another user of the store starts a new one. It ends
+within one sample of the process that started it, however that ended.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _NICENESS = 10
 
 # The time between two checks that a process fills the store.
-_PATIENCE_S = 2.0
+_CHECK_INTERVAL_S = 2.0
 
-# Starting the process takes 0.3 s of a core: short uses of a dataset do without.
+# Starting the process takes 0.3 s of a core, which is not worth it for a short use of a dataset.
 _FIRST_S = 1.0
 
 _PROGRAM = (
@@ -43,28 +43,28 @@ _PROGRAM = (
 
 
 class Filler:
-    """The process that fills a store; `trouble` is the reason why it has ended early, or ""."""
+    """The process that fills a store; `failure` is the reason why it ended early, or ""."""
 
     def __init__(self) -> None:
         self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self.trouble = ""
+        self.failure = ""
 
     def ensure_running(self, samples: CachedSamples) -> None:
-        """Start the process unless there is one, or nothing to do; called for every batch."""
+        """Start the process unless one runs or nothing is missing; called for every batch."""
         now = time.monotonic()
         if self._next_check_s is None:
             self._next_check_s = now + _FIRST_S
         if now < self._next_check_s:
             return
-        self._next_check_s = now + _PATIENCE_S
-        # In a forked child, the parent's process counts as ended; its lock keeps a second one away.
+        self._next_check_s = now + _CHECK_INTERVAL_S
+        # In a forked child, the parent's process seems to have ended; its lock prevents a second one.
         if self._process is not None and self._process.poll() is not None:
             if self._process.returncode > 0:
-                self.trouble = f"the process that fills it ended with code {self._process.returncode}"
+                self.failure = f"the process that fills it ended with code {self._process.returncode}"
             self._process = None
         store = samples.store
-        if self._process is not None or self.trouble or store.is_filled:
+        if self._process is not None or self.failure or store.is_filled:
             return
         if store.missing().size:
             self._start(samples)
@@ -81,7 +81,7 @@ class Filler:
             if not lock_exclusively(lock_file):
                 return
             with tempfile.TemporaryFile() as job:
-                # As a state, because unpickling the samples would open the store as another user.
+                # Only the state, because unpickling the samples themselves would open the store again.
                 pickle.dump((type(samples), samples.__getstate__()), job)
                 job.seek(0)
                 numbers = (samples.store.descriptor, lock_file)
@@ -93,7 +93,7 @@ class Filler:
                     pass_fds=numbers,
                 )
         except OSError as error:
-            self.trouble = f"no process could be started to fill it ({error})"
+            self.failure = f"no process could be started to fill it ({error})"
             return
         finally:
             os.close(lock_file)
@@ -110,7 +110,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def run(descriptor: int, lock_file: int, parent: int) -> None:
-    """Fill a store as the process does, given its descriptor and that of its lock; stdin has the samples."""
+    """Run in the process that fills a store, with inherited descriptors and the pickled samples on stdin."""
     from fastload.images.opencv import cv2
 
     set_worker_signals()  # on Ctrl-C it ends with the process that started it

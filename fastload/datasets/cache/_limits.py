@@ -11,8 +11,8 @@ from fastload.system.memory import available_memory_bytes, memory_limit_bytes
 # Returns the memory that a cache may take now, in bytes.
 Room: TypeAlias = Callable[[], int]
 
-# Memory that stays free: a training grows after its first batches (some workers of about 150 MB each, batches
-# in flight), and the kernel stalls without free memory.
+# Memory that stays free: training takes more memory after its first batches (several workers of about 150 MB
+# each, batches in flight), and the kernel stalls without free memory.
 _LEAST_MARGIN_BYTES = 1 << 30
 _MARGIN_SHARE = 0.1
 
@@ -21,12 +21,12 @@ _TMPFS_SHARE = 0.1
 
 
 def margin_of(total_bytes: int, least_bytes: int = _LEAST_MARGIN_BYTES) -> int:
-    """Return how much of all memory must stay free, in bytes: a tenth, or `least_bytes` if that is more."""
+    """Return how many of the total bytes must stay free: a tenth, or `least_bytes` if that is more."""
     return max(least_bytes, int(total_bytes * _MARGIN_SHARE))
 
 
 def memory_margin() -> int:
-    """Return how much of the memory that this process could have must stay free, in bytes."""
+    """Return how many bytes of this process's memory limit must stay free."""
     return margin_of(memory_limit_bytes())
 
 
@@ -36,7 +36,7 @@ def memory_room(available: Callable[[], int] = available_memory_bytes) -> int:
 
 
 def tmpfs_room(folder: str) -> int:
-    """Return the bytes that a cache may take of a folder's file system; 0 if there is no such folder."""
+    """Return how many bytes of a folder's file system a cache may take; 0 if there is no such folder."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:

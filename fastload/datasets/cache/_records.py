@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._samples import CachedSamples, stated_orientation
+from fastload.datasets.cache._samples import CachedSamples, exif_orientation
 from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
@@ -29,7 +29,7 @@ _SHAPE = struct.Struct("<3I")
 
 
 class RecordLayout:
-    """The places of a record's columns in a store.
+    """Positions of a record's columns in a store.
 
     The fixed part has the EXIF orientation of the pixels (a byte), the columns of fixed size, and the lengths
     of the others; the tail has the others, except the image.
@@ -90,7 +90,7 @@ class CachedRecords(CachedSamples):
         """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
         if not self.store.has(index):
             return self._reader.read(index)
-        # Of a shard, a record asks only for the bytes of its columns.
+        # Of its shard, a record calls only `row`.
         return CachedRecord(index, cast(ShardReader, self), index, self._values)
 
     def row(self, column: str, index: int) -> Bytes:
@@ -134,7 +134,7 @@ class CachedRecords(CachedSamples):
             if pixels.shape[:2] != shape[:2]:
                 return  # damaged: reading it from the shards raises the error
             if not isinstance(self._encoding, Raw | Yuv420):
-                orientation = stated_orientation(bytes(image))
+                orientation = exif_orientation(bytes(image))
             image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
             left_out = f"{self._image}/tiles"
         fixed = {name: bytes(record.stored(name)) for name in self.layout.columns}

@@ -1,4 +1,4 @@
-"""Samples read through a store: the part that files and records share."""
+"""Base class of samples read through a store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
 from fastload.images.header import has_parsed_header, read_header
 
-# Attributes that every process makes for itself.
-_OF_PROCESS = ("store", "filler", "_counts", "_values")
+# Attributes that are not pickled, because each process makes its own.
+_PER_PROCESS = ("store", "filler", "_counts", "_values")
 
 
 class CachedSamples(ABC):
-    """Samples through a store: those that are missing are read from the disk, and stored if there is room."""
+    """Samples read through a store: missing ones are read from the disk, and stored if there is room."""
 
     def __init__(self, opening: Opening) -> None:
         self.opening = opening
@@ -32,11 +32,11 @@ class CachedSamples(ABC):
         self.store = open_store(self.opening, is_guest)
         self.filler = Filler()
         # Hits and misses, shared with forked processes and kept after their end. Processes forked one after
-        # the other have consecutive numbers: each has a pair of its own.
+        # the other have consecutive PIDs, so each has its own pair.
         self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
+        return {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -53,13 +53,13 @@ class CachedSamples(ABC):
         return sum(self._counts[::2]), sum(self._counts[1::2])
 
     def count(self, hits: int, misses: int) -> None:
-        """Count some samples."""
+        """Add to the hits and misses of this process."""
         place = 2 * os.getpid() % len(self._counts)
         self._counts[place] += hits
         self._counts[place + 1] += misses
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some samples that are not stored."""
+        """Return the indices of samples that are not stored."""
         return indices[~self.store.found(indices)]
 
     def fill(self) -> Iterator[None]:
@@ -77,6 +77,6 @@ class CachedSamples(ABC):
         """Read a sample from the disk, and store it."""
 
 
-def stated_orientation(data: bytes) -> int:
+def exif_orientation(data: bytes) -> int:
     """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
     return read_header(data).orientation if has_parsed_header(data) else 1

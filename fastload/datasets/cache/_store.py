@@ -1,6 +1,6 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
-    header    4 KiB: whose store it is, sizes, how much of the area is taken, why it is closed
+    header    4 KiB: the dataset's key, sizes, how much of the area is taken, why the store is closed
     index     40 bytes a record: state, CRC-32C, offsets of its parts
     fixed     the record's columns of fixed size, record by record
     area      images from the front, one after the other; other columns from the back
@@ -50,8 +50,8 @@ _STEP_BYTES = 16 << 20
 class Store:
     """A store, mapped by this process.
 
-    `folder` is that of a tmpfs, None for `ram`; `key` is 16 bytes that identify the dataset. Raises OSError
-    if the header is damaged or another dataset's. The store closes the descriptor.
+    `folder` is the folder in a tmpfs, None for `ram`; `key` is 16 bytes that identify the dataset. Raises
+    OSError if the header is damaged or another dataset's. The store closes the descriptor.
     """
 
     def __init__(self, descriptor: int, folder: str | None, room: Room, key: bytes) -> None:
@@ -65,7 +65,7 @@ class Store:
             memory.madvise(mmap.MADV_DONTDUMP)
         self._header = np.frombuffer(memory, HEADER, 1)[0]
         if self._header["key"].tobytes() != key:
-            raise OSError(errno.EBADMSG, "it is another dataset's")
+            raise OSError(errno.EBADMSG, "it belongs to another dataset")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = identity_crc(key)
         self._index = np.frombuffer(memory, ENTRY, self.count, HEADER_BYTES)
@@ -82,7 +82,7 @@ class Store:
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
-        """Return which records can be read from here; checks those that this process reads first."""
+        """Return a mask of the records that can be read from here; check those new to this process."""
         is_ready: NDArray[np.bool_] = self._states[positions] == State.READY
         wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
         if wanted.any():
@@ -112,7 +112,7 @@ class Store:
         return rows
 
     def stack(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
-        """Return the images of records that were found as rows of an array, and which row is whose.
+        """Return the images of records that were found as rows of an array, and the row of each record.
 
         The array is (any number, size), read-only; None if the images differ in size.
         """
@@ -121,12 +121,12 @@ class Store:
         offsets = entries["offset"].astype(np.int64)
         if not size or (entries["size"] != size).any() or (offsets % size).any():
             return None
-        # Not beyond what was taken: there may be no memory behind it.
+        # Not beyond the part that is taken: there may be no memory behind it.
         taken = int(self._header["front"]) // size * size
         return self._area[:taken].reshape(-1, size), offsets // size
 
     def put(self, index: int, data: bytes | Bytes, fixed: bytes = b"", tail: bytes = b"") -> bool:
-        """Store a record; return False if somebody has, or if there is no room."""
+        """Store a record; return False if it is stored already, or if there is no room."""
         if self._states[index] != State.EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
@@ -140,8 +140,8 @@ class Store:
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
         crc = extend(extend(extend(row_mask(self._bound, index), data), fixed), tail)
         self._index[index] = (State.CLAIMED, crc, offset, tail_offset, size, tail_size)
-        # Last, because it makes the rest visible. Where a processor lets others see it sooner, their check of
-        # the checksum fails.
+        # Last, because it makes the rest visible. On a processor that reorders writes, other processes may
+        # see it sooner: then their check of the checksum fails.
         self._states[index] = State.READY
         return True
 
@@ -180,7 +180,7 @@ class Store:
         return np.flatnonzero(self._states == State.EMPTY)
 
     def _is_intact(self, index: int) -> bool:
-        """Check a record that is ready; a damaged one is never used again, by any process."""
+        """Check a record that is ready; no process uses a damaged one again."""
         _, crc, offset, tail_offset, size, tail_size = self._index[index].item()
         is_intact: bool = max(offset + size, tail_offset + tail_size) <= len(self._area)
         if is_intact:
@@ -194,7 +194,7 @@ class Store:
         return is_intact
 
     def _forget_checks(self) -> None:
-        # The records that this process has checked: a byte each, which takes no memory until it is written.
+        # The records that this process has checked: a byte each. Pages take no memory until they are written.
         self._seen = np.zeros(self.count, np.uint8)
 
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
@@ -233,7 +233,7 @@ class Store:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep all other writers away: other threads, and by a lock that forks do not inherit, processes."""
+        """Exclude other writers: threads by a mutex, processes by a file lock, which forks do not inherit."""
         with _writing:
             fcntl.lockf(self.descriptor, fcntl.LOCK_EX)
             try:
@@ -246,8 +246,8 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _writing = threading.Lock()
 
 
-def _in_child() -> None:
-    """Reset a forked child: it has checked nothing, and lacks the thread that may have held the lock."""
+def _reset_in_child() -> None:
+    """Reset the state of a forked child: no record is checked, and no thread is left to release the lock."""
     global _writing
     _writing = threading.Lock()
     for store in _stores:
@@ -255,4 +255,4 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_reset_in_child)

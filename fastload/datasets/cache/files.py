@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._samples import CachedSamples, stated_orientation
+from fastload.datasets.cache._samples import CachedSamples, exif_orientation
 from fastload.datasets.cache.opening import Opening
 from fastload.images.decode import decode
 from fastload.sources.files import FileList
@@ -52,7 +52,7 @@ class CachedFiles(CachedSamples):
             self.store.put(index, pixels.reshape(-1), _PIXELS.pack(*pixels.shape[:2], orientation))
 
     def stack(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]] | None:
-        """Return pixels (any number, height, width, 3), read-only, and which row is whose.
+        """Return pixels (any number, height, width, 3), read-only, and the row of each file.
 
         None unless the pixels of all these files are stored and have one size.
         """
@@ -68,4 +68,4 @@ class CachedFiles(CachedSamples):
     def _store_sample(self, index: int) -> None:
         data = self.read(index)
         if self.holds_pixels:
-            self.store_pixels(index, decode(data), stated_orientation(data))
+            self.store_pixels(index, decode(data), exif_orientation(data))

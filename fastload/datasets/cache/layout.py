@@ -18,7 +18,7 @@ HEADER = np.dtype(
         ("capacity_bytes", "<i8"),
         ("front", "<i8"),  # bytes taken from the front of the area
         ("back", "<i8"),  # bytes taken from its back
-        ("granted", "<i8"),  # bytes for which there was room when it was last looked at
+        ("granted", "<i8"),  # bytes for which there was room when free memory was last read
         ("closed", "<i8"),
         ("key", "V16"),
     ]
@@ -43,7 +43,7 @@ class State:
 
 
 class Closed:
-    """Reason why a store takes no more records; while OPEN or FILLED it does."""
+    """Reasons why a store takes no more records; with OPEN and FILLED it still does."""
 
     OPEN, FULL, NO_SPACE, NO_MEMORY, FILLED = range(5)
 

@@ -1,8 +1,8 @@
-"""Registry of stores: the folder in which the processes of one user find their stores, and who uses which.
+"""Registry of stores: a folder in which the processes of one user find stores and register as their users.
 
     /dev/shm/fastload-1000/         mode 0700, made by fastload
       gate                          locked for microseconds by a process that changes anything here
-      <key>.users                   locked, shared, by every process that uses the store; lists their numbers,
+      <key>.users                   locked, shared, by every process that uses the store; lists their PIDs,
                                     with the descriptor and the inode of a store in memory (`ram`)
       <key>.data                    the store, if it is a file (`tmpfs`)
       <key>.filler                  locked by the process that fills the store
@@ -12,8 +12,9 @@ the kernel frees it with the last of them, however that ends.
 
 The kernel drops a lock when its process ends, however that happens. So if a process can lock a store's users
 exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, after a SIGKILL, by
-the next one to come. Only files with these names are removed, in a folder that is this user's own and no
-link; the folder is removed with the last store. The locks are flock(2)'s: filelock has no shared ones.
+the next one to come. Only files with these names are removed, and only if the folder is owned by this user
+and not a link; the folder is removed with the last store. The locks are those of flock(2), because filelock
+has no shared ones.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
 
-# The shared locks by which this process counts as a user, by store; a forked child closes its copies.
+# Descriptors of the shared locks that make this process a user, by store; a forked child closes its copies.
 _uses: dict[int, int] = {}
 
 
@@ -61,10 +62,10 @@ def can_cache() -> bool:
 
 
 def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool = True) -> str:
-    """Return the path of this user's folder in another one, /dev/shm by default; it need not exist yet.
+    """Return the path of this user's folder in `parent`, by default /dev/shm; it need not exist yet.
 
-    Without `holds_data` any writable folder that all processes know will do. Raises OptionError unless the
-    parent is a writable folder.
+    If the folder holds no data and /dev/shm is not writable, the default is the system's temporary folder.
+    Raises OptionError unless the parent is a writable folder.
     """
     place = DEFAULT_PARENT if parent is None else os.path.abspath(os.path.expanduser(os.fspath(parent)))
     if parent is None and not holds_data and not os.access(place, os.W_OK | os.X_OK):
@@ -78,7 +79,7 @@ def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool 
 
 
 def lock_exclusively(descriptor: int) -> bool:
-    """Lock a file exclusively unless somebody else has locked it; return True if it is locked now."""
+    """Try to lock a file exclusively, without waiting; return True on success."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,8 +145,8 @@ class StoreFolder:
                 status = os.lstat(self.path)
                 if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
                     raise OptionError(
-                        f"{self.path}: must be a folder of your own that is closed to others (mode 700), and "
-                        'is not: remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
+                        f"{self.path}: must be a folder that you own and others cannot open (mode 700): "
+                        'remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
                     )
                 gate = os.open(os.path.join(self.path, _GATE), _FLAGS | os.O_CREAT, 0o600)
             except FileNotFoundError:
@@ -158,7 +159,7 @@ class StoreFolder:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Everything needed to open a store, in this process or in one that this is pickled to."""
+    """Parameters with which a store is opened, in this process or, pickled, in another."""
 
     kind: Literal["ram", "tmpfs"]
     form: Form
@@ -171,9 +172,9 @@ class Opening:
 def open_store(opening: Opening, is_guest: bool = False) -> Store:
     """Open a store, or make it if no process uses it.
 
-    `is_guest` keeps a process started by a user of the store (a worker) from counting as another user. Raises
-    OSError if there is no room for a new store or the existing one is damaged, OptionError if the folder is
-    not this user's own.
+    With `is_guest`, a process started by a user of the store (a worker) does not count as another user.
+    Raises OSError if there is no room for a new store or the existing one is damaged, OptionError if the
+    folder does not belong to this user alone.
     """
     folder, key = opening.folder, opening.key
     store = _opened.get((folder, key))
@@ -187,10 +188,10 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         # Never waits: it is locked exclusively only behind the gate.
         fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            descriptor = _existing(place, opening, users)
+            descriptor = _open_existing(place, opening, users)
             is_user = descriptor is None or not is_guest or multiprocessing.parent_process() is None
             if descriptor is None:
-                descriptor = _made(place, opening)
+                descriptor = _create(place, opening)
             store = open_inherited(opening, descriptor)
             if is_user:
                 os.lseek(users, 0, os.SEEK_END)
@@ -208,7 +209,7 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
 
 
 def open_inherited(opening: Opening, descriptor: int) -> Store:
-    """Return the store of an open descriptor, which it closes at its end; it does not count as used."""
+    """Return the store of an open descriptor, which the store closes; this process is not made a user."""
     folder = opening.folder if opening.kind == "tmpfs" else None
     try:
         store = Store(descriptor, folder, opening.room, bytes.fromhex(opening.key))
@@ -217,19 +218,19 @@ def open_inherited(opening: Opening, descriptor: int) -> Store:
         raise
     expected = opening.layout
     if (store.count, store.layout.fixed_bytes) != (expected.count, expected.fixed_bytes):
-        raise OSError(errno.EBADMSG, "it is another dataset's")
+        raise OSError(errno.EBADMSG, "it belongs to another dataset")
     _opened[opening.folder, opening.key] = store
     return store
 
 
-def _existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
+def _open_existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
     """Return a descriptor of a store that some process uses."""
     if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
             return os.open(place.file(opening.key, "data"), _FLAGS)
         return None
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
-        # The process may have ended since, and its number or its descriptor be another's.
+        # The process may have ended since, and its PID or its descriptor may have been reused.
         process, number, inode = map(int, line.split())
         path = f"/proc/{process}/fd/{number}"
         with contextlib.suppress(OSError):
@@ -238,7 +239,7 @@ def _existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
     return None
 
 
-def _made(place: StoreFolder, opening: Opening) -> int:
+def _create(place: StoreFolder, opening: Opening) -> int:
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
@@ -257,17 +258,17 @@ def _leave(folder: str, key: str, number: int, process: int) -> None:
         return
     users = _uses.pop(number)
     place = StoreFolder(folder)
-    # A folder that has been changed or removed is no reason to fail at the end of a training.
+    # A folder that has been changed or removed must not make training fail at its end.
     with contextlib.suppress(OSError, ValueError), place.gate():
         os.close(users)
         place.remove_if_unused(key)
 
 
-def _in_child() -> None:
+def _forget_uses() -> None:
     for users in _uses.values():
         os.close(users)
     _uses.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_forget_uses)

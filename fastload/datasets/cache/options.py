@@ -17,18 +17,18 @@ class Cache:
     """Place and form in which the samples of a dataset are cached.
 
     Args:
-        kind: `auto` measures and decides; `ram` is memory shared by all processes of the node; `tmpfs` is
-            files in a folder in memory; `device` is the memory of the model's device.
+        kind: `auto` measures and decides; `ram` is memory shared by all processes of the node; `tmpfs` is a
+            file in a folder in memory; `device` is the memory of the model's device.
         folder: The folder for `tmpfs`; for `ram`, where other processes find the cache. fastload makes a
             subfolder in it. None: /dev/shm.
         form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
 
     Raises:
-        OptionError: An argument has another value.
+        OptionError: An argument has an invalid value.
 
     Example:
-        >>> fastload.FolderDataset("photos/", cache=fastload.Cache("tmpfs", folder="/mnt/ram"))  # doctest:
-        +SKIP
+        >>> cache = fastload.Cache("tmpfs", folder="/mnt/ram")  # doctest: +SKIP
+        >>> dataset = fastload.FolderDataset("photos/", cache=cache)  # doctest: +SKIP
     """
 
     kind: str
@@ -47,5 +47,5 @@ class Cache:
 
 
 def cache_of(option: str | Cache) -> Cache:
-    """Return a cache option as a `Cache`; raise OptionError unless it is one."""
+    """Return a cache option as a `Cache`; raise OptionError if it is invalid."""
     return option if isinstance(option, Cache) else Cache(option)

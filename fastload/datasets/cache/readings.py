@@ -1,4 +1,4 @@
-"""Measurements for `choose_cache`: the disk, the memory, and the preparing of samples."""
+"""Measurements for `choose_cache`: disk, memory, and the preparation of samples."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from fastload.transforms.draws import epoch_seed
 if TYPE_CHECKING:
     from fastload.datasets.images import ImageDataset
 
-# Opening a dataset may take about a second.
+# Limits of the disk measurement: opening a dataset may take about a second.
 _MOST_S = 1.0
 _MOST_BYTES = 128 << 20
 
-# Larger than the caches of a core: copying takes 10 ms.
+# Larger than a core's caches; copying it takes 10 ms.
 _COPIED_BYTES = 64 << 20
 
 # Samples prepared to measure how fast that is: about 50 ms of photos.
@@ -45,7 +45,7 @@ class Measured:
 
     prepare_samples_per_s: float | None = None  # P, by all workers
     step_samples_per_s: float | None = None  # G
-    device_room_bytes: int | None = None  # for the dataset; None: it cannot be there
+    device_room_bytes: int | None = None  # for the dataset; None: the device cannot hold it
 
 
 def gather(
@@ -53,7 +53,7 @@ def gather(
 ) -> CacheReadings:
     """Return readings for `choose_cache`, measuring what is not known yet, in about a second."""
     samples = max(1, extent.samples)
-    # First of all, because preparing samples leaves them in the page cache.
+    # Measured first, because preparing samples leaves them in the page cache.
     disk_bytes_per_s = _disk_bytes_per_s(extent)
     may_cache_pixels = measured.step_samples_per_s is not None and extent.can_be_decoded
     room_bytes = room() if can_cache() else 0
@@ -112,7 +112,7 @@ def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | No
                     probe.__getitems__(indices)
             return len(indices) / (time.perf_counter() - began) * usable_cpus()
     except (SourceError, DamageError, DecodeError):
-        return None  # the training will raise it, and name the sample
+        return None  # training will raise it, and name the sample
     finally:
         random.setstate(python)
         np.random.set_state(numpy)

@@ -4,7 +4,7 @@
     images, labels = resident.batch(indices, seed)
 
 The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are
-the same. Each step of the transform is done for the whole batch at once.
+the same. Each step of the transform is applied to the whole batch at once.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-# Memory of the device that stays free for the model, at least.
+# Device memory that stays free for the model, at least.
 _LEAST_MARGIN_BYTES = 2 << 30
 
 _LOADED_AT_ONCE = 512
 
 
 def device_room(device: str | torch.device) -> int:
-    """Return the memory of a device that a dataset may take, in bytes."""
+    """Return how much memory of a device a dataset may take now, in bytes."""
     if torch.device(device).type != "cuda":
         return memory_room()
     free, total = torch.cuda.mem_get_info(device)
@@ -59,19 +59,19 @@ def device_room(device: str | torch.device) -> int:
 
 
 def room_of(free_bytes: int, total_bytes: int) -> int:
-    """Return how much of a device's memory a dataset may take, in bytes."""
+    """Return how much memory a dataset may take, given a device's free and total memory, in bytes."""
     return max(0, free_bytes - margin_of(total_bytes, _LEAST_MARGIN_BYTES))
 
 
 def require_resident(transform: Any) -> list[Transform]:
-    """Return the steps of a transform; raise OptionError if one cannot be done on a device."""
+    """Return the steps of a transform; raise OptionError if one cannot run on a device."""
     steps: list[Transform] = []
     for step in flattened([] if transform is None else [transform]):
         is_noise = isinstance(step, RandomErasing) and step.value == "random"
         if type(step) not in _STEPS or is_noise:
             name = type(step).__name__ + (" with random values" if is_noise else "")
             raise OptionError(
-                f'cache="device" can do {", ".join(kind.__name__ for kind in _STEPS)}, and not {name}: '
+                f'cache="device" supports {", ".join(kind.__name__ for kind in _STEPS)}, but not {name}: '
                 'leave that out, or use cache="ram"'
             )
         assert isinstance(step, Transform)
@@ -82,7 +82,7 @@ def require_resident(transform: Any) -> list[Transform]:
 class Resident:
     """A dataset's pixels (samples, height, width, 3), uint8, and its targets (samples, …) on one device.
 
-    The dataset's transform is applied as it is when a batch is made.
+    A batch is made with the transform that the dataset has at that time.
     """
 
     def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: ImageDataset) -> None:
@@ -97,7 +97,7 @@ class Resident:
         """Decode a whole dataset onto a device.
 
         Raises OptionError if it does not fit into `room_bytes` (None: `device_room`), if its images or labels
-        differ in shape, or if its transform cannot be done there.
+        differ in shape, or if its transform cannot run there.
         """
         require_resident(dataset.transform)
         room = device_room(device) if room_bytes is None else room_bytes
@@ -125,8 +125,8 @@ class Resident:
     def batch(self, indices: Sequence[int] | Ints, seed: int | None = None) -> list[torch.Tensor]:
         """Make a batch on the device: [images (batch, channels, height, width), targets].
 
-        Without a seed of the epoch, transforms draw from torch's global generator. Negative indices count
-        from the end. Raises OptionError if the transform cannot be done there.
+        Without an epoch seed, transforms draw from torch's global generator. Negative indices count from the
+        end. Raises OptionError if the transform cannot run there.
         """
         steps = require_resident(self._dataset.transform)
         positions = np.asarray(indices, np.int64)
@@ -135,7 +135,7 @@ class Resident:
             draws = draws_for(positions)
         chosen = torch.from_numpy(positions).to(self.pixels.device)
         images = self.pixels[chosen]
-        # ToTensor, ToDtype and Normalize at the end are done as one step.
+        # ToTensor, ToDtype and Normalize at the end are applied as one step.
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion)):
             last -= 1
@@ -166,17 +166,17 @@ def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor
         batch = plain.fetch_into(indices, HostMemory())
         if batch is NotImplemented or not isinstance(batch[1], torch.Tensor):
             raise OptionError(
-                'cache="device" must have images of one size, and labels beside them: use cache="ram"'
+                'cache="device" must have images of one size, and labels as targets: use cache="ram"'
             )
         yield batch[0].permute(0, 2, 3, 1), batch[1]
 
 
 def _windows(images: torch.Tensor, boxes: Ints, step: Any) -> torch.Tensor:
-    """Crop a window (top, left, height, width) of each image; all have one size, and may reach beyond it."""
+    """Crop a window (top, left, height, width) of one size from each image, possibly beyond its edges."""
     fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
     height, width = boxes[0, 2:].tolist()
-    rows = _source_places(boxes[:, :1] + np.arange(height), images.shape[1], mode)
-    columns = _source_places(boxes[:, 1:2] + np.arange(width), images.shape[2], mode)
+    rows = _source_positions(boxes[:, :1] + np.arange(height), images.shape[1], mode)
+    columns = _source_positions(boxes[:, 1:2] + np.arange(width), images.shape[2], mode)
     is_outside = (rows < 0)[:, :, None] | (columns < 0)[:, None]
     numbers = torch.arange(len(images), device=images.device)[:, None, None]
     row = torch.from_numpy(rows.clip(min=0)).to(images.device)[:, :, None]
@@ -189,8 +189,8 @@ def _windows(images: torch.Tensor, boxes: Ints, step: Any) -> torch.Tensor:
     return cropped
 
 
-def _source_places(wanted: Ints, side: int, mode: str) -> Ints:
-    """Return the pixel of a side for each wanted place, which may be outside; -1 for padding."""
+def _source_positions(wanted: Ints, side: int, mode: str) -> Ints:
+    """Return the source position along a side for each wanted one, which may be outside; -1 for padding."""
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
     if mode == "edge":
@@ -243,7 +243,7 @@ def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.T
 
 
 def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    """Return the images: conversions between kinds of images keep the pixels."""
+    """Return the images unchanged: conversions between types of images keep the pixels."""
     return images
 
 

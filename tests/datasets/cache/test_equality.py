@@ -219,7 +219,7 @@ class TestSharing:
 
 class TestOptions:
     def test_pixels_and_reducing_gap_exclude_each_other(self, photos, cache):
-        with pytest.raises(OptionError, match="cannot go with reducing_gap"):
+        with pytest.raises(OptionError, match="cannot be combined with reducing_gap"):
             FolderDataset(photos, reducing_gap=2.0, cache=cache("ram", "decoded"))
 
     @pytest.mark.parametrize("wrong", ["page", "disk", 3, fastload])

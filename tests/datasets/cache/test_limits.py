@@ -78,7 +78,7 @@ class TestRoom:
         report = FolderDataset(folder).use_cache(Cache("ram", place), room=Memory(0))
         assert report.kind is None
         assert report.reason == (
-            f"no cache: {format_size(memory_margin())} of the memory must stay free, and no more is"
+            f"no cache: {format_size(memory_margin())} of the memory must stay free, which leaves no room"
         )
 
     def test_cache_stops_when_others_take_the_memory(self, folder, place):
