@@ -1,7 +1,7 @@
 """Assembly of chunks into shards, in the source's order.
 
-The end of a shard depends only on the sizes of the stored records, never on the chunks or on which worker was
-faster: the same source gives the same bytes.
+The end of a shard depends only on the sizes of the stored records, never on the chunks or the speed of the
+workers: the same source gives the same bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fastload.shards.schema import CRC32C, Column, Field, record_columns
 class FinishedShard:
     """A written shard as listed in the manifest, with the failures among the source's records before its end.
 
-    The next shard begins with the source's record `next_index`; `image_shape` is the
-    shape that all images share, or None.
+    The next shard begins with the source's record `next_index`; `image_shape` is the shape that all images
+    share, or None.
     """
 
     entry: ShardEntry
@@ -64,7 +64,7 @@ class _OpenShard:
 
 @dataclass(slots=True)
 class Assembler:
-    """Assigns a place to every record, and finishes shards.
+    """Assigns every record to a shard and an offset, and finishes shards.
 
     `folder` is for finished shards, `drafts` for unfinished ones. `dataset` is a part of the shards'
     identities: it differs between datasets in which equal bytes mean different things.
@@ -81,7 +81,7 @@ class Assembler:
     _failures: list[Failure] = field(default_factory=list, init=False)
 
     def place(self, chunk: Chunk) -> tuple[PayloadRange, ...]:
-        """Add the next chunk in order; return the places of its payload."""
+        """Add the next chunk in order; return the ranges of files to which its payload belongs."""
         weights = chunk.sizes + sum(chunk.lengths.values(), np.zeros(len(chunk.sizes), np.int64))
         ranges = []
         first = 0
@@ -100,7 +100,7 @@ class Assembler:
         return tuple(ranges)
 
     def written(self, start: int) -> list[FinishedShard]:
-        """Note that the payload of the chunk at `start` is written; return the shards that this finishes."""
+        """Record that the payload of the chunk at `start` is written; return the shards finished by that."""
         for shard in self._open:
             shard.unwritten.discard(start)
         return self._finish_complete()
@@ -112,7 +112,7 @@ class Assembler:
         return self._finish_complete()
 
     def take_failures(self, before: int) -> list[Failure]:
-        """Return, and remove, the failures among the source's records below `before`."""
+        """Remove and return the failures among the source's records below `before`."""
         taken = [failure for failure in self._failures if failure.index < before]
         self._failures = [failure for failure in self._failures if failure.index >= before]
         return taken

@@ -1,8 +1,8 @@
 """Conversion of source records to stored rows, and writing of the images, in a packing process.
 
-A *chunk* is the result for a few neighbouring records. Its small columns travel to the main process; its
-payload, the stored images, stays with the worker until the main process has assigned its place in a shard,
-so that no image crosses from process to process.
+A *chunk* is the result for a few neighbouring records. Its small columns are sent to the main process; its
+payload, the stored images, stays with the worker until the main process has assigned it to a shard, so that
+no image is sent from process to process.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fastload.sources.protocol import Source, SourceRecord
 # A chunk ends early beyond this, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
 
-# The size of one write. The kernel's cache takes pages as large as the write, and large ones are slow to get:
-# 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4, medians).
+# The size of one write. The kernel's cache takes pages as large as the write, and large ones are slow to
+# allocate: 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4, medians).
 _WRITE_BYTES = 32 << 10
 _SMALL_BYTES = 16 << 10
 
@@ -38,7 +38,7 @@ _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
 
-# Shape, grid and tiles of bytes that are kept although they are not a readable image.
+# Shape, grid and tiles of a file that is kept although it is not a readable image.
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
 
 
@@ -79,7 +79,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The parameters of one source's packing, pickled to every worker; the first field is the image."""
+    """The parameters for packing one source, sent to every worker; the first field is the image."""
 
     source: Source
     fields: tuple[Field, ...]
@@ -109,7 +109,7 @@ class ChunkEncoder:
         index = start
         while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
             # Only fastload's own errors concern the record. A plain OSError, such as a full disk while a
-            # temporary file is written, ends the packing with any `on_error`.
+            # temporary file is written, ends packing whatever `on_error` is.
             try:
                 record = self._recipe.source.read(index)
                 image = record.image
@@ -192,7 +192,7 @@ def _lengths(parts: list[Any]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class PayloadRange:
-    """The place, in a file, of the payload of a chunk's stored records first … last - 1."""
+    """The position in a file of the payload of a chunk's stored records first … last - 1."""
 
     path: Path
     offset: int
@@ -201,7 +201,7 @@ class PayloadRange:
 
 
 def write_payload(target: PayloadRange, buffers: Sequence[Any]) -> None:
-    """Write buffers one after the other to their place. An OSError names the file."""
+    """Write buffers one after the other from the target's offset on; an OSError names the file."""
     try:
         with target.path.open("r+b", buffering=0) as file:
             file.seek(target.offset)

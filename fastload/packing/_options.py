@@ -1,4 +1,4 @@
-"""Options of a packing, checked before anything is read or written."""
+"""Options of `pack`, checked before anything is read or written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
 FORMAT_NAMES = ("hdf5", "lmdb")
 _LOSSLESS_OF_SOURCE = ("keep", "tiled")
 
-# Large enough that opening shards costs nothing beside reading them, small enough that an interrupted packing
+# Large enough that opening a shard costs little compared with reading it, small enough that an interruption
 # or a damaged file loses little.
 DEFAULT_SHARD_BYTES = 256_000_000
 _MIN_SHARD_BYTES = 4_096

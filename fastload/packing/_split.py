@@ -1,4 +1,4 @@
-"""Packing of one split: the order of encoding, the exchange with the workers, and the finished shards."""
+"""Packing of one split: the schedule of encoding, the exchange with the workers, and the finished shards."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
 from fastload.sources import Source
 
-# Runs aim at this size and time: large enough that messages cost nothing beside them, small enough that
-# progress is smooth and memory bounded.
+# The records that a worker encodes at once, a run, aim at this size and time: large enough that messages cost
+# little in comparison, small enough that progress is smooth and memory bounded.
 _RUN_BYTES = 8 << 20
 _RUN_SECONDS = 0.25
 _FIRST_RUN = 16
@@ -31,7 +31,7 @@ def pack_split(
     worker_count: int,
     on_written: Callable[[Chunk], None],
 ) -> list[Failure]:
-    """Pack the records of a split behind its finished shards, to which the new ones are added.
+    """Pack the records of a split that follow its finished shards, and add new shards to these.
 
     Returns the failures among all records; raises SourceError if none can be packed.
     """
@@ -72,7 +72,7 @@ def _exchange(
     on_written: Callable[[Chunk], None],
     note: Callable[[Sequence[FinishedShard]], None],
 ) -> None:
-    """Give tasks to the workers, and place their chunks in order, until all records are written."""
+    """Give tasks to the workers, and assign their chunks in order, until all records are written."""
     position, end = schedule.begin, schedule.end
     run_ends: dict[int, int] = {}
     encoded: dict[int, Chunk] = {}
@@ -134,7 +134,7 @@ class Schedule:
             heapq.heappush(self._returned, (begin, end))
 
     def learn(self, records: int, size_bytes: int, seconds: float) -> None:
-        """Note the cost of a run."""
+        """Record the cost of a run."""
         self._records += records
         self._bytes += size_bytes
         self._seconds += seconds
@@ -144,6 +144,6 @@ class Schedule:
             return _FIRST_RUN
         by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
         by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
-        # A share of the rest keeps all workers busy to the end.
+        # A fraction of the rest, so that all workers stay busy to the end.
         by_share = (self.end - self._cursor) // (3 * self._workers)
         return max(1, min(by_bytes, by_time, by_share))

@@ -1,4 +1,4 @@
-"""Staging folder: a packed dataset until it is complete, and the state that an interrupted packing resumes.
+"""Staging folder: a packed dataset until it is complete, and the state from which packing is resumed.
 
 The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
 
@@ -36,13 +36,13 @@ except ImportError:  # Windows
 
 _ENTRY_SUFFIX = ".finished.json"
 
-# fcntl's locks hold between processes; within one process, this set does.
+# fcntl's locks work between processes; within one process, this set prevents a second packing.
 _locked_here: set[Path] = set()
 _locking = threading.Lock()
 
 
 class Staging:
-    """The staging folder of one packing, locked while it is used as a context."""
+    """The staging folder of one packing job, locked while it is used as a context."""
 
     def __init__(self, destination: Path, overwrite: bool) -> None:
         # Not resolved as a whole: a destination that is a link must not redirect the rename.
@@ -53,8 +53,8 @@ class Staging:
         self._dataset = self._root / "dataset"
         self._state = self._root / "state"
         self._job = self._state / "job.json"
-        # For payloads and temporary files. The folder is this run's own, because a worker of a killed packing
-        # may live a moment longer, and must not write into this run's files.
+        # For payloads and temporary files. Each run has its own folder, because a worker of a killed run may
+        # live a moment longer, and must not write into this run's files.
         self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
 
     def __enter__(self) -> Staging:
@@ -70,7 +70,7 @@ class Staging:
                 raise
             except OSError as error:
                 raise PackError(
-                    f"{self._root}: cannot be made ({error.strerror}): choose a destination in a folder "
+                    f"{self._root}: cannot be created ({error.strerror}): choose a destination in a folder "
                     "that can be written to"
                 ) from error
             self._release = stack.pop_all().close
@@ -118,7 +118,7 @@ class Staging:
         return shards
 
     def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
-        """Note that a shard is finished: a resumed packing does not make it again."""
+        """Record that a shard is finished, so that a resumed run keeps it."""
         _write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)))
 
     def publish(self) -> None:
@@ -158,8 +158,8 @@ class Staging:
 def _locked(folder: Path, destination: Path) -> Iterator[None]:
     """Make a staging folder, and hold its lock; remove the folder afterwards if nothing else is in it.
 
-    Not filelock: its flock passes to forked workers, which may outlive a killed packing. Raises
-    DestinationError if another packing holds the lock.
+    Not filelock: forked workers inherit its flock, and may outlive a killed run. Raises DestinationError if
+    another run holds the lock.
     """
     with _locking:
         if folder in _locked_here:
@@ -170,7 +170,7 @@ def _locked(folder: Path, destination: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # a leftover is no reason to fail after success
+                with contextlib.suppress(OSError):  # a leftover must not turn success into failure
                     if os.listdir(folder) == [os.path.basename(file.name)]:
                         os.unlink(file.name)
                         folder.rmdir()
@@ -208,7 +208,7 @@ def _write_atomically(path: Path, text: str) -> None:
 
 
 def check_apart(source: Any, destination: Path) -> None:
-    """Raise DestinationError if one is in the other: packing would read its output or replace its source."""
+    """Raise DestinationError if one contains the other: packing would read its output or replace its input."""
     if not isinstance(source, str | os.PathLike):
         return
     origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
@@ -248,8 +248,8 @@ def _check_replaceable(destination: Path, overwrite: bool) -> None:
 def _fsync_manifests(folder: Path) -> None:
     """Flush manifests and folders to the disk, not shards.
 
-    The kernel writes shards in its own time, as with tar and cp: waiting for that would triple the time of
-    `keep`. If the power fails before, the manifest shows which shards are incomplete.
+    The kernel writes shards when it chooses, as with tar and cp: waiting for that would triple the time of
+    `keep`. If the power fails before, the checksums in the manifest show which shards are incomplete.
     """
     for manifest in folder.rglob(MANIFEST_NAME):
         with manifest.open("rb") as file:

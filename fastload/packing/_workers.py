@@ -2,7 +2,7 @@
 
 The main process tells a worker which records to encode and, once it knows the sizes of all earlier chunks,
 where to write the payload. Meanwhile the worker encodes the next chunk. A worker ends when its pipe closes,
-whatever it is doing, so none outlives a packing that was killed. The main process ends its workers with
+whatever it is doing, so none outlives a main process that was killed. The main process ends its workers with
 SIGKILL: a stopped process would not react to anything else.
 """
 
@@ -35,16 +35,16 @@ from fastload.packing._chunk import (
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 
-# Encoded chunks that one worker may hold while it waits for their places. Two keep it busy (measured with
-# chunks of 8 MB: a third changes nothing), and bound its memory at three chunks.
+# Encoded chunks that one worker may hold until they are assigned to shards. Two keep it busy (measured with
+# chunks of 8 MB: a third changes nothing), and limit its memory to three chunks.
 _HELD_CHUNKS = 2
 
-# Interval for checking silent workers: the pipe of a dead one, and its sentinel, stay open if a process that
-# it started holds them.
+# Interval at which silent workers are checked: the pipe and the sentinel of a dead one stay open as long as a
+# process that it started holds them.
 _CHECK_INTERVAL_S = 1.0
 
-# Limit for waiting for killed workers. They end at once, except in a read of a disk or file server that does
-# not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
+# How long to wait for killed workers. They end at once, except while reading from a disk or file server that
+# does not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
 _JOIN_LIMIT_S = 5.0
 
 # malloc.h of glibc; musl has no mallopt.
@@ -63,7 +63,7 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """To a worker: write the payload of the chunk from `start` to its place."""
+    """To a worker: write the payload of the chunk from `start` to these ranges."""
 
     start: int
     ranges: tuple[PayloadRange, ...]
@@ -78,7 +78,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker: the packing cannot go on."""
+    """From a worker: packing cannot continue."""
 
     error: FastloadError
     trace: str
@@ -143,12 +143,12 @@ class WorkerPool:
         self._send(worker, task)
 
     def events(self) -> Iterator[Chunk | Written]:
-        """Wait for messages of the workers and yield them; raise the error of a failed or dead worker."""
+        """Wait for messages from the workers and yield them; raise the error of a failed or dead worker."""
         connections = [worker.connection for worker in self._workers]
         while not (ready := wait(connections, _CHECK_INTERVAL_S)):
             for worker in self._workers:
                 if not worker.process.is_alive() and not worker.connection.poll():
-                    raise _death(worker)
+                    raise _death_error(worker)
         for worker in self._workers:
             if worker.connection in ready:
                 yield self._receive(worker)
@@ -171,13 +171,13 @@ class WorkerPool:
         try:
             worker.connection.send(message)
         except OSError as error:
-            raise _death(worker) from error
+            raise _death_error(worker) from error
 
     def _receive(self, worker: _Worker) -> Chunk | Written:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError) as error:
-            raise _death(worker) from error
+            raise _death_error(worker) from error
         if isinstance(message, Failed):
             raise message.error from RuntimeError(message.trace)
         if isinstance(message, Written):
@@ -208,7 +208,7 @@ def describe_failure(error: Exception, folder: Path) -> FastloadError:
     )
 
 
-def _death(worker: _Worker) -> FastloadError:
+def _death_error(worker: _Worker) -> FastloadError:
     """Return the last error of a dead worker, else one with its exit code."""
     with contextlib.suppress(EOFError, OSError):
         while worker.connection.poll():
@@ -260,8 +260,8 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
 def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask | WriteTask]) -> None:
     """Receive tasks at once, and end the process when its pipe closes.
 
-    If tasks stayed in the pipe while a chunk is encoded and sent, both sides could wait for ever for the
-    other to empty a full pipe; and nothing would notice that the main process is gone.
+    If tasks stayed in the pipe while a chunk is encoded and sent, each side could wait forever for the other
+    to empty a full pipe; and nothing would notice that the main process is gone.
     """
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -57,9 +57,9 @@ def pack(
 ) -> PackResult:
     """Pack a folder of images, a table or a dataset into shards.
 
-    Nothing appears at `dest` until everything is written. A packing of files that was interrupted, even
-    killed, is resumed by the same call, which keeps all finished shards and repeats the rest; that of a
-    dataset starts over. The bytes written do not depend on the number of workers.
+    Nothing appears at `dest` until everything is written. If packing was interrupted, or even killed, the
+    same call resumes it: it keeps all finished shards and repeats the rest. With a dataset as the source, it
+    starts over. The bytes written do not depend on the number of workers.
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a map-style
@@ -77,8 +77,8 @@ def pack(
         max_side: Shrink images whose longer side is larger, to this many pixels.
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.
         size: Resize every image to exactly (height, width), or to a square.
-        space: The space that `auto` may fill, in bytes or as `20GB`; None for its own choice.
-        fields: The fields beside the image, if a dataset's first sample does not show them.
+        space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
+        fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by their headers, where the cells do not show them: `text`,
             `int`, `float`, or `path` for further images.
         progress: Called in this process after every chunk.
@@ -143,11 +143,11 @@ class _PackJob:
         quality = {"quality": self.options.quality} if choice.encode == "jpeg" else {}
         encoding = encoding_named(choice.encode, **quality)
         fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
-        # Everything that decides the output's bytes: a packing is resumed only if all of it is the same.
+        # Everything that determines the output's bytes: packing is resumed only if all of it is the same.
         job = {
             "sources": fingerprints,
             "options": asdict(self.options),
-            "made": {split: self._made(source, encoding) for split, source in self.sources.items()},
+            "made": {split: self._provenance(source, encoding) for split, source in self.sources.items()},
         }
         self.staging.begin(None if None in fingerprints.values() else json.dumps(job, sort_keys=True))
         manifests = {
@@ -169,8 +169,8 @@ class _PackJob:
             space_bytes=options.space_bytes,
         )
 
-    def _made(self, source: Source, encoding: Encoding) -> dict[str, Any]:
-        """Return the description in a manifest of how a split was made."""
+    def _provenance(self, source: Source, encoding: Encoding) -> dict[str, Any]:
+        """Return the manifest's description of how a split is made."""
         limit = self.options.limit
         columns = {"columns": dict(source.columns)} if source.columns else {}
         return {
@@ -200,7 +200,7 @@ class _PackJob:
             fields=fields,
             classes=source.classes,
             shards=tuple(shard.entry for shard in finished),
-            made=self._made(source, encoding),
+            made=self._provenance(source, encoding),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
             skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
             kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),

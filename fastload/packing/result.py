@@ -1,4 +1,4 @@
-"""Progress and result of a packing."""
+"""Progress and result of `pack`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fastload.shards.manifest import LeftOut, Skipped
 
 @dataclass(frozen=True, slots=True)
 class PackProgress:
-    """The progress of a packing.
+    """Progress of `pack`.
 
     Attributes:
         split: The split that is being packed; empty if there is only one.
-        records: The source records dealt with in all splits, including those of a resumed packing.
+        records: The source records processed in all splits, including those of an earlier, resumed run.
         total: The source records in all splits.
         resumed: The records that an earlier run had finished.
         read_bytes: The bytes read from the source in this run.
@@ -34,7 +34,7 @@ class PackProgress:
 
 @dataclass(frozen=True, slots=True)
 class PackedSplit:
-    """A packed dataset made by a packing.
+    """One packed dataset made by `pack`.
 
     Attributes:
         path: Its folder.
@@ -43,7 +43,7 @@ class PackedSplit:
         skipped: Source files that were left out because they cannot be read.
         kept: Source files that were stored although they are not readable images.
         image_shape: The (height, width, channels) that all images share, or None.
-        left_out: Files beside them that were not taken for images.
+        left_out: Files of the source that are not records.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class PackedSplit:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """The result of a packing.
+    """Result of `pack`.
 
     Attributes:
         splits: The packed datasets: one, or one for each of train, val, test.

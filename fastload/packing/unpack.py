@@ -36,7 +36,7 @@ _SUFFIXES = {
     "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
 }  # fmt: skip
 
-# Errors of the disk or the process, not of one file's name: the files that follow would meet the same ones.
+# Errors of the disk or the process, not of one file's name: the files that follow would fail too.
 _FATAL_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
@@ -44,12 +44,12 @@ _FATAL_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class UnpackResult:
-    """The files that an unpacking wrote.
+    """Result of `unpack`.
 
     Attributes:
         files: The number of image files, masks included.
         size_bytes: Their size.
-        table: The CSV with labels and further fields, if the folders do not give them.
+        table: The CSV file with labels and further fields, if folders do not give them.
         damaged: One message for each record that was left out because it is damaged.
         unwritten: The fields that neither files nor a table can hold: arrays and bytes.
         refused: One message for each record that was left out because one of its files cannot be written:
@@ -248,7 +248,7 @@ class _Unpacking:
 
     @contextlib.contextmanager
     def _draft(self) -> Iterator[Path]:
-        """Give a temporary name for a file that is renamed when complete; leave nothing there."""
+        """Yield a temporary path for a file that is renamed when complete; remove what remains there."""
         draft = self._root / f".fastload-{secrets.token_hex(8)}"
         try:
             yield draft
@@ -286,7 +286,7 @@ class _Table:
 def _names_give_labels(reader: RecordReader) -> bool:
     """Return True if `pack` makes the same labels from class names.
 
-    It numbers the names that it finds in sorted order, and does not take numbers or files for class names.
+    It numbers the names in sorted order, and does not take numbers or names of files for class names.
     """
     classes = reader.manifest.classes
     try:

@@ -37,8 +37,8 @@ class Damage:
 
     Attributes:
         file: The damaged file.
-        record: The record's number in the dataset; None if it concerns the whole file.
-        message: The damage in one sentence.
+        record: The record's index in the dataset; None if the damage concerns the whole file.
+        message: A description in one sentence.
     """
 
     file: str
@@ -53,7 +53,7 @@ class VerifyResult:
     Attributes:
         records: The number of records checked.
         size_bytes: The size of the files read.
-        damages: The damages in the order of the records; empty if there are none.
+        damages: The damage found, in the order of the records; empty if there is none.
     """
 
     records: int
@@ -79,7 +79,7 @@ def verify(
         progress: Called with the bytes checked so far and the bytes in all.
 
     Returns:
-        The damages. A damaged manifest is the only damage reported.
+        The damage found. If the manifest is damaged, nothing else is reported.
 
     Raises:
         AccessError: A file may not be read.
@@ -138,14 +138,14 @@ def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
     message = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
     damages = _check_records_isolated(folder, manifest, number, check)
     if not damages:
-        message += ": no record of it damaged"
+        message += ": none of its records is damaged"
     elif damages[0].record is not None:
         message += f": {len(damages):,} of its {entry.records:,} records damaged"
     return [Damage(entry.file, None, message), *damages]
 
 
 def _check_records_isolated(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
-    """Return the damaged records of a shard that is known to be damaged, from a process of its own.
+    """Return the damaged records of a shard that is known to be damaged, checked in a separate process.
 
     LMDB trusts the pages of its tree: a page number outside of the file crashes the process.
     """
@@ -154,7 +154,7 @@ def _check_records_isolated(folder: Path, manifest: Manifest, number: int, check
             return pool.submit(_check_records, folder, manifest, number, check).result()
     except BrokenProcessPool:
         file = manifest.shards[number].file
-        message = f"{folder / file}: its tree is damaged: LMDB crashes reading it, so none of it can be used"
+        message = f"{folder / file}: its tree is damaged: LMDB crashes when reading it, so it cannot be used"
         return [Damage(file, None, message)]
 
 
@@ -222,7 +222,7 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
     if manifest.image_shape is not None and shape != manifest.image_shape:
-        return f"its image has the shape {shape}, the manifest says {manifest.image_shape} of all"
+        return f"its image has the shape {shape}, the manifest says that all have {manifest.image_shape}"
     for field in manifest.fields:
         if field.kind != "image" or (shape := record.image_shape(field.name)) == (0, 0, 0):
             continue

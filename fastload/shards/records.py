@@ -226,7 +226,7 @@ class RecordReader:
         return np.concatenate(parts)
 
     def begin_epoch(self, seed: int) -> None:
-        """Check on its next use if the file of each open shard has changed, once per epoch seed and process."""
+        """Check each open shard's file for changes on its next use, once per epoch seed and process."""
         epoch = seed, os.getpid()
         if epoch != self._epoch:
             self._epoch = epoch

@@ -12,7 +12,7 @@ from typing import Any
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
-from fastload.sources._dataset import DatasetSource, folder_behind
+from fastload.sources._dataset import DatasetSource, files_behind
 from fastload.sources._layouts import explain_file
 from fastload.sources._table import TABLE_SUFFIXES, list_table
 from fastload.sources.files import FileSource, NameTable
@@ -44,9 +44,9 @@ def open_source(
     """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
 
     An ImageFolder without transforms, or torch's Subset of one, is read from its files. `fields` describes a
-    dataset's samples if the first is not enough, `columns` gives the kinds of a table's columns. SourceError
-    is raised for a path that does not exist or cannot be read, OptionError for `fields` or `columns` that the
-    source does not have.
+    dataset's samples if the first one does not suffice, `columns` gives the kinds of a table's columns.
+    SourceError is raised for a path that does not exist or cannot be read, OptionError for `fields` or
+    `columns` that the source does not have.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
@@ -59,8 +59,8 @@ def open_source(
         return dict(_open_path(os.path.expanduser(path), columns))
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
-    folder = folder_behind(source) if fields is None else None
-    return {"": folder if folder is not None else DatasetSource(source, fields)}
+    files = files_behind(source) if fields is None else None
+    return {"": files if files is not None else DatasetSource(source, fields)}
 
 
 def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, FileSource]:

@@ -1,4 +1,4 @@
-"""Recognition of files that annotate images one by one: boxes and masks, beside the images or in a folder."""
+"""Recognition of annotation files, one for each image: boxes and masks, beside the images or in a folder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*"
 _SAMPLED_SIDE = 64
 _MAIN_SHARE = 0.95
 
-# The kind of dataset, the paths in a folder that show it, and the content that would be lost.
+# The kind of dataset, the paths in a folder that are signs of it, and the content that would be lost.
 Annotations = tuple[str, list[str], str]
 
 
@@ -150,7 +150,7 @@ def _holds_boxes(path: str) -> bool:
 
 
 def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the images with their masks, which have the same stem or that stem and an ending."""
+    """Return pairs of an image and its mask, whose stem is the image's, with or without an ending."""
     pairs = []
     for mask in masks:
         stem = _stem(mask)
@@ -199,7 +199,7 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
 
 
 def _names_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, relative to it; of a great many folders, only the first."""
+    """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
     for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
         below = path[len(folder) :].lstrip(os.sep)
         yield from (os.path.join(below, name) for name in names if not name.startswith("."))

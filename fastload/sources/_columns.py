@@ -45,7 +45,7 @@ LABEL = "label"
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 MOST_NUMBERED_CLASSES = 1_000_000
 
-# At most so many cells are checked for files that are not named like images: each check takes a stat of 2 µs.
+# At most this many cells are checked for files that are not named like images: each check takes 2 µs (stat).
 _SAMPLED_CELLS = 64
 
 # The options that settle an ambiguous column of numbers, and the effect of each.
@@ -54,7 +54,7 @@ _NUMBER_OPTIONS = {"float": "empty is NaN", "text": "as it is"}
 
 @dataclass(frozen=True, slots=True)
 class TableField:
-    """A field made of a column: its values, the decision about the column, and the classes of a label."""
+    """A field made from a column: its values, the decision about the column, and the classes of a label."""
 
     field: Field
     values: Values
@@ -169,7 +169,7 @@ def are_class_names(names: Sequence[str]) -> bool:
 
 
 def _convert(column: TableColumn, kind: str) -> Numbers:
-    """Return the cells as numbers of a kind that the user gave; raise SourceError for the first misfit."""
+    """Return the cells as numbers of a given kind; raise SourceError for the first that is not one."""
     dtype, convert, must = _CONVERSIONS[kind]
     numbers: Numbers = np.empty(len(column.cells), dtype)
     for row, cell in enumerate(column.cells, 1):

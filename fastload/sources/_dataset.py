@@ -25,9 +25,9 @@ _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 class DatasetSource(Source):
     """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
-    All samples must be like the first in names, shapes and dtypes, unless `fields` describes them; an empty
-    dataset has a label. A target that is not a dict fills the only field; a field of kind `image` takes
-    the same types as the image. The dataset must be picklable where workers are not forked.
+    All samples must have the names, shapes and dtypes of the first, unless `fields` describes them; an empty
+    dataset has the field `label`. A target that is not a dict fills the only field; a field of kind `image`
+    takes the same types as the image. The dataset must be picklable where workers are not forked.
     """
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
@@ -59,7 +59,7 @@ class DatasetSource(Source):
             return SourceRecord(self.key(index), to_image(image), values)
 
     def fingerprint(self) -> None:
-        """Return None: a dataset cannot tell whether its samples are still the same."""
+        """Return None: it cannot be known if a dataset's samples have changed."""
         return None
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
@@ -79,15 +79,15 @@ class DatasetSource(Source):
             raise SourceError(f"{self.name}, sample {index}: {kind}{error}") from error
 
 
-def folder_behind(dataset: Any) -> FileSource | None:
+def files_behind(dataset: Any) -> FileSource | None:
     """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
 
     Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
-    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. None is
-    returned if it does more: transforms, a loader or samples of its own.
+    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. Returns None
+    if it does more: if it has transforms, another loader, or another `__getitem__`.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
-        whole = folder_behind(dataset.dataset)
+        whole = files_behind(dataset.dataset)
         if whole is None:
             return None
         try:

@@ -1,7 +1,7 @@
 """Sources that are refused: folders with boxes, masks or captions, which packing would lose, and other files.
 
 A layout is recognised by names that only it uses or by the content of files, never by the names of class
-folders alone: classes may well be called `images`, `labels` and `masks`.
+folders alone: classes may be called `images`, `labels` and `masks` as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conversion of a dataset's samples to pixels and one value per field, for a shard.
 
-Neither torch nor PIL is imported here: their objects can only exist once they are.
+Neither torch nor PIL is imported here: their objects exist only where they have been imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def split_sample(sample: object, target_name: str | None = None) -> tuple[object
 
 
 def infer_fields(sample: object) -> tuple[Field, ...]:
-    """Return the fields that hold a sample's values beside its image.
+    """Return the fields for a sample's values other than its image.
 
     An integer called `label`, and an integer target, become the int64 field `label`. Other numbers become
     scalars, arrays of one dimension vectors, of more dimensions ragged fields, PIL images image fields,
@@ -50,7 +50,7 @@ def infer_fields(sample: object) -> tuple[Field, ...]:
 
 
 def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
-    """Return an image as a record holds it: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
+    """Convert an image for a record: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
 
     It may be bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does; a uint8
     array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w). SourceError is
@@ -88,10 +88,10 @@ def to_values(
 ) -> dict[str, object]:
     """Return a sample's values in the types of their fields: numbers, arrays, text, bytes.
 
-    Numbers do not change, except that floats are rounded to a field of fewer bits that the user gave. Values
-    of fields that were inferred from another sample must have their dtype too; but a label may be any
-    integer, and neither Python's integers nor an array without rows have a dtype. SourceError is raised for a
-    misfit.
+    Numbers do not change, except that floats are rounded to a given field of fewer bits. With `are_inferred`
+    (from another sample), values must also have their field's dtype, except that a label may be any integer,
+    and that Python's integers and arrays without rows fit any. SourceError is raised for a value that does
+    not fit.
     """
     names = [field.name for field in fields]
     if set(names) != set(values):
@@ -148,7 +148,7 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
 
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
-    """Return an image beside the first without loss; of a palette image, such as a mask, the indices."""
+    """Convert a further image without loss; a palette image, such as a mask, becomes its indices."""
     if not _is_pil(value):
         return to_image(value)
     image: Any = value
@@ -177,7 +177,7 @@ def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
 def _fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return the array in the field's shape and dtype, or None if its numbers would change."""
     if field.kind == "ragged":
-        if array.shape == (0,):  # an empty list does not tell the shape of its rows
+        if array.shape == (0,):  # an empty list does not show the shape of its rows
             array = array.reshape(0, *field.shape)
         if array.ndim == 0 or array.shape[1:] != field.shape:
             return None
@@ -211,7 +211,7 @@ def _to_array(name: str, value: object) -> npt.NDArray[Any]:
     array = np.asarray(value)
     if not isinstance(value, (list, tuple)):
         return array
-    # NumPy converts a list of mixed kinds to one dtype; no number may change by that.
+    # NumPy converts a list of mixed kinds to one dtype, which must not change any number.
     for number, became in zip(np.asarray(value, object).ravel(), array.ravel().tolist(), strict=True):
         is_bool = isinstance(number, (bool, np.bool_))
         if is_bool != isinstance(became, bool) or (isinstance(number, int) and number != became):

@@ -8,7 +8,7 @@ if that does not name a file, in the first column given as `path`. Labels are in
 the first remaining column without a given kind. Their cells decide what they become:
 
     all integers        labels as they are; the classes are "0", "1", … up to the largest
-    floats              no labels: the column is one of the further ones
+    floats              no labels: the column becomes a field, like further columns
     anything else       class names: the labels number them in sorted order
 
 Every further column is a field named by its header (`col3` without one): int64, float64 or text, by the rule
@@ -144,7 +144,7 @@ def _is_header(row: Sequence[str], folder: str) -> bool:
 def _assign_roles(
     path: str, names: Sequence[str], row: Sequence[str], given: Mapping[str, ColumnKind]
 ) -> tuple[list[TableColumn], TableColumn, TableColumn | None]:
-    """Return all columns, that of the images, and that of the labels, from headers, first row and kinds."""
+    """Return all columns, the column of images, and that of labels, by headers, first row and kinds."""
     for name, kind in given.items():
         if kind not in get_args(ColumnKind):
             raise OptionError(
@@ -173,7 +173,7 @@ def _assign_roles(
 
 
 def _free_field_name(header: str, taken: set[str]) -> str:
-    """Return a header made an identifier that is not taken yet, and take it."""
+    """Return an identifier made from a header that is not in `taken`, and add it there."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
     name = f"_{name}" if name[0].isdigit() else name
     others = (f"{name}_{number}" for number in itertools.count(2))

@@ -16,15 +16,15 @@ from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, cl
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The suffixes of image files, in any case: torchvision's IMG_EXTENSIONS."""
 
-# RFC 1740: the metadata that macOS keeps beside a file, under its name behind "._".
+# RFC 1740: the metadata that macOS keeps beside a file, in a file of the same name with "._" before it.
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
 
 
 class Walk:
     """A search for images below a folder (an absolute path) that records all other files.
 
-    By content, files without an image suffix are images if their first bytes say so, and files left out are
-    recorded; otherwise such files are ignored, as by ImageFolder.
+    With `by_content`, files without an image suffix are images if their first bytes say so, and files left
+    out are recorded; otherwise such files are ignored, as by ImageFolder.
     """
 
     def __init__(self, root: str, *, by_content: bool) -> None:
@@ -51,7 +51,7 @@ class Walk:
                 for entry in entries:
                     if _is_folder(entry):
                         folders.append(entry.name)
-                    elif self._is_taken(path, folder, entry.name):
+                    elif self._is_selected(path, folder, entry.name):
                         images.append(entry.name)
         except OSError as error:
             raise _unlistable(path, error) from error
@@ -76,7 +76,7 @@ class Walk:
             for name in found[folder]:
                 yield f"{folder}/{name}"
 
-    def _is_taken(self, path: str, folder: str, name: str) -> bool:
+    def _is_selected(self, path: str, folder: str, name: str) -> bool:
         has_image_suffix = name.lower().endswith(IMAGE_SUFFIXES)
         if not self.by_content:
             return has_image_suffix
@@ -86,7 +86,7 @@ class Walk:
             if is_metadata:
                 self.leave_out(key, SYSTEM, is_clutter=True)
             return not is_metadata
-        # Below hidden folders nothing is opened: a clone's .git holds its images again.
+        # No file below a hidden folder is opened: a clone's .git holds its images again.
         is_hidden = folder.startswith(".") or "/." in folder
         reason = HIDDEN if is_hidden else _reason_to_leave_out(os.path.join(path, name), name)
         if reason is None:
@@ -109,7 +109,7 @@ class FolderEntries(NamedTuple):
 
 
 def list_entries(path: str) -> FolderEntries:
-    """Return the entries of a folder; nothing of one that cannot be listed."""
+    """Return the entries of a folder; none if it cannot be listed."""
     folders, files = [], []
     with contextlib.suppress(OSError), os.scandir(path) as entries:  # the listing raises the proper error
         for entry in entries:

@@ -25,12 +25,12 @@ NOT_FOUND = -1
 NO_LABEL = -1
 """The label of an image without a known class."""
 
-# Without O_NONBLOCK, a pipe that is named like an image would block a worker for ever; without O_BINARY,
-# Windows would translate line ends.
+# Without O_NONBLOCK, a pipe that is named like an image would block a worker forever; without O_BINARY,
+# Windows would translate line endings.
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""Errors of this process or machine, not of the file that was to be opened."""
+"""Errors due to limits of this process or machine, not to the file being opened."""
 
 _NEXT_STEPS = {
     errno.EACCES: "allow this user to read it, or run as one who may",
@@ -40,7 +40,7 @@ _NEXT_STEPS = {
 
 
 class NameTable(Sequence[str]):
-    """A sequence of strings to add to, stored as joined UTF-8 bytes and n + 1 int64 offsets.
+    """An append-only sequence of strings, stored as joined UTF-8 bytes and n + 1 int64 offsets.
 
     A list of ten million names takes a gigabyte, and as much again in each forked worker, because reading a
     Python object writes its reference count. Two arrays stay shared, and are pickled in one copy.
@@ -76,7 +76,7 @@ class NameTable(Sequence[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileList:
-    """Files as they were listed, in arrays, so that millions stay cheap.
+    """Files as they were listed, stored in arrays, so that millions take little memory.
 
     `names` are relative to `folder`, an absolute path, or absolute; `sizes_bytes` and `times_ns` (of
     modification) are int64, with the size NOT_FOUND for files that did not exist.
@@ -188,7 +188,7 @@ class FileSource(Source):
         return replace(self, files=self.files.part(indices), values=values)
 
     def key(self, index: int) -> str:
-        """Return the file's path, relative, with `/` between its parts."""
+        """Return the file's relative path, with `/` between its parts."""
         return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
@@ -239,7 +239,7 @@ def _arrays(column: Values) -> Iterator[Any]:
     if isinstance(column, FileList):
         yield from (*_arrays(column.names), column.sizes_bytes, column.times_ns)
     elif isinstance(column, NameTable):
-        # Offsets go first: they tell how many bytes of data belong to the same column.
+        # Offsets go first: they determine how many bytes of data belong to the same column.
         yield from (column.offsets, column.data)
     else:
         yield column

@@ -1,9 +1,9 @@
 """Folders of images as sources: class folders as in torchvision's ImageFolder, splits, or loose images.
 
-The classes, the files and their order are those of ImageFolder. Files without an image suffix are taken too
-if their content is an image, in the place where their names sort. All other files are recorded with a reason.
-Unlike in ImageFolder, a folder that cannot be listed and a link that leads back into its own path are errors,
-and a class without images is kept with a warning.
+The classes, the files and their order are those of ImageFolder. Files without an image suffix are included if
+their content is an image, in the order of their names. All other files are recorded with a reason. Unlike in
+ImageFolder, a folder that cannot be listed and a link that leads back into its own path are errors, and a
+class without images is kept with a warning.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def list_folder(path: str, *, by_content: bool = True) -> dict[str, FileSource]:
     source per split, with one class list; a split without images is left out. Otherwise the folders in the
     folder are the classes; if none of them holds an image, its own images are listed with the label -1.
 
-    By content, images are taken under any name, and other files are recorded as left out; otherwise only the
-    files of ImageFolder are taken. SourceError is raised for a folder that cannot be listed, a circular link,
-    a folder without images, one with more images beside class folders than in them, and a layout that holds
-    more than labels.
+    With `by_content`, images are listed under any name, and other files are recorded as left out; otherwise
+    only the files of ImageFolder are listed. SourceError is raised for a folder that cannot be listed, a
+    circular link, a folder without images, one with more images beside class folders than in them, and a
+    layout that holds more than labels.
     """
     refuse_other_layouts(path)
     walk = Walk(os.path.abspath(path), by_content=by_content)
@@ -88,7 +88,7 @@ def _list_splits(
 
 
 def _leave_out_beside_splits(walk: Walk, folders: Sequence[str], images: Sequence[str]) -> None:
-    """Record the images beside the splits; of a hidden folder, only the folder."""
+    """Record the images beside the splits; of hidden folders, only the folders themselves."""
     for folder in folders:
         if folder.startswith("."):
             walk.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
@@ -108,8 +108,8 @@ def _no_images(path: str, walk: Walk, left_out: Sequence[LeftOut]) -> SourceErro
         return SourceError(explain_no_images(path, left_out))
     list_folder(path)  # raises the proper error if there are no images by content either
     return SourceError(
-        f"{path}: must hold images by their names ({', '.join(IMAGE_SUFFIXES)}), got images under other "
-        "names alone: rename them, or pack the folder, which goes by content"
+        f"{path}: must hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)}), got only images under "
+        "other names: rename them, or pack the folder, which recognises images by content"
     )
 
 
@@ -203,7 +203,7 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
     else:
         if walk.by_content and len(loose) > len(labels):
             raise SourceError(
-                f"{path}: must have its images either in class folders or beside none, got {len(loose):,} "
+                f"{path}: must have its images in class folders, or no class folders, got {len(loose):,} "
                 f"beside the folders {_quoted(classes)}, and {len(labels):,} in these: move the folders "
                 "elsewhere, or the images into class folders"
             )

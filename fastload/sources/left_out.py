@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from fastload.shards.manifest import LeftOut
 
-NO_IMAGE = "no image"
+NO_IMAGE = "not an image"
 HIDDEN = "hidden"
-SYSTEM = "of an operating system"
+SYSTEM = "system file"
 ABOUT = "about the dataset"
 
 # A manifest is read whenever its dataset is opened; a thousand names take 0.1 MB of it.
@@ -37,7 +37,7 @@ def clutter_reason(name: str) -> str | None:
 
 
 class LeftOutFiles:
-    """List of left-out files; those of a reason with too many are counted by suffix, as `**/*.txt`."""
+    """List of left-out files; if a reason has too many, they are counted by suffix, as `**/*.txt`."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, bool], list[str]] = {}

@@ -15,7 +15,7 @@ from fastload.shards.schema import Field
 
 @dataclass(slots=True)
 class SourceRecord:
-    """One record as its source holds it.
+    """One record, read from its source.
 
     Attributes:
         key: The record's name: a relative path with `/` between its parts, or a number.
@@ -30,16 +30,16 @@ class SourceRecord:
 
 @dataclass(eq=False, kw_only=True)
 class Source(ABC):
-    """A list of records, read by number in any process; it can be pickled.
+    """A list of records, read by index in any process; it can be pickled.
 
     Attributes:
         kind: `folder` (class folders), `flat` (images alone), `table` or `dataset`.
         name: The source's path as given, or the dataset's class.
         classes: The class names by label; empty if there are none.
-        fields: The fields of each record beside its image.
+        fields: The fields of each record other than its image.
         warnings: Peculiarities that did not stop the listing, one sentence each.
         columns: The decision about each column of a table, by field; empty for other sources.
-        left_out: The files beside the records that are not records.
+        left_out: The files of the source that are not records.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Source(ABC):
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:
-    """Return at most `count` different indices below `length`, ascending, each in the middle of its share.
+    """Return at most `count` indices below `length`, ascending, each in the middle of one of equal parts.
 
     >>> evenly_spaced(100, 4)
     [12, 37, 62, 87]

@@ -1,8 +1,8 @@
 """Uninitialised arrays and tensors in memory that is reused once nobody holds it.
 
-New pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in new memory,
-the kernel spends 0.7 ms clearing pages; and the C library returns large blocks to the kernel as soon as they
-are freed.
+New pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in new
+memory, the kernel spends 0.7 ms clearing pages; and the C library returns large blocks to the kernel as soon
+as they are freed.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class TestPack:
         (photos / "class1" / "x.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
         out, _ = fastload_cli("pack", photos, tmp_path / "out.fl", *options, expect=code)
         assert "left out, HEIC, which OpenCV does not read here: 1 file (1 .heic)\n" in out
-        assert "left out, no image: 4 files (2 .json, 1 .csv, 1 .txt)\n" in out
-        assert "left out, of an operating system: 1 file (1 without a suffix)\n" in out
+        assert "left out, not an image: 4 files (2 .json, 1 .csv, 1 .txt)\n" in out
+        assert "left out, system file: 1 file (1 without a suffix)\n" in out
         assert "manifest.json lists the files that are left out" in out
         assert ("--on-error skip" in out) == (code == 1)  # advice for users who have not accepted it
         manifest = json.loads((tmp_path / "out.fl" / "manifest.json").read_text())
@@ -118,7 +118,7 @@ class TestPack:
         out, _ = fastload_cli("pack", photos, tmp_path / "out.fl")
         assert ": 12 records" in out
         assert "left out, about the dataset: 2 files (1 without a suffix, 1 .md)\n" in out
-        assert "left out, of an operating system: 2 files (1 .db, 1 .jpg)\n" in out
+        assert "left out, system file: 2 files (1 .db, 1 .jpg)\n" in out
         assert "--on-error" not in out
 
     def test_each_split_becomes_a_dataset_with_the_same_class_list(self, tmp_path):

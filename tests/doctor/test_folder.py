@@ -63,7 +63,7 @@ def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp
     (tmp_path / "notes.txt").write_text("none of them")
     [found] = examine_data(tmp_path)
     assert "4 samples" in found.diagnosis.evidence[0]
-    assert found.diagnosis.evidence[-1] == "left out, no image: 1 file (1 .txt)"
+    assert found.diagnosis.evidence[-1] == "left out, not an image: 1 file (1 .txt)"
 
 
 def test_images_that_cannot_be_decoded_are_skipped(tmp_path):

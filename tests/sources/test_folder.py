@@ -275,12 +275,12 @@ def test_files_beside_splits_are_listed_with_the_first(make_tree):
     assert list(sources) == ["train"]
     assert sources["train"].warnings == (f"{root} has splits without images, which are left out: 'val'",)
     assert [(entry.key, entry.reason, entry.is_clutter) for entry in sources["train"].left_out] == [
-        ("b.txt", "no image", False),
+        ("b.txt", "not an image", False),
         ("../extra/x/1.jpg", "an image beside the splits", False),
         ("../x.jpg", "an image beside the splits", False),
-        ("../extra/1.txt", "no image", False),
+        ("../extra/1.txt", "not an image", False),
         ("../.git/", "hidden", True),
-        ("../val/c.txt", "no image", False),
+        ("../val/c.txt", "not an image", False),
     ]
 
 

@@ -76,7 +76,7 @@ def test_images_are_taken_by_their_content_where_their_names_sort(make_tree):
     [source] = open_source(root).values()
     keys = [source.key(index) for index in range(len(source))]
     assert keys == ["a/1.jpg", "a/2.gif", "a/3", "a/4.png", "a/b/1.TXT"]
-    assert listed(source) == {"a/notes.txt": "no image", "a/empty": "no image"}
+    assert listed(source) == {"a/notes.txt": "not an image", "a/empty": "not an image"}
     assert [path for path, _ in FolderDataset(root).samples] == [str(root / "a/1.jpg"), str(root / "a/4.png")]
 
 
@@ -111,7 +111,7 @@ def test_special_files_are_listed(make_tree, target):
     [source] = open_source(root).values()
     [(key, reason)] = listed(source).items()
     assert key == "a/odd"
-    assert reason.startswith("cannot be read: " if target in ("nowhere", "odd") else "no image")
+    assert reason.startswith("cannot be read: " if target in ("nowhere", "odd") else "not an image")
 
 
 def test_names_without_utf_8_and_with_newlines_are_in_the_manifest(tmp_path):
@@ -126,8 +126,8 @@ def test_names_without_utf_8_and_with_newlines_are_in_the_manifest(tmp_path):
 def test_too_many_files_are_listed_by_suffix():
     files = LeftOutFiles()
     for number in range(3 * MOST_LISTED):
-        files.add(f"labels/{number}.txt", "no image")
-        files.add(f"labels/{number}.{number:x}q{number:x}", "no image")
+        files.add(f"labels/{number}.txt", "not an image")
+        files.add(f"labels/{number}.{number:x}q{number:x}", "not an image")
     files.add("x.heic", "HEIC")
     found = files.finish()
     assert len(found) <= MOST_LISTED

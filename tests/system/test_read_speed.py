@@ -135,7 +135,7 @@ class TestMeasureReading:
             measure_reading([])
 
     def test_only_unreadable_files_are_an_error_that_names_one(self, tmp_path):
-        with pytest.raises(OptionError, match="missing is none"):
+        with pytest.raises(OptionError, match="missing is not one"):
             measure_reading([tmp_path / "missing"])
 
     def test_unreadable_file_among_others_is_left_out(self, disk):
