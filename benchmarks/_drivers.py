@@ -1,4 +1,4 @@
-"""Loaders in processes of their own, with the Python of their own environments: see peers/epochs.py."""
+"""Loaders in separate processes, each with the Python of its environment; see peers/epochs.py."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from _harness import Reading, folder_bytes, user_environment
 # Includes packing and FFCV's compilation; a peer's writer can wait forever.
 _READY_TIMEOUT_S = 1800
 _TURN_TIMEOUT_S = 600
-# Pause between turns for what the last one left running: DALI decodes its next batches.
+# Pause between turns, for work that the last one left running: DALI decodes its next batches.
 _REST_S = 0.3
 
 
 class Driver:
-    """A loader's process, warm, and idle between its turns; `versions` are those of its packages.
+    """The process of a loader, warmed up, and idle between its turns; `versions` are those of its packages.
 
     Raises:
         RuntimeError: The process failed; the message has its output.

@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Time of one turn, with CPU time and stored bytes if they are of interest."""
+    """Time of one turn, with CPU time and stored bytes where they matter."""
 
     seconds: float
     cpu_s: float | None = None
@@ -162,7 +162,7 @@ def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, metavar="N", help="turns of each side (5)")
-    parser.add_argument("--smoke", action="store_true", help="tiny, to see that it runs at all")
+    parser.add_argument("--smoke", action="store_true", help="a tiny run, to check that it works")
     parser.add_argument(
         "--out",
         type=Path,
@@ -170,14 +170,14 @@ def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.
         help="where the result's JSON goes (benchmarks/results; with --smoke, nowhere)",
     )
     parser.add_argument(
-        "--workdir", type=Path, metavar="FOLDER", help="on the disk to use (the temporary folder)"
+        "--workdir", type=Path, metavar="FOLDER", help="a folder on the disk to use (the temporary folder)"
     )
     for name, arguments in extra.items():
         parser.add_argument("--" + name.replace("_", "-"), **arguments)
     options = parser.parse_args()
     if options.runs is None:
         options.runs = 1 if options.smoke else 5
-    # A part must not take the place of the whole.
+    # A partial result must not replace the complete one.
     if options.out is None and not options.smoke and not getattr(options, "only", None):
         options.out = RESULTS
     return options
@@ -191,9 +191,9 @@ def work_folder(options: argparse.Namespace) -> Iterator[Path]:
 
 
 def take_turns(sides: Sequence[Side], runs: int) -> dict[Key, list[Reading]]:
-    """Call every side once in each run, with another one first each time.
+    """Call every side once in each run, each time starting with another one.
 
-    Drift, of the machine's clock or by its other users, then affects all sides alike.
+    Drift, from the processor's clock or other users, then affects all sides alike.
     """
     readings: dict[Key, list[Reading]] = {}
     for run in range(runs):
@@ -300,7 +300,7 @@ def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
 
 
 def _divided(row: float | None, beside: float | None, scale: float = 1) -> float | None:
-    """Return the ratio of two figures; None if one is unknown or too small to be measured."""
+    """Return the ratio of two figures; None if one is unknown or too small to measure."""
     return round(row / beside / scale, 4) if row and beside else None
 
 

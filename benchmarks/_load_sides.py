@@ -1,4 +1,4 @@
-"""Sides of bench_load.py: their names, environments and jobs."""
+"""The sides of bench_load.py: their names, environments and jobs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def markdown(content: Mapping[str, Any]) -> str:
 
 
 def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
-    """Return all comparisons of one unit: a line each with all rates and the ratio."""
+    """Return all comparisons of one unit, one per line with all rates and the ratio."""
     tables = [table for table in content["tables"] if table["unit"] == unit]
     titles = {table["title"] for table in tables}
     names = list(dict.fromkeys(row["row"] for row in content["rows"] if row["table"] in titles))
@@ -82,7 +82,7 @@ def _comparisons(content: Mapping[str, Any]) -> str:
 
 
 def _grid(grid: Mapping[str, Any]) -> str:
-    """Return a table of finished cells, for results that are no times."""
+    """Return a table of finished cells, for results other than times."""
     lines = [f"| {' | '.join(grid['heads'])} |", "|---|" + "--:|" * (len(grid["heads"]) - 1)]
     return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in grid["rows"]])
 

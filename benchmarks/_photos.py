@@ -10,7 +10,7 @@ from fastload.bench.images import make_jpeg
 from fastload.errors import DecodeError
 from fastload.images.header import read_header
 
-# Beyond so many, images are copies, each a file of its own: nothing that is measured caches by content.
+# Beyond this number, images are copies in separate files: nothing that is measured caches by content.
 _DISTINCT = 200
 
 
@@ -30,7 +30,7 @@ def make_folder(
 
 
 def copy_folder(source: Path, folder: Path, count: int) -> None:
-    """Fill a folder with `count` JPEGs of another one, evenly spaced, or repeated if there are fewer.
+    """Fill a folder with `count` JPEGs from another one, evenly spaced, or repeated if there are fewer.
 
     The parent folder of a JPEG is its class. Raises SystemExit if there are none.
     """
@@ -62,7 +62,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _is_jpeg(path: Path) -> bool:
-    """Tell if a file is a complete JPEG, whatever its name."""
+    """Return True if a file is a complete JPEG, whatever its name."""
     try:
         return read_header(path.read_bytes()).format == "jpeg"
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Trainings of many kinds, each with an epoch of a second or two, for a tuner to get right."""
+"""Training jobs of many kinds, with epochs of a second or two, to test the tuner with."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import fastload.transforms as T
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training.
+    """A training job.
 
     Attributes:
         name: Its name in the table.
-        dataset: Makes its dataset of so many samples.
+        dataset: Returns its dataset with a given number of samples.
         samples: Samples in an epoch.
         batch_size: Samples in a batch.
-        step_s: Seconds of the training's step.
+        step_s: Seconds of a training step.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Job:
 
 
 class Pixels(Dataset[Any]):
-    """Small images, augmented by Python one at a time, as tutorials do it."""
+    """Small images, augmented in Python one at a time, as in tutorials."""
 
     def __init__(self, length: int) -> None:
         self.images = np.random.default_rng(0).integers(0, 255, (256, 96, 96, 3), np.uint8)
@@ -110,7 +110,7 @@ def make_jobs(folder: Path, scale: float) -> list[Job]:
 
 
 def _repeated(dataset: Any, samples: int) -> Any:
-    """Return a dataset of so many samples: those of another, again and again."""
+    """Repeat the samples of a dataset up to a given number."""
     return torch.utils.data.Subset(dataset, [index % len(dataset) for index in range(samples)])
 
 

@@ -1,19 +1,19 @@
-"""What does a record cost from a warm cache, beside the page cache and the disk?
+"""What does a record cost from a warm cache, compared with the page cache and the disk?
 
 Method. A folder of generated photos of 120 KB is read in random order by one process, without decoding. The
 sides take turns:
 
-- *page cache*: `FileList.read`, as a FolderDataset without a cache; all files lie in the page cache.
-- *fastload, ram* and *tmpfs*: the same files by `CachedFiles.read`, from a store that holds them all, and
-  whose checksums have been checked before.
-- *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). What then comes from a
-  cache of the host or the device counts as the disk.
+- *page cache*: `FileList.read`, as in a FolderDataset without a cache; all files are in the page cache.
+- *fastload, ram* and *tmpfs*: the same files by `CachedFiles.read`, from a store that holds them all, with
+  checksums that have been checked before.
+- *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). Caches of the host or
+  the device count as the disk.
 
 The second table is a hit without copying its bytes: finding one record at a time, or a batch of 256 at once,
 as packed datasets do.
 
 How to read it. `time` is the median, as a multiple of the page cache's: below 1 is faster. A cache pays if
-the disk's line is many times the others, and more than the decoding of a sample.
+the disk's time is many times the others, and more than that of decoding a sample.
 """
 
 from __future__ import annotations

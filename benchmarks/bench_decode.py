@@ -4,13 +4,13 @@ Question: how fast do PIL, OpenCV, fastload and other libraries decode and trans
 operation and as whole pipelines, and how much do their pixels differ from PIL's?
 
 Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
-its own kind of image, on one core; all calls for an operation take turns of at least 30 ms. Then a training
+its own type of image, on one core; all calls for an operation take turns of at least 30 ms. Then a training
 pipeline runs in a DataLoader, from files in the page cache to batches: PIL and OpenCV in torch's, fastload in
 its own. Libraries that are not installed are listed.
 
 Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
-`=` is equal within rounding, `≈` close to the eye, `≠` visibly different, so that its speed does not
-compare with PIL's. Rows of one library with different flags trade speed for quality.
+`=` is equal within rounding, `≈` hardly visible, `≠` visibly different, so that its speed cannot be compared
+with PIL's. Rows of one library with different flags trade speed for quality.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastload.bench.decoding import compare_decoding
 from fastload.bench.results import Comparison, DecodeBench, Timing
 from fastload.cli.report.decoding import difference_text, images_line
 
-# Single operations take microseconds; the harness keeps no more of a second than that.
+# Single operations take microseconds, and the harness rounds to microseconds.
 _COUNT = 1000
 
 

@@ -6,11 +6,11 @@ does each loader deliver on two processors?
 Method. Photos become 224×224, uint8, by a random resized crop and a flip, in batches of 64; thumbnails of
 32×32 are padded by 4, cropped and flipped, in batches of 512, as uint8 and as normalised float32. Photos
 come from `--photos`, a folder of class folders or a tar of one, or are generated with the file size of
-ImageNet's; if they are fewer than an epoch needs, they are copied, each as a file of its own, the same for
-all sides. Every side is a process of its own, in its peer's own environment (`make peers`): it packs what
-it needs, loads epochs to warm up (FFCV compiles meanwhile), and keeps its workers. Then the sides take
-turns: in its turn a side loads whole epochs for at least a second, while all others rest. There are 2
-workers, or threads if the peer uses those; fastload's thumbnails also run with none and with one.
+ImageNet's; if they are fewer than an epoch needs, they are copied to separate files, the same for all sides.
+Every side is a separate process in its peer's environment (`make peers`): it packs what it needs, loads
+epochs to warm up (FFCV compiles meanwhile), and keeps its workers. Then the sides take turns: in its turn a
+side loads whole epochs for at least a second, while all others are idle. There are 2 workers, or threads if
+the peer uses those; fastload's thumbnails also run with none and with one.
 
 The peers are configured for speed according to their own documentation:
 
@@ -19,7 +19,7 @@ The peers are configured for speed according to their own documentation:
 - *torch DataLoader + OpenCV*: a Dataset of imdecode, crop, `INTER_LINEAR` resize, flip; not antialiased.
 - *DALI*: its CPU pipeline on the files, in its own threads: once decoding whole images, once skipping what
   the crop does not need. Antialiased, triangular filter; chroma upsampled by copying (its default), which
-  is faster and less accurate than in all others. Its batches are not converted to tensors of torch.
+  is faster and less accurate than in all others. Its batches are not converted to torch tensors.
 - *FFCV*: `OrderOption.RANDOM`, `os_cache=True`, 3 batches ahead, everything compiled. Photos as JPEG of
   quality 90, and raw with the longer side at most 400; `INTER_AREA`, which is further from the antialiased
   reference than fastload (0.3–0.6 levels on average; fastload's differ by one at most). Thumbnails raw; as
@@ -30,7 +30,7 @@ their pixels; `jpeg`, re-encoded with quality 90; `yuv420` and `raw`, with the l
 FFCV's. They are antialiased, except for "linear": `antialias=False`, OpenCV's `INTER_LINEAR`.
 
 The ceiling is a process that runs only `cv2.imdecode` and the resize, one after the other, on crops that
-were cut out beforehand (of files with tiles, only those that the crop touches).
+were cut out beforehand (of files with tiles, only the tiles that the crop touches).
 
 Reading it. `CPU` is the time of all processes of a side in an epoch: on a shared machine it is the steadier
 measure. The last table divides rates: of the medians, and of each single run; below 1 is slower. CPU time
@@ -71,7 +71,7 @@ from _photos import copy_folder, make_folder, unpack_tar
 from fastload.images.jpegtran import find_jpegtran
 
 PROGRAMS = ROOT / "benchmarks" / "peers"
-# Of photos, 160 MB of pixels: more than processors' caches hold.
+# 400 photos are 160 MB of pixels: more than processors' caches hold.
 _DISTINCT = {"photos": 400, "thumbs": 1_000}
 
 
@@ -83,11 +83,11 @@ def main() -> None:
         epoch={"type": int, "metavar": "N", "help": "photos in an epoch (4,000)"},
         thumb_epoch={"type": int, "metavar": "N", "help": "thumbnails in an epoch (50,000)"},
         workers={"type": int, "metavar": "N", "default": 2, "help": "workers or threads of each side (2)"},
-        min_s={"type": float, "metavar": "S", "help": "what a turn takes at least (1)"},
+        min_s={"type": float, "metavar": "S", "help": "the least seconds of a turn (1)"},
         peers=PEERS_OPTION,
         only={
             "metavar": "TABLE[/SIDES]",
-            "help": f"one of {', '.join(SLUGS)}; of its sides those with one of these words; only printed",
+            "help": f"one of {', '.join(SLUGS)}; only its sides with one of these words; not saved",
         },
     )
     options.epoch = options.epoch or (16 if options.smoke else 4_000)
@@ -212,7 +212,7 @@ class Bench:
         }
 
     def _source(self, work: str, images: Path | None, count: int) -> Path:
-        """Return a folder with so many images in class folders, made on first use."""
+        """Return a folder with `count` images in class folders, made on first use."""
         folder = self._folder / work
         if folder.exists():
             return folder

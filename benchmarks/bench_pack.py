@@ -3,7 +3,7 @@
 Method. JPEG files in class folders, generated with the file size of ImageNet's (about 110 KB), or those of
 `--data`. The sides take turns; each is a whole process, so start-up counts. The files were read just
 before, so they are in the page cache (with `--cold` they are dropped from it before each turn; names and
-sizes stay cached); the output of a turn is removed and the disk brought to rest before the next. No side
+sizes stay cached); before the next turn, the output is removed and pending writes are flushed. No side
 waits for its output to reach the disk. Three questions:
 
 - *Byte for byte*: `fastload pack --encode keep` and `tar cf` on the same files. tar only copies. fastload
@@ -71,13 +71,13 @@ FFCV_WRITER = ROOT / "benchmarks" / "peers" / "ffcv_writer.py"
 def main() -> None:
     options = options_of(
         __doc__,
-        data={"type": Path, "metavar": "FOLDER", "help": "JPEG files to take (made here)"},
+        data={"type": Path, "metavar": "FOLDER", "help": "JPEG files to use (made here)"},
         photos={"type": int, "metavar": "N", "help": "kept byte for byte (10 000)"},
-        recoded={"type": int, "metavar": "N", "help": "tiled and encoded anew (2 000)"},
+        recoded={"type": int, "metavar": "N", "help": "tiled and re-encoded (2 000)"},
         workers={"type": int, "metavar": "N", "help": "processes (one a usable CPU)"},
         cold={"action": "store_true", "help": "drop the files from the page cache before a turn"},
         peers=PEERS_OPTION,
-        only={"choices": ("keep", "tiled", "jpeg"), "help": "one question, only printed"},
+        only={"choices": ("keep", "tiled", "jpeg"), "help": "one question; not saved"},
     )
     options.workers = options.workers or usable_cpus()
     options.photos = options.photos or (12 if options.smoke else 10_000)

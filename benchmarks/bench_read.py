@@ -4,7 +4,7 @@ Method. Records of about 3 KB, small JPEGs with a label each, packed as HDF5 and
 the dataset, reads all records in random order (first pass), and again in another order (second pass).
 Reading gives what a consumer needs: the image's bytes copied into a bytes object, the label as an int. All
 files are in the page cache: this is the cost of reading, not of a disk. The sides take turns; each opens
-its files anew every time, so a first pass includes the mapping of pages.
+its files every time, so a first pass includes the mapping of pages.
 
 - *mmap slices*: one file with all images end to end, sliced out of a mapping; offsets and labels in lists.
   No index, no checks: nothing in Python is faster.
@@ -14,9 +14,9 @@ its files anew every time, so a first pass includes the mapping of pages.
 - *PackedDataset.read*: fastload's, with `verify` never, once (the default) and always. `once` checks the
   CRC-32C of every record in the first pass and of none in the second.
 
-Reading it. `time` is the median as a multiple of the mapping's: below 1 is faster. To judge its weight,
-compare the time of a record with that of its decoding: some 50 µs for such an image, a millisecond for a
-photo.
+Reading it. `time` is the median as a multiple of the mapping's: below 1 is faster. To see how much it
+matters, compare the time of a record with that of decoding it: about 50 µs for such an image, a millisecond
+for a photo.
 """
 
 from __future__ import annotations

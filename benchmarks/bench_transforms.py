@@ -3,11 +3,11 @@
 Question: is each of fastload's transforms worth having, that is, at least 1.3 times as fast as torchvision's
 v2 on uint8 tensors?
 
-Method: the same photo-like images are prepared in each library's own kind: arrays (height, width, 3), tensors
+Method: the same photo-like images are prepared in each library's own type: arrays (height, width, 3), tensors
 (3, height, width), PIL images. A side draws parameters, transforms, and writes the results into an existing
 batch: (images, height, width, 3) for fastload, (images, 3, height, width) for torchvision. Everything runs in
 one thread, the sides take turns, and a turn lasts at least 0.1 s. fastload transforms small images, 32×32, as
-whole batches, like its datasets. MixUp and CutMix are given batches on both sides.
+whole batches, like its datasets. MixUp and CutMix get batches on both sides.
 
 How to read it: the ratio is fastload's rate divided by that of torchvision on tensors. Crops, flips and
 resizes at the beginning of a pipeline cost fastload less than here: they are done while decoding.
@@ -37,7 +37,7 @@ from torchvision_operators import declare_operators
 
 FASTLOAD, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 
-# Readings are scaled to so many images, whatever the number in a turn.
+# Readings are scaled to this number of images, whatever the number in a turn.
 _COUNT = 1000
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -150,7 +150,7 @@ class Work:
     def _timed(self, key: Key, turn: Callable[[], None]) -> Side:
         def side() -> dict[Key, Reading]:
             self.out = None
-            turn()  # which makes the batch that the results go to
+            turn()  # makes the batch that results are written to
             done, began = 0, time.perf_counter()
             while (seconds := time.perf_counter() - began) < self.min_s or not done:
                 turn()
@@ -217,7 +217,7 @@ def torchvisions() -> Any:
 
 def main() -> None:
     options = options_of(
-        __doc__, only={"default": "", "metavar": "TEXT", "help": "transforms whose call holds it"}
+        __doc__, only={"default": "", "metavar": "TEXT", "help": "transforms whose call contains it"}
     )
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
@@ -242,7 +242,7 @@ def main() -> None:
         work.append((Table(title, "mixed images", _COUNT), sides))
     work = [(table, sides) for table, sides in work if options.only in table.title]
     if not work:
-        sys.exit(f"no transform's call holds {options.only!r}")
+        sys.exit(f"no transform's call contains {options.only!r}")
     readings: dict[Key, list[Reading]] = {}
     for table, sides in work:
         progress(table.title)

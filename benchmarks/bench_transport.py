@@ -7,9 +7,9 @@ the same settings (2 workers unless stated otherwise) and a consumer that does n
 timed, from the first batch to the end; for the last table, from `iter()` to the first batch, start of the
 workers included. Jobs of several epochs are timed from start to end.
 
-Reading it: the first group are batches of images, the main purpose of fastload's transport. The others check
+Reading it: the first group is batches of images, the main purpose of fastload's transport. The others check
 that nothing gets slower: a row within a few per cent of torch's is as fast. With real data, loading takes
-longer than moving: the gain is CPU time of both processes.
+longer than transport: the gain is CPU time of both processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST = "First batch"
 
 
 class Ready(torch.utils.data.Dataset[Any]):
-    """A dataset that returns one ready sample again and again."""
+    """A dataset that returns the same ready sample every time."""
 
     def __init__(self, sample: Any, length: int) -> None:
         self.sample = sample
@@ -46,7 +46,7 @@ class Ready(torch.utils.data.Dataset[Any]):
 
 
 class Fresh(Ready):
-    """A dataset that returns a new tensor of so many numbers each time."""
+    """A dataset that returns a new tensor of a given length every time."""
 
     def __getitem__(self, index: int) -> Any:
         return torch.ones(self.sample)
@@ -186,11 +186,11 @@ def main() -> None:
     options = options_of(
         __doc__,
         workers={"type": int, "default": 2, "metavar": "N", "help": "of the loaders (2)"},
-        only={"default": "", "metavar": "TEXT", "help": "jobs whose title holds it"},
+        only={"default": "", "metavar": "TEXT", "help": "jobs whose title contains it"},
     )
     chosen = [job for job in jobs(0.01 if options.smoke else 1.0) if options.only in job.title]
     if not chosen:
-        sys.exit(f"no job's title holds {options.only!r}")
+        sys.exit(f"no job's title contains {options.only!r}")
     readings: dict[Key, list[Reading]] = {}
     for job in chosen:
         print(job.title, file=sys.stderr)

@@ -1,13 +1,13 @@
-"""How near does a DataLoader with nothing set come to the best numbers of workers and batches in advance?
+"""How close does a tuned DataLoader come to the best numbers of workers and prefetched batches?
 
-Nine trainings, each with epochs of one to a few seconds: tiny raw images, photos as files and in three
+Nine training jobs, each with epochs of one to a few seconds: tiny raw images, photos as files and in three
 encodings, transforms in Python, samples from a slow network, a slow step, a tiny dataset.
 
 Each cell of the grid (0 to 6 workers, prefetch_factor 1 to 8) loads one epoch. Then the three best cells,
 torch's default (no workers) and a settled tuned loader take turns, five times: one epoch each, the start of
-workers included. Best is the fastest of the three by its median. Besides, a new tuned loader and one without
-workers take turns for ten epochs, the search included. `--busy N` has N other processes keep CPUs busy
-meanwhile; `--short` takes epochs of under a second, which are hardest to tune.
+workers included. The best cell is the one of the three with the lowest median. In addition, a new tuned
+loader and one without workers take turns for ten epochs, the search included. With `--busy N`, N other
+processes keep CPUs busy meanwhile; `--short` takes epochs of under a second, which are hardest to tune.
 
 "Of the best" is the tuned loader's throughput divided by that of the best cell; "of torch's" the same for
 torch's default; "first epoch" the seconds that the first epoch took beyond those of the best cell; "ten
@@ -42,7 +42,7 @@ Cell = tuple[int, int | None]
 def main() -> None:
     options = options_of(
         __doc__,
-        only={"metavar": "TEXT", "help": "the jobs whose name holds it"},
+        only={"metavar": "TEXT", "help": "the jobs whose name contains it"},
         busy={
             "type": int,
             "default": 0,
@@ -50,7 +50,7 @@ def main() -> None:
             "help": "processes that keep CPUs busy meanwhile (0)",
         },
         short={"action": "store_true", "help": "epochs of under a second"},
-        no_grid={"action": "store_true", "help": "the ten epochs alone"},
+        no_grid={"action": "store_true", "help": "only the ten epochs"},
     )
     scale = 0.004 if options.smoke else _SHORT if options.short else 1.0
     with work_folder(options) as folder:
@@ -68,7 +68,7 @@ def main() -> None:
         "runs": options.runs,
         "busy processes": options.busy,
     }
-    question = "How near does a DataLoader with nothing set come to the best cell of the grid?"
+    question = "How close does a tuned DataLoader come to the best cell of the grid?"
     content: dict[str, Any] = {
         **identified("tuning", question, setting, {}),
         "tables": [],
@@ -146,7 +146,7 @@ def _compare_with_grid(job: Job, options: Any) -> dict[str, Any]:
 
 
 def _settled(job: Job) -> tuple[Any, float]:
-    """Return a tuned loader that has nothing left to try, and what its first epoch took."""
+    """Return a tuned loader that has nothing left to try, and the time of its first epoch."""
     loader = loader_of(job)
     first_s = epoch_s(job, loader)
     for _ in range(_MOST_EPOCHS):
@@ -163,7 +163,7 @@ def _of(job: Job, cell: Cell) -> Any:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Keep CPUs busy with other processes meanwhile."""
+    """Keep CPUs busy with other processes during the block."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_burn, daemon=True) for _ in range(count)]
     for process in processes:

@@ -1,12 +1,12 @@
-"""Does the doctor find what holds a training back, and does its first fix gain what it predicts?
+"""Does the doctor find what slows down training, and does its first fix gain what it predicts?
 
-Each built situation of tests/doctor, whose truth is known, is examined by `fastload doctor`. Then its
-first fix is applied: the training runs as it was and with the fix, in turns, and the median throughput of
-the runs after their first batch is compared. A row is right if the verdict is the truth and the real gain is
+`fastload doctor` examines each situation of tests/doctor, whose bottleneck is known. Then its first fix is
+applied: the training script runs unchanged and with the fix, in turns, and the median throughput of the runs
+after their first batch is compared. A row is right if the verdict is the known one and the real gain is
 within 25% of the predicted one. A fix that no argument applies (a rewritten transform, a quota) has no real
 gain.
 
-Run it on a machine that nothing else keeps busy: as root, with fuse3, or the slow disks are left out.
+Run it on an otherwise idle machine, as root and with fuse3; without these, the slow disks are left out.
 """
 
 import json
@@ -27,19 +27,19 @@ from tests.doctor.situations import APPLIED, SITUATIONS, TRAIN, Situation, make_
 
 _WITHIN = 0.25
 
-# The doctor watches for so long: a thousand stack samples.
+# The doctor watches for this long: a thousand stack samples.
 _SECONDS = 5.0
 
-# Steps of each turn. Of a slow disk it is one epoch: after that, its files lie in the page cache.
+# Steps of each turn. With a slow disk, they are one epoch: after that, its files are in the page cache.
 _STEPS = 120
 _STEPS_COLD = 36
 
-# Starting workers takes a second where they have to open a packed dataset: not to be measured here.
+# Starting workers takes a second if they have to open a packed dataset, which is not to be measured here.
 _LONG_EPOCH = ["--samples", "6000"]
 
 
 def main() -> None:
-    only = {"metavar": "TEXT", "default": "", "help": "situations whose name holds this"}
+    only = {"metavar": "TEXT", "default": "", "help": "situations whose name contains it"}
     options = options_of(__doc__, only=only)
     steps = 20 if options.smoke else _STEPS
     rows = []
@@ -117,7 +117,7 @@ def examined(situation: Situation, folders: dict, runs: int, steps: int) -> dict
 
 
 def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[str] | None:
-    """Return the arguments of the training with the fix; None where no argument applies it."""
+    """Return the arguments of the script with the fix; None if no argument applies it."""
     kind, action = fix["kind"], fix["action"]
     data = arguments[arguments.index("--data") + 1]
     if kind == "cache":

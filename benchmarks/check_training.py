@@ -3,13 +3,13 @@
 Question: does anything about the images, their order or their augmentation change what a network learns?
 
 Method. A small convolutional network learns thumbnails of 32×32 in class folders, every fifth of which is
-kept for the test: once from `fastload.PackedDataset`, packed raw, with fastload's RandomCrop (padding 4),
+kept for testing: once from `fastload.PackedDataset`, packed raw, with fastload's RandomCrop (padding 4),
 flip, ToDtype and Normalize; once from torchvision's ImageFolder with torchvision's transforms of the same
 names, on PIL images, in torch's DataLoader. Each side has five seeds; a seed gives both sides the same
-initial weights and each its own shuffles and crops. The test reads the same tensors for both, decoded by
-PIL. Network, optimiser, schedule and batches are the same code. It runs on the CPU, in some minutes.
+initial weights, and each its own shuffles and crops. The test set is the same tensors for both, decoded by
+PIL. Network, optimiser, schedule and batch size are the same. It runs on the CPU, in a few minutes.
 
-Reading it. The accuracy on the test: for each side the mean of its seeds, their standard deviation and
+Reading it. The accuracy on the test set: for each side the mean of its seeds, their standard deviation and
 their range. The sides should differ by no more than the seeds do: the difference of the means is shown with
 its standard error. The ranges overlap unless one side's worst seed beats the other side's best.
 """
@@ -55,8 +55,8 @@ WORKERS = 2
 PEAK_RATE = 0.2
 TEST_SHARE = 5  # every fifth file
 
-# What tells made-up classes apart: stripes of an angle (which a flip must not turn into another class's)
-# and a wavelength in pixels.
+# Generated classes differ in their stripes: in the angle (which a flip must not turn into that of another
+# class) and the wavelength in pixels.
 _ANGLES = (0, 22.5, 45, 67.5, 90)
 _WAVELENGTHS = (4, 6)
 _STRIPES = 20  # of 256 levels, under noise with a deviation of 50: hard enough that no side learns them all
@@ -66,12 +66,12 @@ def main() -> None:
     options = options_of(
         __doc__,
         thumbs={"type": Path, "metavar": "PATH", "help": "a folder of class folders, or its tar (made here)"},
-        epochs={"type": int, "metavar": "N", "help": "of every training (8)"},
+        epochs={"type": int, "metavar": "N", "help": "of every training run (8)"},
     )
     options.epochs = options.epochs or (1 if options.smoke else 8)
-    options.runs = max(options.runs, 2)  # one seed says nothing of how seeds differ
+    options.runs = max(options.runs, 2)  # one seed does not show how seeds differ
     if options.thumbs and options.out == RESULTS:
-        progress("only the made-up thumbnails give the published figures; --out FOLDER keeps these")
+        progress("only generated thumbnails give the published figures; --out FOLDER saves these")
         options.out = None
     with work_folder(options) as folder:
         publish_json(measure(options, folder), options)

@@ -17,6 +17,6 @@ def draw_crop(height: int, width: int) -> tuple[int, int, int, int]:
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             return random.randint(0, height - down), random.randint(0, width - across), down, across
-    # Not one in ten thousand photos comes here: the middle, as much of it as the ratios allow.
+    # For fewer than one in ten thousand photos: the middle, as large as the ratios allow.
     across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
     return (height - down) // 2, (width - across) // 2, down, across

@@ -37,7 +37,7 @@ class Loading(NamedTuple):
 def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
     """Serve the protocol above."""
     job = json.loads(sys.argv[1])
-    # What libraries print must not come between the answers.
+    # Output of libraries must not be mixed with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     loading = prepare(job)

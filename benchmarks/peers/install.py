@@ -35,7 +35,7 @@ class Peer:
 
 PEERS = {
     "ffcv": Peer(
-        # It loads the functions that it compiles when it is imported.
+        # When it is imported, it loads the functions that it has compiled.
         proof="import ffcv.writer, ffcv.fields",
         without_dependencies="ffcv==1.0.2",
         libraries=("opencv4", "libturbojpeg"),

@@ -1,7 +1,7 @@
 """Ceiling of bench_load.py: `cv2.imdecode` and the resize in a loop on one core, and nothing else.
 
-Reading, drawing and cutting of crops are done before: of a file with tiles, only those that the crop touches,
-as a JPEG of their own. Nothing is collated, moved or flipped.
+Records are read, and crops drawn and cut out, beforehand: of a file with tiles, only the tiles that the crop
+touches, as a separate JPEG. Nothing is collated, moved or flipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastload.images.resize import Resampling, resize_into
 
 
 class Crop(NamedTuple):
-    """JPEG data to decode, and the place of the crop in its pixels."""
+    """JPEG data to decode, and the position of the crop in its pixels."""
 
     data: NDArray[np.uint8]
     flags: int

@@ -38,7 +38,7 @@ def prepare(job: Mapping[str, Any]) -> Loading:
 
 
 def _begin_worker(number: int) -> None:
-    cv2.setNumThreads(0)  # a process a CPU is enough
+    cv2.setNumThreads(0)  # there is a process for each CPU
 
 
 def image_folder(job: Mapping[str, Any]) -> Any:
@@ -47,7 +47,7 @@ def image_folder(job: Mapping[str, Any]) -> Any:
     from torchvision import datasets, transforms
     from torchvision.transforms import v2
 
-    # Of its two generations of transforms the faster one: v2 by a tenth on photos, the first on thumbnails.
+    # The faster of its two generations of transforms: on photos v2, by a tenth; on thumbnails the first.
     if job["work"] == "photos":
         crop = v2.RandomResizedCrop(job["size"], antialias=True)
         transform: Any = v2.Compose([crop, v2.RandomHorizontalFlip(), v2.PILToTensor()])
@@ -63,7 +63,7 @@ def image_folder(job: Mapping[str, Any]) -> Any:
 
 
 class OpenCVFolder(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """The usual dataset of users who replace PIL by OpenCV: bilinear, not antialiased."""
+    """The usual dataset of users who replace PIL with OpenCV: bilinear, not antialiased."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         classes = sorted(path for path in Path(job["source"]).iterdir() if path.is_dir())

@@ -30,7 +30,8 @@ from fastload.sources.protocol import Source, SourceRecord
 CHUNK_LIMIT_BYTES = 16 << 20
 
 # The size of one write. The kernel's cache takes pages as large as the write, and large ones are slow to
-# allocate: 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4, medians).
+# allocate: 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4,
+# medians).
 _WRITE_BYTES = 32 << 10
 _SMALL_BYTES = 16 << 10
 

@@ -208,7 +208,7 @@ def _write_atomically(path: Path, text: str) -> None:
 
 
 def check_apart(source: Any, destination: Path) -> None:
-    """Raise DestinationError if one contains the other: packing would read its output or replace its input."""
+    """Raise DestinationError if one contains the other: packing would read its output or remove its input."""
     if not isinstance(source, str | os.PathLike):
         return
     origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)

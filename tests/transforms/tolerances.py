@@ -1,11 +1,11 @@
-"""Tolerances: how far pixels may lie from torchvision's for the same parameters, with reasons."""
+"""Tolerances: how far pixels may differ from torchvision's for the same parameters, with reasons."""
 
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-# OpenCV 4 looks up a place between pixels in 32nds of a pixel, OpenCV 5 computes it.
+# OpenCV 4 interpolates at multiples of 1/32 of a pixel, OpenCV 5 at the exact position.
 _IS_COARSE = int(cv2.__version__.split(".")[0]) < 5
 
 
@@ -42,7 +42,7 @@ TOLERANCES = {
     "invert": Tolerance(0, 0, 0, _EXACT),
     "autocontrast": Tolerance(0, 0, 0, "the same single-precision division"),
     "equalize": Tolerance(0, 0, 0, "the same integer arithmetic"),
-    "resize": Tolerance(0, 0, 0, "the same kernel of PyTorch's, or the same rows and columns selected"),
+    "resize": Tolerance(0, 0, 0, "the same PyTorch kernel, or the same rows and columns selected"),
     "resize, bilinear, not antialiased": Tolerance(1, 1, 1, "OpenCV's weights have 11 bits"),
     "grey": Tolerance(1, 0.001, 0.001, "single precision, in another order"),
     "contrast": Tolerance(1, 0.001, 0.001, "the same greys and mean; torch's own steps differ by processor"),
@@ -55,7 +55,7 @@ TOLERANCES = {
         255,
         0.003 if _IS_COARSE else 0.0005,
         0.015,
-        "halfway between two pixels either is right; torchvision's choice where many places are",
+        "halfway between two pixels, either is right; where many points are, torchvision's choice",
     ),
     "warp, bilinear": (
         _COARSE
@@ -87,10 +87,10 @@ TOLERANCES = {
     "hue of PIL images": Tolerance(20, 0.7, 1, "PIL has 256 hues"),
     "autocontrast of PIL images": Tolerance(1, 0.1, 1, "PIL divides in double precision"),
     "warp of PIL images, nearest": Tolerance(
-        255, 0.005 if _IS_COARSE else 0.002, 0.5, "PIL's places have 16 fractional bits"
+        255, 0.005 if _IS_COARSE else 0.002, 0.5, "PIL's coordinates have 16 fractional bits"
     ),
     "warp of PIL images, bilinear": Tolerance(
-        255, 1 if _IS_COARSE else 0.65, 1, "PIL rounds down, and does not mix edges with the colour around"
+        255, 1 if _IS_COARSE else 0.65, 1, "PIL rounds down, and does not blend edges with the fill colour"
     ),
 }
 
@@ -105,7 +105,7 @@ def assert_close(
         theirs: The expected image.
         name: The row of the table.
         spare: The number of additional values that may differ, for small images.
-        is_worst: Whether it is one of the worst cases.
+        is_worst: True for one of the worst cases.
     """
     tolerance = TOLERANCES[name]
     assert ours.shape == theirs.shape
