@@ -1,4 +1,4 @@
-"""Reference samples, made one step after the other, for comparison with every fast path."""
+"""Reference samples, made step by step, for comparison with every fast path."""
 
 import torch
 import torch.utils.data

@@ -15,7 +15,7 @@ from tests.datasets.reference import check_against_plain, filled, plain
 from tests.images.samples import file_of, photo
 
 
-class TestFastPathIsThePlainPath:
+class TestFastPathEqualsPlainPath:
     @pytest.mark.parametrize("encoding", ["keep", "jpeg", "yuv420", "raw"])
     @pytest.mark.parametrize("name", PIPELINES)
     def test_photos(self, packed, name, encoding):

@@ -87,7 +87,7 @@ class TestTorchvisionTransforms:
         from torchvision.transforms import functional, v2
 
         class Mine(transforms.Compose):
-            """A user's own pipeline, derived as in timm and others."""
+            """A custom pipeline, derived from torchvision's as in timm and others."""
 
         return {
             "Compose": transforms.Compose([transforms.Resize(20), transforms.PILToTensor()]),
@@ -170,7 +170,7 @@ class TestAmongOtherTools:
             images = torch.cat([images for images, _ in fastload.DataLoader(dataset, 4, num_workers=workers)])
             assert [int(image.max()) for image in images] == [0, 7, 0, 0, 7, 0, 0, 7]
 
-    def test_changing_the_working_folder_changes_nothing(self, packed_classes, class_folder, monkeypatch):
+    def test_changing_the_working_directory_has_no_effect(self, packed_classes, class_folder, monkeypatch):
         monkeypatch.chdir(packed_classes.parent)
         records = PackedDataset(packed_classes.name)
         monkeypatch.chdir(class_folder.parent)

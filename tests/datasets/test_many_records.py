@@ -59,7 +59,7 @@ def _write_pixels(path, count, shard_records):
 OPEN_AND_READ = """
 import random, sys
 import numpy, torch, h5py, fastload.datasets.packed
-def own():  # without what is mapped from files, which the kernel takes back when it needs it
+def own():  # without mapped files, whose memory the kernel can reclaim
     [line] = [line for line in open("/proc/self/status") if line.startswith("RssAnon")]
     return int(line.split()[1]) * 1024
 count, before = int(sys.argv[2]), own()

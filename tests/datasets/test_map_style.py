@@ -137,7 +137,7 @@ class TestDamage:
                 dataset[0]
         assert dataset[1]
 
-    def test_once_checks_again_in_every_process_and_never_checks_nothing(self, damaged):
+    def test_verify_once_checks_in_every_process_and_verify_never_in_none(self, damaged):
         dataset = pickle.loads(pickle.dumps(PackedDataset(damaged)))
         with pytest.raises(fastload.DamageError):
             dataset.read(0)

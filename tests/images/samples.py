@@ -58,5 +58,5 @@ def rewritten(data: bytes, *options: str) -> bytes:
 
 @st.composite
 def sizes(draw: st.DrawFn, largest: int = 160) -> tuple[int, int]:
-    """Draw (height, width), from one pixel up, mostly no multiples of JPEG's blocks."""
+    """Draw (height, width), from one pixel up, mostly not multiples of JPEG's blocks."""
     return draw(st.integers(1, largest)), draw(st.integers(1, largest))

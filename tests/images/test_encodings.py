@@ -148,12 +148,12 @@ class EncodingSuite:
     def test_a_progressive_jpeg_that_cannot_be_decoded_is_refused(self):
         damaged = bytearray(FILES["progressive"]())
         later_table = damaged.index(b"\xff\xc4", parse_jpeg(bytes(damaged)).scan_offset)
-        damaged[later_table + 5] = 255  # so many codes of one bit
+        damaged[later_table + 5] = 255  # an impossible number of codes of one bit
         with pytest.raises(DecodeError):
             self.stored(bytes(damaged))
 
     def test_record_kept_although_unreadable_does_not_decode(self):
-        with pytest.raises(DecodeError, match="kept although it is unreadable"):
+        with pytest.raises(DecodeError, match="packed although it is unreadable"):
             self.encoding.decode(b"whatever", (0, 0, 0))
 
     def test_name_and_parameters_make_an_equal_encoding(self):

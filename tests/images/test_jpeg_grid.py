@@ -57,7 +57,7 @@ def joined(tiles: list[bytes]) -> bytes:
 
 
 def decode_tiles(data: bytes, index: TileIndex, rows: range, columns: range) -> np.ndarray:
-    """Decode a rectangle of tiles as a JPEG of its own: same tables, another size."""
+    """Decode a rectangle of tiles as a separate JPEG: same tables, another size."""
     sof, scan, tile_height, tile_width = index.grid
     layout = parse_jpeg(data)
     across = -(-layout.width // tile_width)

@@ -1,4 +1,4 @@
-"""Validation of files: accepted ones decode, and alike in OpenCV and Pillow; others are refused."""
+"""Validation of files: accepted ones decode alike in OpenCV and Pillow; others are refused."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""A dataset of labels and further fields, and the rows of a table that unpacking wrote."""
+"""A dataset of labels and further fields, and the rows of a table written by unpacking."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""The assembler: shards depend on the records alone, not on chunks, workers or the order of writing."""
+"""The assembler: shards depend only on the records, not on chunks, workers or the order of writing."""
 
 import random
 
@@ -107,7 +107,7 @@ def test_a_shard_ends_before_it_would_grow_beyond_its_size(tmp_path):
     assert first == 200
 
 
-def test_a_record_larger_than_a_shard_gets_one_of_its_own(tmp_path):
+def test_a_record_larger_than_a_shard_gets_its_own_shard(tmp_path):
     source = DatasetSource(Noise(50, 1, is_broken=False), FIELDS[1:])
     _, finished, _ = assemble(tmp_path / "shards", source, "fail", "hdf5", 1, range(0, 50, 7))
     assert [shard.entry.records for shard in finished] == [1] * 50

@@ -144,7 +144,7 @@ def test_masks_of_a_dataset_are_packed_without_options(tmp_path):
             assert np.asarray(mask).tolist() == [[index + 1] * 4] * 4
 
 
-def test_an_unfinished_packing_is_not_resumed_with_other_columns(table, tmp_path):
+def test_unfinished_packing_is_not_resumed_with_other_columns(table, tmp_path):
     pack(table, tmp_path / "x.fl", workers=1)
     pack(table, tmp_path / "y.fl", columns={"age": "text"}, workers=1)
     kinds = [

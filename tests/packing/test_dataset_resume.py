@@ -1,4 +1,4 @@
-"""An interrupted packing of a Python dataset, which starts over: its samples may have changed unnoticed."""
+"""Interrupted packing of a Python dataset, which starts over: its samples may have changed unnoticed."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ COUNT = 200
 
 
 class Photos:
-    """Photos whose packing can be made to stop near the end."""
+    """Photos that can make packing stop near the end."""
 
     def __init__(self, version, stops=False):
         self.version = version
@@ -29,7 +29,7 @@ def packed(dataset, dest):
     return pack(dataset, dest, encode="raw", shard_size=20_000, workers=1)
 
 
-def test_an_interrupted_packing_of_a_dataset_leaves_nothing_and_starts_over(tmp_path):
+def test_interrupted_packing_of_a_dataset_leaves_nothing_and_starts_over(tmp_path):
     dest = tmp_path / "photos.fl"
     with pytest.raises(SourceError, match="stopped"):
         packed(Photos(1, stops=True), dest)

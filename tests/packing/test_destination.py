@@ -1,4 +1,4 @@
-"""The destination of a packing: refused, replaced or left unchanged."""
+"""The destination of `pack`: refused, replaced or left unchanged."""
 
 import os
 import shutil
@@ -260,7 +260,7 @@ def test_one_of_many_that_start_at_once_packs_and_the_others_are_refused(tmp_pat
 
 def test_dataset_published_meanwhile_is_not_replaced(tmp_path, source):
     class Rival:
-        """While it is packed, another packing of the same destination ends, as after `rm -r` of staging."""
+        """Meanwhile, publish another dataset at the destination, as is possible after `rm -r` of staging."""
 
         def __len__(self):
             return 3

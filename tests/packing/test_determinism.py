@@ -1,4 +1,4 @@
-"""The bytes of a packed dataset depend on source and options alone."""
+"""The bytes of a packed dataset depend only on source and options."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def test_bytes_of_every_encoding_do_not_depend_on_the_number_of_workers(
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_bytes_do_not_depend_on_how_workers_start(tmp_path, source, method):
     pack(source, tmp_path / "here.fl", encode="raw", on_error="skip", workers=2, shard_size="100KB")
-    # Through a file with the usual guard, as spawn and forkserver ask of every program.
+    # From a file with the usual guard, which spawn and forkserver require.
     (tmp_path / "program.py").write_text(
         "import multiprocessing, sys, fastload\n"
         "if __name__ == '__main__':\n"
@@ -63,7 +63,7 @@ def test_bytes_do_not_depend_on_how_workers_start(tmp_path, source, method):
     assert tree(tmp_path / "here.fl") == tree(tmp_path / "there.fl")
 
 
-def test_bytes_do_not_depend_on_where_the_source_lies(tmp_path, source, monkeypatch):
+def test_bytes_do_not_depend_on_the_location_of_the_source(tmp_path, source, monkeypatch):
     monkeypatch.chdir(source.parent)
     pack(source.name, tmp_path / "relative.fl", on_error="skip")
     pack(source.name, tmp_path / "again.fl", on_error="skip")
@@ -71,7 +71,7 @@ def test_bytes_do_not_depend_on_where_the_source_lies(tmp_path, source, monkeypa
 
 
 def test_resizing_after_torch_has_used_its_threads_does_not_hang(tmp_path, source):
-    # A forked process cannot use OpenMP's threads of its parent: libgomp waits for them for ever.
+    # A forked process cannot use OpenMP's threads of its parent: libgomp waits for them forever.
     code = (
         "import sys, torch, fastload\n"
         "torch.set_num_threads(2)\n"

@@ -39,7 +39,7 @@ BAD = {
 
 @pytest.fixture
 def source(tmp_path):
-    """30 good files and seven bad ones among them."""
+    """A folder of 30 good files and seven bad ones."""
     root = class_folders(tmp_path / "photos", 30)
     for key, data in BAD.items():
         (root / key).write_bytes(data)
@@ -81,7 +81,7 @@ def test_skip_lists_every_file_and_packs_the_others(tmp_path, source, encode, wo
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="needs prlimit (util-linux)")
-def test_too_few_descriptors_end_a_packing_with_the_command_that_raises_them(tmp_path, source):
+def test_too_few_descriptors_stop_packing_with_the_command_that_raises_the_limit(tmp_path, source):
     command = [sys.executable, "-m", "fastload", "pack", str(source), str(tmp_path / "x.fl")]
     command += ["--on-error", "skip", "--workers", "2"]
     done = subprocess.run(["prlimit", "--nofile=9:9", *command], capture_output=True, text=True)
@@ -213,7 +213,7 @@ class Samples:
 
 
 class OddError(Exception):
-    """Cannot be rebuilt from its own arguments, as many libraries' errors cannot."""
+    """An error that cannot be rebuilt from its own arguments, like those of many libraries."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")

@@ -1,4 +1,4 @@
-"""A disk that fills up: one clear sentence, no incomplete dataset, and a resumed packing."""
+"""A disk that fills up: one clear sentence, no incomplete dataset, and packing that can be resumed."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from fastload import pack, verify
 from tests.folders import class_folders, tree
 
-# Runs in a mount namespace of its own, with a small tmpfs mounted on the folder: packs onto it with
+# Runs in its own mount namespace, with a small tmpfs mounted on the folder: packs onto it with
 # little room, then again with enough, copies the result, and reports the outcome.
 PROGRAM = """
 import json, shutil, subprocess, sys
@@ -39,7 +39,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def unshare():
-    """The command that gives a mount namespace; skips where that is not permitted."""
+    """The command that creates a mount namespace; skips the test where that is not permitted."""
     for options in (["-m"], ["-r", "-m"]):
         command = ["unshare", *options]
         try:

@@ -1,4 +1,4 @@
-"""Killed packing: the same command resumes it, and writes the same bytes."""
+"""Packing that was killed: the same command resumes it, and writes the same bytes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.commands import run, session_members, start, wait_until_gone
 from tests.folders import encoded, pixels, tree
 
 SHARD_BYTES = 60_000
-# So many shards are finished while many others are not.
+# When this many shards are finished, many others are not.
 MANY_SHARDS = 12
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds processes in /proc")
@@ -34,14 +34,14 @@ def source(tmp_path_factory):
 
 
 def arguments(source, dest, container):
-    """A packing of a second or so, with dozens of shards."""
+    """The arguments of a packing command that takes about a second and writes dozens of shards."""
     options = ["--encode", "jpeg", "--on-error", "skip", "--format", container, "--workers", "2"]
     return ["pack", source, dest, "--shard-size", SHARD_BYTES, "--allow-errors", *options]
 
 
 @pytest.fixture(scope="module", params=["hdf5", "lmdb"])
 def reference(request, source, tmp_path_factory):
-    """The files of an undisturbed packing, and its container."""
+    """The files that an undisturbed run writes, and their container."""
     dest = tmp_path_factory.mktemp("reference") / "photos.fl"
     assert run(*arguments(source, dest, request.param)).returncode == 0
     found = tree(dest)
@@ -81,14 +81,14 @@ def start_until(command, dest, shards, then_s=0.0, split="all", **options):
 
 
 def kill(process):
-    """Kill a packing's main process alone, and wait until its workers are gone too."""
+    """Kill only the main process of a run, and wait until its workers are gone too."""
     process.kill()
     process.communicate()
     wait_until_gone(process.pid)
 
 
 def check_one_kill(source, reference, folder, shards, then_s):
-    """Kill a packing once, and check that it resumes from the finished shards."""
+    """Kill a run once, and check that the next resumes from the finished shards."""
     wanted, container = reference
     dest = folder / "photos.fl"
     command = arguments(source, dest, container)
@@ -104,14 +104,14 @@ def check_one_kill(source, reference, folder, shards, then_s):
     assert tree(dest) == wanted
     for name, identity in kept.items():
         status = (dest / name).stat()
-        assert (status.st_ino, status.st_mtime_ns) == identity, f"{name} was made again"
+        assert (status.st_ino, status.st_mtime_ns) == identity, f"{name} was rewritten"
     assert not kept or "resumed:" in resumed.stdout
     assert [path.name for path in folder.iterdir()] == ["photos.fl"]
     return process.returncode
 
 
 def instant(seed, shards):
-    """A moment of a packing: so many finished shards, and a random time after."""
+    """Draw a moment of a run: a number of finished shards, and a time after that."""
     chance = random.Random(seed)
     return chance.randrange(shards), chance.uniform(0, 0.06)
 
@@ -123,7 +123,7 @@ def test_killed_packing_resumes_with_the_same_bytes(source, reference, tmp_path,
 
 
 @pytest.mark.parametrize("delay_s", [0.05, 0.25])
-def test_packing_that_is_killed_while_it_starts_begins_again(source, reference, tmp_path, delay_s):
+def test_packing_that_is_killed_while_starting_starts_over(source, reference, tmp_path, delay_s):
     assert check_one_kill(source, reference, tmp_path, 0, delay_s) == -signal.SIGKILL
 
 
@@ -139,7 +139,7 @@ def test_killed_packing_resumes_whenever_it_is_killed(source, reference, tmp_pat
 
 
 @pytest.mark.soak
-def test_packing_that_is_killed_again_and_again_ends(source, reference, tmp_path):
+def test_packing_that_is_killed_repeatedly_finishes(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     command = arguments(source, dest, container)
@@ -149,7 +149,7 @@ def test_packing_that_is_killed_again_and_again_ends(source, reference, tmp_path
     assert tree(dest) == wanted
 
 
-def test_finished_shards_are_never_made_again(source, reference, tmp_path):
+def test_finished_shards_are_never_rewritten(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     kill(start_until(arguments(source, dest, container), dest, MANY_SHARDS))
@@ -177,7 +177,7 @@ def test_ctrl_c_exits_with_130_and_one_line_and_resumes(source, reference, tmp_p
     assert tree(dest) == wanted
 
 
-def test_resuming_at_once_while_old_workers_still_end(source, reference, tmp_path):
+def test_resuming_while_old_workers_are_still_ending(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     for shards in (1, 3, 6):
@@ -189,7 +189,7 @@ def test_resuming_at_once_while_old_workers_still_end(source, reference, tmp_pat
     assert tree(dest) == wanted
 
 
-def test_workers_that_outlive_their_packing_do_not_disturb_the_next(source, reference, tmp_path):
+def test_workers_that_outlive_their_run_do_not_disturb_the_next(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     command = arguments(source, dest, container)
@@ -211,7 +211,7 @@ def test_workers_that_outlive_their_packing_do_not_disturb_the_next(source, refe
     assert tree(dest) == wanted
 
 
-def test_finished_shard_that_was_damaged_meanwhile_is_made_again(source, reference, tmp_path):
+def test_finished_shard_that_was_damaged_meanwhile_is_rewritten(source, reference, tmp_path):
     wanted, container = reference
     dest = tmp_path / "photos.fl"
     kill(start_until(arguments(source, dest, container), dest, 3))
@@ -284,7 +284,7 @@ def test_killed_overwrite_leaves_the_old_dataset_and_resumes(source, reference, 
 
 
 class Killer:
-    """A dataset during whose reading its process is killed, once."""
+    """A dataset that kills the process that reads it, once."""
 
     def __init__(self, flag):
         self.flag = flag

@@ -1,4 +1,4 @@
-"""Options of a packing: sizes as people write them, and invalid values."""
+"""Options of `pack`: sizes as people write them, and invalid values."""
 
 import pytest
 

@@ -49,7 +49,7 @@ FILES = {
 
 
 def came_back(source, folder, **options):
-    """Pack, verify and unpack a folder; return the packing's result and the unpacked folder."""
+    """Pack, verify and unpack a folder; return the result of packing and the unpacked folder."""
     result = pack(source, folder / "x.fl", workers=1, **options)
     assert not verify(folder / "x.fl", workers=1).damages
     unpacked = unpack(folder / "x.fl", folder / "back")
@@ -170,7 +170,7 @@ def test_images_under_any_name_come_back(tmp_path):
     assert tree(tmp_path / "back") == tree(source)
 
 
-def test_splits_become_datasets_of_their_own(tmp_path):
+def test_splits_become_separate_datasets(tmp_path):
     for split, classes in (("train", 3), ("val", 2)):
         class_folders(tmp_path / "photos" / split, 9, classes=classes)
     result = pack(tmp_path / "photos", tmp_path / "both", encode="keep")

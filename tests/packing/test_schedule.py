@@ -65,5 +65,5 @@ def test_last_runs_are_short_so_that_all_workers_end_together():
     assert lengths[-1] <= 2
 
 
-def test_a_record_larger_than_a_run_is_a_run_of_its_own():
+def test_a_record_larger_than_a_run_gets_its_own_run():
     assert set(runs_of(Schedule(16, 40, 2), 1 << 30, 1.0)[1:]) <= {1, 16}

@@ -1,4 +1,4 @@
-"""Packings with stopped or stuck processes: any signal ends them soon, and nothing is left behind."""
+"""Packing with stopped or stuck processes: any signal ends it soon, and nothing is left behind."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.folders import class_folders
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds processes in /proc")
 
-# A packing whose two workers do something to themselves; through a file, as spawn asks of every program.
+# A program whose two workers stop or get stuck; run from a file, as spawn requires.
 PROGRAM = """
 import multiprocessing, os, signal, sys, time
 import numpy as np
@@ -130,7 +130,7 @@ def test_second_ctrl_c_changes_nothing(tmp_path):
             os.kill(member, signal.SIGKILL)
 
 
-class Begetter:
+class Spawner:
     """A dataset whose worker starts a process that keeps its pipe, and is killed."""
 
     def __init__(self, note):
@@ -153,5 +153,5 @@ class Begetter:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_killed_worker_is_reported_although_its_child_keeps_the_pipe_open(tmp_path):
     with pytest.raises(PackError, match=r"process \d+ died"):
-        pack(Begetter(tmp_path / "child"), tmp_path / "x.fl", encode="raw", workers=1)
+        pack(Spawner(tmp_path / "child"), tmp_path / "x.fl", encode="raw", workers=1)
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""unpack writes the packed files back, and leaves out damaged records alone."""
+"""unpack writes the packed files back, and leaves out only damaged records."""
 
 import cv2
 import h5py
@@ -129,7 +129,7 @@ def pil(path):
 
 
 class Masked:
-    """Images with a mask as PIL gives it, and a second view stored as JPEG."""
+    """Images with a mask as a PIL image, and a second view stored as JPEG."""
 
     fields = (
         fastload.Field("mask", "image", encoding="keep"),

@@ -19,7 +19,7 @@ EVIL_KEYS = [
 
 
 class KeyedSource:
-    """Images under keys that only a malicious source has."""
+    """Images under keys such as only a malicious source has."""
 
     def __init__(self, keys):
         self.keys = keys
@@ -124,7 +124,7 @@ def test_files_that_the_file_system_refuses_are_listed_and_all_others_written(pa
 
 
 def test_a_class_folder_with_too_long_a_path_does_not_affect_others(tmp_path):
-    """4,096 bytes is the longest path of Linux: one class fits below this folder, the other does not."""
+    """A path on Linux has at most 4,096 bytes: one class fits below this folder, the other does not."""
     photos = class_folders(tmp_path / "photos", count=4)
     first, second = sorted(photos.iterdir())[:2]
     second.rename(second.with_name("z" * 200))
@@ -152,7 +152,7 @@ def test_the_command_names_the_refused_records_and_exits_with_1(pack_keys, tmp_p
 
 
 def test_a_path_that_cannot_be_written_does_not_affect_others(pack_keys, tmp_path):
-    """Circular links imitate a folder that fails: root may write to any other."""
+    """Circular links stand for a folder that cannot be written to: root may write to any other."""
     packed = pack_keys(["a/x.png", "b/x.png"], encode="keep")
 
     def block(done, total):

@@ -35,7 +35,7 @@ def copy(packed, tmp_path):
 
 
 def everything(path, verify):
-    """Every sample of a dataset, None for a refused one; only None if opening is refused."""
+    """Every sample of a dataset, None for each that is refused; None alone if opening is refused."""
     try:
         dataset = fastload.PackedDataset(path, verify=verify)
     except fastload.FastloadError:
@@ -65,7 +65,7 @@ def flipped(path, seed):
 
 
 def _hands_out_changes(path, original, classes):
-    """Return whether a sample or a class differs with `once` or `always`.
+    """Return True if a sample or a class differs with `once` or `always`.
 
     In another process: LMDB may crash on a damaged tree, which is a loud refusal, but a refusal.
     """
@@ -90,7 +90,7 @@ def _compare(path, when, original, classes):
     return 0 if same else 1
 
 
-def test_a_new_dataset_has_no_damages(packed):
+def test_a_new_dataset_has_no_damage(packed):
     result = verify(packed)
     assert result.records == 24
     assert result.damages == ()
@@ -161,12 +161,12 @@ def test_the_number_of_workers_changes_nothing(copy):
     assert verify(copy, workers=1) == verify(copy, workers=3)
 
 
-def test_a_path_without_a_dataset_is_an_error_not_a_damage(tmp_path):
+def test_a_path_without_a_dataset_is_an_error_not_damage(tmp_path):
     with pytest.raises(fastload.FormatError):
         verify(tmp_path)
 
 
-def test_a_shard_that_cannot_be_opened_is_one_damage(copy):
+def test_a_shard_that_cannot_be_opened_is_reported_once(copy):
     shard = min(copy.glob("shard-*"))
     shard.write_bytes(bytes(shard.stat().st_size))
     damages = verify(copy).damages
@@ -175,7 +175,7 @@ def test_a_shard_that_cannot_be_opened_is_one_damage(copy):
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-def test_a_structure_that_would_crash_its_library_is_a_damage(tmp_path, container):
+def test_a_structure_that_would_crash_its_library_is_reported_as_damage(tmp_path, container):
     photos = class_folders(tmp_path / "photos", count=12, size=(8, 8))
     path = tmp_path / "p.fl"
     fastload.pack(photos, path, format=container, encode="keep", workers=1)
@@ -185,7 +185,7 @@ def test_a_structure_that_would_crash_its_library_is_a_damage(tmp_path, containe
     for page in range(0, len(data), 4096):
         for place in (page + 12, page + 17, page + 21, page + 1000):
             damaged = bytearray(data)
-            damaged[place % len(data)] ^= 0x80  # of LMDB, the high half of a node's place in its page
+            damaged[place % len(data)] ^= 0x80  # in LMDB, the high half of a node's offset in its page
             shard.write_bytes(damaged)
             damages = verify(path, workers=1).damages
             assert damages
@@ -252,7 +252,7 @@ def test_images_that_cannot_be_decoded_are_found_by_the_check_of_pixels(tmp_path
 
 
 @pytest.mark.parametrize("encode", ["keep", "jpeg", "yuv420", "raw"])
-def test_pixels_of_a_new_dataset_have_no_damages(tmp_path, encode):
+def test_pixels_of_a_new_dataset_have_no_damage(tmp_path, encode):
     photos = class_folders(tmp_path / "photos", count=6)
     (photos / "class0" / "grey.png").write_bytes(file_of(photo(20, 30), "PNG", "LA"))
     (photos / "class0" / "turned.jpg").write_bytes(file_of(photo(20, 30), exif=exif(6)))

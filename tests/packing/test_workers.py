@@ -1,4 +1,4 @@
-"""The worker processes of a packing: their messages, and that none is left behind."""
+"""Worker processes of packing: their messages, and that none is left behind."""
 
 import multiprocessing
 import os

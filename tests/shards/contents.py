@@ -86,7 +86,7 @@ def entry_of(path: Path, count: int, identity: bytes = IDENTITY) -> ShardEntry:
 
 
 def opened(container: str, path: Path, columns: Sequence[Column], count: int) -> ShardReader:
-    """Open a shard as a dataset does whose manifest matches the file."""
+    """Open a shard like a dataset whose manifest matches the file."""
     return open_shard(container, path, columns, entry_of(path, count))
 
 

@@ -73,7 +73,7 @@ def test_shard_has_the_same_datasets_as_one_written_by_h5py(tmp_path_factory, co
 
 
 @pytest.mark.parametrize("size", [1, 511, 512, 4095, 4096, 4097, 70_000, 200_000])
-def test_payload_of_any_size_is_at_its_place(tmp_path, size):
+def test_payload_of_any_size_is_at_its_offset(tmp_path, size):
     rows = [dict(row, image=bytes([7]) * size) for row in random_rows(EVERY_COLUMN, 3)]
     shard = write_shard("hdf5", tmp_path, EVERY_COLUMN, rows)
     assert contents(shard) == contents(written_by_h5py(tmp_path / "plain", EVERY_COLUMN, rows))

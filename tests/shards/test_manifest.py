@@ -187,7 +187,7 @@ def test_other_programs_manifests_are_not_recognised(tmp_path):
     assert not is_packed(tmp_path)
 
 
-def test_manifest_that_is_a_folder_is_no_dataset(tmp_path):
+def test_folder_with_the_name_of_a_manifest_makes_no_dataset(tmp_path):
     (tmp_path / "manifest.json").mkdir()
     with pytest.raises(FormatError):
         read_manifest(tmp_path)

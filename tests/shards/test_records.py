@@ -69,7 +69,7 @@ def write_dataset(folder: Path, container: str, fields, shards) -> Path:
 
 
 def row_of(index: int) -> dict[str, bytes]:
-    """Return a record of FIELDS in which every value follows from its index."""
+    """Return a record of FIELDS whose values are functions of its index."""
     return {
         "key": f"klasse/{index}.jpg".encode(),
         "image": bytes([index % 256]) * (100 + index),
@@ -229,7 +229,7 @@ def test_shard_of_another_size_is_named_when_it_is_read(dataset, size):
         RecordReader(dataset).read(4)
 
 
-def test_folder_without_a_manifest_is_no_dataset(dataset):
+def test_folder_without_a_manifest_is_not_a_dataset(dataset):
     (dataset / "manifest.json").unlink()
     with pytest.raises(FormatError, match="is not a packed dataset"):
         RecordReader(dataset)
@@ -254,7 +254,7 @@ def test_replaced_dataset_is_read_from_the_new_files(dataset, container):
     assert old.read(1)["label"] == 1
 
 
-def test_changing_the_working_folder_changes_nothing(dataset, monkeypatch):
+def test_changing_the_working_directory_has_no_effect(dataset, monkeypatch):
     monkeypatch.chdir(dataset.parent)
     reader = RecordReader(dataset.name)
     assert reader.read(0)["label"] == 0

@@ -141,7 +141,7 @@ class TestLabels:
         assert source.columns["label"].startswith(f"names of {len(back)} classes, of the column")
 
     @pytest.mark.parametrize("cells", [["0.7", "1.7"], ["0.7", "1"], ["nan", "0.5"]])
-    def test_floats_are_a_field_and_no_classes(self, listed, cells):
+    def test_floats_are_a_field_and_not_classes(self, listed, cells):
         source = listed("path,label", *(f"{row}.png,{cell}" for row, cell in enumerate(cells, 1)))
         assert source.fields == (Field("label", "scalar", "float64"),)
         np.testing.assert_array_equal(source.values["label"], [float(cell) for cell in cells])
@@ -293,7 +293,7 @@ class TestImages:
         with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png: must be a file"):
             source.read(1)
 
-    def test_names_of_images_that_lie_elsewhere_are_no_text_unasked(self, listed):
+    def test_names_of_missing_images_are_text_only_on_request(self, listed):
         rows = "path,label,original", "1.png,a,IMG_1.JPG", "2.png,b,IMG_2.JPG"
         with pytest.raises(SourceError, match=r"row 1: original names a file.*--column original=text"):
             listed(*rows)

@@ -14,7 +14,7 @@ from fastload.sources import DatasetSource, open_source
 
 
 class Samples(list):
-    """A list of samples as a dataset: the smallest there is."""
+    """A list of samples as a minimal dataset."""
 
 
 def one(dataset, fields=None):
@@ -151,7 +151,7 @@ def test_sample_with_other_names_than_the_first_is_refused(later):
             one(Samples([first, later])).read(1)
 
 
-def test_a_sample_unlike_the_first_stops_a_packing_that_may_skip_it(tmp_path):
+def test_a_sample_unlike_the_first_stops_packing_even_with_skip(tmp_path):
     image = np.zeros((4, 4, 3), np.uint8)
     samples = Samples([(image, np.float32(0.5)), (image, np.float64(0.1)), (image, np.float32(0.25))])
     with pytest.raises(SourceError, match=r"record 1 .*Samples, sample 1: target must be one float32"):

@@ -84,7 +84,7 @@ def test_image_folder_that_does_more_is_decoded(photos, image_folder, options):
     np.testing.assert_array_equal(source.read(0).image, dataset[0][0])
 
 
-def test_subclass_with_samples_of_its_own_is_decoded(photos, image_folder):
+def test_subclass_with_its_own_samples_is_decoded(photos, image_folder):
     class Named(image_folder):
         def __getitem__(self, index):
             image, label = super().__getitem__(index)

@@ -74,7 +74,7 @@ def test_class_folders_are_listed_as_by_image_folder(make_tree, image_folder):
     ]
 
 
-# Characters around "/" in the alphabet: sorting paths is not sorting their parts.
+# Characters next to "/" in ASCII: sorting paths is not the same as sorting their parts.
 parts = st.text(st.sampled_from("aB-.0é"), min_size=1, max_size=3).filter(lambda s: s.strip("."))
 paths = st.builds(
     lambda folders, name, suffix: "/".join([*folders, name + suffix]),

@@ -1,4 +1,4 @@
-"""Datasets of boxes, masks and texts are recognised and refused; class folders of any name are not."""
+"""Datasets of boxes, masks and texts are recognised and refused; class folders of any names are not."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Nothing in a folder is lost silently: files that are not records are listed, within bounds."""
+"""Nothing in a folder is lost silently: files that are not records are listed, within a limit."""
 
 import contextlib
 import os
@@ -68,7 +68,7 @@ def test_every_file_of_any_tree_is_a_record_or_listed(tree):
             assert path in found or os.path.join(os.path.realpath(root), where) in found, (where, name)
 
 
-def test_images_are_taken_by_their_content_where_their_names_sort(make_tree):
+def test_images_are_recognised_by_content_in_the_order_of_their_names(make_tree):
     root = make_tree(["a/1.jpg", "a/2.gif", "a/3", "a/4.png", "a/b/1.TXT", "a/notes.txt", "a/empty"])
     for name in ("2.gif", "3", "b/1.TXT"):
         (root / "a" / name).write_bytes(GIF)
@@ -153,7 +153,7 @@ def make_unlistable(root):
 
 
 @pytest.mark.parametrize("make", [make_loop, make_unlistable])
-def test_folders_that_cannot_be_listed_stop_a_packing(make):
+def test_folders_that_cannot_be_listed_stop_packing(make):
     with tempfile.TemporaryDirectory() as top:
         source = class_folders(Path(top, "photos"), 6)
         make(source)

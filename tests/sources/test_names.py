@@ -13,7 +13,7 @@ file_names = st.binary().map(os.fsdecode)
 
 
 @given(st.lists(st.one_of(file_names, st.text(st.characters(exclude_categories=["Cs"])))))
-def test_table_equals_the_list_it_was_made_of(names):
+def test_table_equals_the_list_it_was_made_from(names):
     table = NameTable(iter(names))
     assert list(table) == names
     assert len(table) == len(names)
@@ -36,7 +36,7 @@ def test_index_outside_is_an_index_error(index):
         NameTable(["a", "b", "c"])[index]
 
 
-def test_a_hundred_thousand_names_are_no_hundred_thousand_objects():
+def test_a_hundred_thousand_names_take_little_memory():
     tracemalloc.start()
     try:
         table = NameTable(f"n0144{at % 1000:04d}/n0144{at:08d}.JPEG" for at in range(100_000))

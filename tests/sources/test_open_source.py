@@ -12,7 +12,7 @@ from fastload.sources import open_source
 
 
 class Shades:
-    """A dataset that a started process can import."""
+    """A dataset that a spawned process can import."""
 
     classes = ("dark", "light")
 

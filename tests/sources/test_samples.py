@@ -45,7 +45,7 @@ def stored(field, value):
         (Image.fromarray(GREY), GREY),
     ],
 )
-def test_pixels_of_any_make_become_rows_of_uint8(image, pixels):
+def test_pixels_of_any_type_become_rows_of_uint8(image, pixels):
     taken = to_image(image)
     assert taken.dtype == np.uint8
     assert taken.flags.c_contiguous
@@ -249,7 +249,7 @@ def test_pil_image_beside_the_image_that_would_change_is_refused(mode):
         stored(in_dict(image), image)
 
 
-def test_further_image_is_taken_as_the_image_is():
+def test_further_image_is_converted_like_the_image():
     mask = stored(Field("mask", "image", encoding="keep"), Image.fromarray(GREY))
     np.testing.assert_array_equal(mask, GREY)
 

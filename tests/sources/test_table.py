@@ -39,7 +39,7 @@ def values(source, name="label"):
     return [record.values[name] for record in records(source)]
 
 
-def test_class_names_are_sorted_and_counted_into(table):
+def test_class_names_are_sorted_and_numbered(table):
     source = table("path,label\n1.jpg,dog\n2.jpg,cat\n3.jpg,dog\n")
     assert source.classes == ("cat", "dog")
     assert source.fields == (Field.label(),)
@@ -70,14 +70,14 @@ def test_integers_beyond_int64_are_class_names(table, label):
     assert values(source) == [1, 0]
 
 
-def test_other_numbers_are_no_labels(table):
+def test_other_numbers_are_not_labels(table):
     source = table("path,age\n1.jpg,0.5\n2.jpg,3\n")
     assert source.fields == (Field("age", "scalar", "float64"),)
     assert values(source, "age") == [0.5, 3.0]
     assert source.classes == ()
 
 
-def test_underscores_are_no_numbers(table):
+def test_numbers_with_underscores_are_not_numbers(table):
     assert table("1.jpg,1_0\n2.jpg,10\n").classes == ("10", "1_0")
 
 
@@ -136,7 +136,7 @@ def test_columns_without_header_are_numbered(table):
     assert source.warnings == ()
 
 
-def test_headers_that_are_no_identifiers_are_changed_and_warned_of(table):
+def test_headers_that_are_not_identifiers_are_changed_with_a_warning(table):
     source = table(",path,label,Follow-up #,2nd,key,image,age,age\n0,1.jpg,a,1,2,3,4,5,6\n")
     names = [field.name for field in source.fields]
     assert names == ["label", "col1", "Follow_up", "_2nd", "key_", "image_", "age", "age_"]
@@ -225,7 +225,7 @@ def test_paths_and_class_names_need_not_be_utf_8(table, tmp_path):
         ("path,label\n1.jpg," + "a" * 200_000, "must be a row of a table, got: field larger"),
     ],
 )
-def test_malformed_table_is_refused_with_its_place(table, text, message):
+def test_malformed_table_is_refused_with_its_line(table, text, message):
     with pytest.raises(SourceError, match=rf"table\.csv.*{message}"):
         table(text)
 

@@ -1,4 +1,4 @@
-"""Memory is reused only when nobody holds it, in whatever form, and is reused once nobody does."""
+"""Memory is reused as soon as nobody holds it in any form, and not before."""
 
 import gc
 import os
@@ -191,7 +191,7 @@ def test_arrays_below_64_kib_are_plain_memory():
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (1 << 16,), (1 << 16, 3), (5, 7, 11)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
-def test_shape_and_dtype_are_those_asked_for(shape, dtype):
+def test_shape_and_dtype_are_as_requested(shape, dtype):
     array = reusable_array(shape, dtype)
     assert (array.shape, array.dtype) == (shape, dtype)
     assert array.flags.c_contiguous

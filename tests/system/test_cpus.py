@@ -1,4 +1,4 @@
-"""Usable CPUs are the tightest of the limits of affinity and cgroups."""
+"""The number of usable CPUs is the tightest limit of affinity and cgroups."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ class TestLocalRanks:
         assert local_ranks(environ) == ranks
 
 
-def test_cpu_model_is_the_kernel_s(tmp_path):
+def test_cpu_model_is_that_of_the_kernel(tmp_path):
     (tmp_path / "cpuinfo").write_text("vendor_id\t: X\nmodel name\t: Fast CPU @ 3 GHz \nflags\t: a\n")
     assert cpu_name(tmp_path / "cpuinfo") == "Fast CPU @ 3 GHz"
     assert cpu_name()

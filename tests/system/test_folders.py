@@ -78,7 +78,7 @@ class TestReplaceFolder:
         assert words(target) == {"old"}
 
     @pytest.mark.parametrize("new", ["missing", "file", "target/deeper"])
-    def test_new_that_cannot_be_moved_leaves_the_target_as_it_was(self, tmp_path, new):
+    def test_new_folder_that_cannot_be_moved_leaves_the_target_unchanged(self, tmp_path, new):
         target = make_folder(tmp_path / "target", "old")
         (tmp_path / "file").write_text("a file")
         with pytest.raises(OSError, match=new):
@@ -117,7 +117,7 @@ class TestReplaceFolder:
 class TestTwoRenames:
     """The replacement where a filesystem does not exchange folders."""
 
-    def test_new_folder_takes_the_place_and_the_old_one_lies_aside(self, tmp_path):
+    def test_new_folder_takes_the_place_and_the_old_one_is_moved_aside(self, tmp_path):
         new, target = make_folder(tmp_path / "new", "new"), make_folder(tmp_path / "target", "old")
         aside = folders._rename_twice(str(new), str(target))
         assert words(target) == {"new"}

@@ -1,4 +1,4 @@
-"""Available memory is the tightest of the limits of the machine and its cgroups."""
+"""Available memory is the tightest limit of the machine and its cgroups."""
 
 import dataclasses
 import os
@@ -15,11 +15,11 @@ NO_LIMIT_V1 = "9223372036854771712"
 
 
 class TestAvailableMemory:
-    def test_without_a_limit_it_is_the_machine_s(self, v2):
+    def test_without_a_limit_it_is_that_of_the_machine(self, v2):
         v2.group("cg/jobs/train", memory__max="max", memory__high="max", memory__current="5")
         assert available_memory_bytes(v2.proc, 8 * GIB) == 8 * GIB
 
-    def test_v2_limit_leaves_what_is_not_used_and_what_is_cached(self, v2):
+    def test_v2_limit_leaves_unused_and_cached_memory(self, v2):
         v2.group(
             "cg/jobs/train",
             memory__max=str(4 * GIB),
@@ -42,7 +42,7 @@ class TestAvailableMemory:
         v2.group("cg/jobs", memory__max=str(4 * GIB), memory__current=str(3 * GIB))
         assert available_memory_bytes(v2.proc, 8 * GIB) == GIB
 
-    def test_v1_limit_leaves_what_is_not_used_and_what_is_cached(self, v1):
+    def test_v1_limit_leaves_unused_and_cached_memory(self, v1):
         v1.group(
             "cg/memory/jobs",
             memory__limit_in_bytes=str(4 * GIB),
@@ -51,7 +51,7 @@ class TestAvailableMemory:
         )
         assert available_memory_bytes(v1.proc, 8 * GIB) == 3 * GIB
 
-    def test_v1_without_a_limit_it_is_the_machine_s(self, v1):
+    def test_v1_without_a_limit_it_is_that_of_the_machine(self, v1):
         v1.group("cg/memory/jobs", memory__limit_in_bytes=NO_LIMIT_V1, memory__usage_in_bytes=str(GIB))
         assert available_memory_bytes(v1.proc, 8 * GIB) == 8 * GIB
 
@@ -64,7 +64,7 @@ class TestAvailableMemory:
 
 
 class TestMemoryLimit:
-    def test_without_a_limit_it_is_the_machine_s(self, v2):
+    def test_without_a_limit_it_is_that_of_the_machine(self, v2):
         v2.group("cg/jobs/train", memory__max="max", memory__high="max")
         assert memory_limit_bytes(v2.proc, 16 * GIB) == 16 * GIB
 
@@ -103,7 +103,7 @@ class TestOpenFiles:
             assert open_files() == dataclasses.replace(before, used=before.used + 2)
         assert open_files() == before
 
-    def test_limit_is_the_process_s_own(self):
+    def test_limit_is_that_of_the_process(self):
         code = (
             "import resource; from fastload.system.descriptors import open_files\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); print(open_files())"

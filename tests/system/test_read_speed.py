@@ -1,4 +1,4 @@
-"""Reading real files is measured cold and warm, within bounds of time and bytes."""
+"""Reading real files is measured cold and warm, within limits of time and bytes."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="mincore is Lin
 
 
 def write(path, size):
-    """Writes a file to the disk itself: pages that are not there yet cannot be dropped."""
+    """Flush a file to the disk: pages that have not been written yet cannot be dropped."""
     with path.open("wb") as file:
         file.write(os.urandom(size))
         file.flush()
@@ -111,9 +111,9 @@ class TestRanges:
         ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000)
         assert sorted(s.offset for s in ranges) == [0, 100_000, 200_000]
 
-    def test_what_cannot_be_read_is_left_out(self, tmp_path):
+    def test_unreadable_files_are_left_out(self, tmp_path):
         write(tmp_path / "empty", 0)
-        os.mkfifo(tmp_path / "fifo")  # Opening it would wait for ever.
+        os.mkfifo(tmp_path / "fifo")  # Opening it would wait forever.
         names = ["missing", "empty", "fifo", "."]
         assert choose_ranges([tmp_path / name for name in names], None) == []
 
@@ -157,7 +157,7 @@ class TestMeasureReading:
         assert reading.cold_random.bytes_per_s > 0
 
     @needs_linux
-    def test_file_that_is_mapped_is_passed_over(self, disk):
+    def test_file_that_is_mapped_is_skipped(self, disk):
         paths = [write(disk / f"{n}", 100_000) for n in range(8)]
         mapped = np.memmap(paths[0], mode="r")
         assert mapped.sum() > 0
@@ -175,7 +175,7 @@ class TestMeasureReading:
         reading = measure_reading(paths, most_bytes=most_bytes, most_s=60)
         assert 0 < reading.bytes_read <= most_bytes
 
-    def test_clock_that_runs_out_ends_the_measuring(self, disk):
+    def test_measuring_ends_when_the_time_is_up(self, disk):
         paths = [write(disk / f"{n}", 100_000) for n in range(60)]
         ticks = count()
         reading = measure_reading(paths, most_s=100.0, clock=lambda: float(next(ticks)))
@@ -213,7 +213,7 @@ class TestSlowDisk:
         assert is_faster(reading.cold_parallel, reading.cold_random)
         assert is_faster(reading.warm_random, reading.cold_random)
 
-    def test_very_slow_disk_is_measured_in_time(self, tmp_path):
+    def test_very_slow_disk_is_measured_within_the_time(self, tmp_path):
         (tmp_path / "shard").write_bytes(os.urandom(2 * MIB))
         with slow_disk(tmp_path, bytes_per_s=1e5, latency_s=0.0) as mount:
             reading = measure_reading([mount / "shard"], 100_000, most_s=1.0)

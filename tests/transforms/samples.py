@@ -76,12 +76,12 @@ def to_array(image: torch.Tensor) -> np.ndarray:
 
 
 def keys(count: int, seed: int = 0) -> Draws:
-    """Return random numbers for so many images."""
+    """Return random numbers for `count` images."""
     return Draws(np.random.default_rng(seed).integers(0, 1 << 63, count, np.uint64), count)
 
 
 def drawn(transform: Any, size: tuple[int, int], count: int = 20_000, seed: int = 0) -> np.ndarray:
-    """Return parameters of so many images of one size."""
+    """Return parameters for `count` images of one size."""
     return transform.draw(keys(count, seed), np.tile(np.array([size], np.int64), (count, 1)))
 
 

@@ -38,7 +38,7 @@ CASES = [(name, amount) for name, job in JOBS.items() for amount in job[2]]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "amount"), CASES)
-def test_pixels_are_torchvisions(name, amount, kind):
+def test_pixels_match_torchvision(name, amount, kind):
     ours, theirs, _ = JOBS[name]
     for seed, size in enumerate([(120, 90), *SIZES]):
         pixels = picture(size, kind, seed)

@@ -14,7 +14,7 @@ SIZE = (37, 53)
 
 
 @pytest.mark.parametrize("policy", list(T.AutoAugmentPolicy))
-def test_policies_are_torchvisions(policy):
+def test_policies_match_torchvision(policy):
     record = []
 
     class Recording(v2.AutoAugment):
@@ -36,7 +36,7 @@ def test_policies_are_torchvisions(policy):
         assert abs(shares[0] - shares[1]) < 0.03, name
 
 
-def test_augmix_pixels_are_torchvisions():
+def test_augmix_pixels_match_torchvision():
     pixels = picture(SIZE)
 
     class Given(v2.AugMix):

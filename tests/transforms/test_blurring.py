@@ -15,7 +15,7 @@ v2 = pytest.importorskip("torchvision.transforms.v2")
 @pytest.mark.parametrize("kind", ["photo", "noise", "one"])
 @pytest.mark.parametrize("kernel_size", [1, 3, (3, 7), (9, 1), 13])
 @pytest.mark.parametrize("sigma", [0.1, 0.4, 1.0, 2.0, 9.0])
-def test_blurred_pixels_are_torchvisions(kind, kernel_size, sigma):
+def test_blurred_pixels_match_torchvision(kind, kernel_size, sigma):
     transform = T.GaussianBlur(kernel_size)
     for seed, size in enumerate([(50, 61), (7, 30), (31, 8)]):
         pixels = picture(size, kind, seed)
@@ -30,7 +30,7 @@ def test_images_smaller_than_the_kernel_are_blurred_too(size):
 
 
 @pytest.mark.parametrize("sigma", [(0.1, 2.0), [0.5, 0.5], 3])
-def test_deviations_are_drawn_like_torchvisions(sigma):
+def test_deviations_are_drawn_like_torchvision(sigma):
     theirs = v2.GaussianBlur(3, sigma)
     torch.manual_seed(0)
     expected = [theirs.make_params([])["sigma"][0] for _ in range(3000)]

@@ -89,7 +89,7 @@ def test_resized_images_equal_torchvisions_and_are_close_to_pils(filter, kind):
         assert_close(result, expected, row, is_worst=kind in WORST or size == (90, 7))
 
 
-# Angles, scales and shears for which many places lie halfway between two pixels.
+# Angles, scales and shears for which many points lie halfway between two pixels.
 HALFWAY = [
     (0, 1, (45, 0)),
     (0, 0.5, (26.565051, 0)),
@@ -105,7 +105,7 @@ HALFWAY = [
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @pytest.mark.parametrize(("angle", "scale", "shear"), HALFWAY)
-def test_places_between_two_pixels_are_torchvisions(angle, scale, shear, interpolation):
+def test_points_between_two_pixels_match_torchvision(angle, scale, shear, interpolation):
     for center in (None, (0, 0), (11.5, 3)):
         for size in ((64, 48), (33, 75), (45, 61)):
             for kind in ("noise", "checkerboard"):

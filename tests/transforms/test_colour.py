@@ -44,7 +44,7 @@ def torchvisions(row, chosen):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", JITTERS.values(), ids=JITTERS)
-def test_jittered_pixels_are_torchvisions(options, kind):
+def test_jittered_pixels_match_torchvision(options, kind):
     ours, theirs = T.ColorJitter(**options), v2.ColorJitter(**options)
     pixels = picture((47, 62), kind)
     for row in drawn(ours, (47, 62), 8).tolist():
@@ -72,7 +72,7 @@ def test_jitter_draws_every_order_equally_often():
     orders, counts = np.unique(drawn(T.ColorJitter(0.1), (8, 8))[:, :4], axis=0, return_counts=True)
     assert len(orders) == 24
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(4), (24, 1)))
-    # 833 each, give or take 28; five times that in any of them is once in 100,000.
+    # 833 each, with a deviation of 28; five times that in any of them happens once in 100,000 runs.
     assert np.abs(counts - 20_000 / 24).max() < 145
 
 
@@ -96,7 +96,7 @@ def test_jitter_parameters_are_checked(options, message):
 
 @pytest.mark.parametrize("kind", ["photo", "noise", "grey", "one"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_grey_pixels_are_torchvisions(kind, channels):
+def test_grey_pixels_match_torchvision(kind, channels):
     pixels = picture((40, 60), kind)
     expected = to_array(v2.Grayscale(channels)(to_tensor(pixels)))
     ours = T.Grayscale(channels)

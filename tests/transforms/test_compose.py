@@ -24,7 +24,7 @@ def test_repr_of_compose_lists_its_transforms():
 
 
 @pytest.mark.parametrize("transforms", [3, [T.Pad(1), 3], [None]])
-def test_compose_refuses_what_is_not_callable(transforms):
+def test_compose_refuses_objects_that_are_not_callable(transforms):
     with pytest.raises(OptionError, match="callable"):
         T.Compose(transforms)
 

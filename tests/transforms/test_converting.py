@@ -20,7 +20,7 @@ SIZE = (37, 53)
 
 
 @pytest.mark.parametrize("name", ["FiveCrop", "TenCrop"])
-def test_several_crops_are_torchvisions(name):
+def test_several_crops_match_torchvision(name):
     pixels = picture((21, 34))
     ours, theirs = getattr(T, name)((10, 13)), getattr(v2, name)((10, 13))
     for image in (to_tensor(pixels), Image.fromarray(pixels)):
@@ -37,7 +37,7 @@ MODES = ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "YCbCr", "I", "F", "I;16"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tensors_of_pil_images_are_torchvisions(mode):
+def test_tensors_of_pil_images_match_torchvision(mode):
     image = Image.fromarray(picture((9, 7)))
     image = image.convert("L").convert("I").convert(mode) if mode == "I;16" else image.convert(mode)
     for name in ("PILToTensor", "ToImage"):
@@ -50,7 +50,7 @@ def test_tensors_of_pil_images_are_torchvisions(mode):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int32])
-def test_tensors_of_arrays_are_torchvisions(dtype):
+def test_tensors_of_arrays_match_torchvision(dtype):
     for pixels in (picture((9, 7)).astype(dtype), picture((9, 7))[:, :, 0].astype(dtype)):
         ours, theirs = T.ToTensor()(pixels), v1.ToTensor()(pixels)
         torch.testing.assert_close(ours, theirs, atol=1e-7, rtol=0)
@@ -74,7 +74,7 @@ def test_tensors_of_arrays_are_torchvisions(dtype):
         ((9, 7, 1), np.float64, None),
     ],
 )
-def test_pil_images_of_pixels_are_torchvisions(shape, dtype, mode):
+def test_pil_images_of_pixels_match_torchvision(shape, dtype, mode):
     pixels = np.random.default_rng(0).random(shape)
     pixels = (pixels if np.issubdtype(dtype, np.floating) else pixels * 255).astype(dtype)
     ours, theirs = T.ToPILImage(mode)(pixels), v1.ToPILImage(mode)(pixels)
@@ -133,11 +133,11 @@ def test_conversions_do_not_change_head_and_tail():
     assert pipeline.tail.dtype == torch.float32
     expected = Pipeline(T.ConvertImageDtype()).tail
     assert np.array_equal(Pipeline(T.ToTensor()).tail.factors, expected.factors)
-    # At the beginning, transforms behind them are still folded into the decoding.
+    # At the beginning, transforms after them are still folded into the decoding.
     assert Pipeline(T.Compose([T.ToImage(), T.CenterCrop(9)])).draw(keys(1), np.array([SIZE])).body == []
 
 
-def test_lambdas_are_given_the_same_images_as_torchvisions():
+def test_lambdas_get_the_same_images_as_torchvisions():
     given = []
 
     def note(image):
@@ -160,7 +160,7 @@ def test_lambdas_are_given_the_same_images_as_torchvisions():
         T.Lambda(3)
 
 
-def test_five_crops_in_a_compose_are_torchvisions():
+def test_five_crops_in_a_compose_match_torchvision():
     def composed(module):
         crops = module.Lambda(lambda crops: torch.stack([module.ToTensor()(crop) for crop in crops]))
         return module.Compose([module.Resize(30), module.FiveCrop(16), crops])
@@ -179,7 +179,7 @@ def test_a_pipeline_can_end_with_a_pil_image():
     assert result.mode == "YCbCr"
 
 
-def test_torchvisions_transforms_are_given_tensors_after_to_tensor():
+def test_torchvisions_transforms_get_tensors_after_to_tensor():
     pixels = picture(SIZE)
     ours = T.Compose([T.ToDtype(torch.float32, scale=True), v2.RandomErasing(p=1.0, value=7.0)])
     assert (piped(ours, pixels) == 7).any()

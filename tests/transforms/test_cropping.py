@@ -20,7 +20,7 @@ MODES = ["constant", "edge", "reflect", "symmetric"]
 
 @given(sides, sides, sides, sides)
 @settings(max_examples=80)
-def test_center_crops_are_torchvisions(height, width, crop_height, crop_width):
+def test_center_crops_match_torchvision(height, width, crop_height, crop_width):
     pixels = picture((height, width), "noise")
     transform = T.CenterCrop((crop_height, crop_width))
     [row] = drawn(transform, (height, width), 1).tolist()
@@ -32,7 +32,7 @@ def test_center_crops_are_torchvisions(height, width, crop_height, crop_width):
 @pytest.mark.parametrize("padding", [0, 3, [2], (1, 4), [1, 2, 3, 0]])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("kind", ["noise", "one"])
-def test_padded_pixels_are_torchvisions(mode, padding, dtype, kind):
+def test_padded_pixels_match_torchvision(mode, padding, dtype, kind):
     pixels = picture((7, 9), kind).astype(dtype)
     for fill in (0, 77.6, [3.0]):
         theirs = v2.Pad(padding, fill, mode)
@@ -52,7 +52,7 @@ def test_padding_has_the_given_colour():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("padding", [None, 4, (0, 3), (1, 2, 3, 4)])
 @pytest.mark.parametrize("fill", [0, (9, 99, 199)])
-def test_random_crops_are_torchvisions_of_the_padded_image(mode, padding, fill):
+def test_random_crops_match_torchvision_on_the_padded_image(mode, padding, fill):
     size, crop = (11, 14), (8, 10)
     transform = T.RandomCrop(crop, padding, fill=fill, padding_mode=mode)
     pixels = picture(size, "noise")
@@ -77,7 +77,7 @@ def test_random_crops_are_torchvisions_of_the_padded_image(mode, padding, fill):
         ((10, 5), {"size": 20, "padding": 2, "pad_if_needed": True}),
     ],
 )
-def test_random_crops_are_drawn_like_torchvisions(size, options):
+def test_random_crops_are_drawn_like_torchvision(size, options):
     theirs = v2.RandomCrop(**options)
     torch.manual_seed(0)
     image = torch.empty(3, *size)
@@ -97,7 +97,7 @@ WIDE = {"scale": (0.5, 0.6), "ratio": (2.0, 3.0)}
     [(size, {}) for size in [(40, 60), (200, 3), (3, 200), (1, 1), (2, 90), (7, 7)]]
     + [(size, WIDE) for size in [(40, 60), (200, 3), (7, 7)]],
 )
-def test_resized_crops_are_drawn_like_torchvisions(size, options):
+def test_resized_crops_are_drawn_like_torchvision(size, options):
     theirs = v2.RandomResizedCrop(8, **options)
     torch.manual_seed(0)
     image = torch.empty(3, *size)
@@ -122,7 +122,7 @@ def test_a_resized_crop_has_at_least_a_pixel():
     ],
 )
 @pytest.mark.parametrize("target", [16, (20, 50)])
-def test_resized_crops_are_torchvisions(options, name, target):
+def test_resized_crops_match_torchvision(options, name, target):
     mode = v2.InterpolationMode(options.get("interpolation", "bilinear"))
     transform = T.RandomResizedCrop(target, **options)
     for seed, size in enumerate(SIZES):

@@ -18,7 +18,7 @@ SIZE = (37, 53)
 @pytest.mark.parametrize("kind", ["photo", "noise", "one", "checkerboard"])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @pytest.mark.parametrize("fill", [0, None, (10, 100, 250)])
-def test_perspectives_are_torchvisions(kind, interpolation, fill):
+def test_perspectives_match_torchvision(kind, interpolation, fill):
     fill = 9 if kind == "one" and fill else fill
     transform = T.RandomPerspective(0.7, 1.0, interpolation, fill)
     for size in (SIZE, (2, 3), (1, 1), (1, 9)):
@@ -31,12 +31,12 @@ def test_perspectives_are_torchvisions(kind, interpolation, fill):
             theirs = list(map(float, fill)) if isinstance(fill, tuple) else fill
             try:
                 expected = F.perspective(to_tensor(pixels), before, after, mode, theirs)
-            except RuntimeError:  # of one row or column no map can be found
+            except RuntimeError:  # a single row or column has no perspective map
                 continue
             assert_close(transform.apply(pixels, row), to_array(expected), "perspective and elastic")
 
 
-def test_corners_are_drawn_like_torchvisions():
+def test_corners_are_drawn_like_torchvision():
     torch.manual_seed(0)
     image, seen = torch.empty(3, 41, 60), []
 
@@ -63,7 +63,7 @@ def test_corners_are_drawn_like_torchvisions():
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @pytest.mark.parametrize("kind", ["photo", "one", "checkerboard"])
-def test_elastic_maps_are_torchvisions(interpolation, kind):
+def test_elastic_maps_match_torchvision(interpolation, kind):
     transform = T.ElasticTransform((80.0, 40.0), 3.0, interpolation, 30)
     for size in (SIZE, (5, 81), (1, 9)):
         pixels = picture(size, kind)
@@ -85,7 +85,7 @@ def test_displacements_have_the_size_of_torchvisions():
         assert abs(got.mean()) < expected / 3
 
 
-def test_linear_transformations_are_torchvisions():
+def test_linear_transformations_match_torchvision():
     rng = np.random.default_rng(0)
     matrix = torch.from_numpy(rng.normal(size=(36, 36)).astype(np.float32))
     mean = torch.from_numpy(rng.normal(size=36).astype(np.float32))

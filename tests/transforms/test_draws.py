@@ -1,4 +1,4 @@
-"""Counter-based random numbers: an image's numbers depend on its key alone."""
+"""Counter-based random numbers: an image's numbers depend only on its key."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_one_image_of_a_batch_keeps_its_numbers():
         np.testing.assert_array_equal(draws.image(position).uniform(4), draws.uniform(4)[[position]])
 
 
-def test_epochs_indices_and_places_differ():
+def test_epochs_indices_and_positions_differ():
     parts = [numbers(seed, range(50), place) for seed in (0, 1, 2) for place in (None, 0, 1)]
     everything = np.concatenate(parts).ravel()
     assert len(np.unique(everything)) == everything.size
@@ -47,7 +47,7 @@ def test_numbers_are_uniform_and_independent():
     assert abs(neighbours) < 0.036
 
 
-def test_places_within_places_are_independent():
+def test_positions_within_positions_are_independent():
     draws = keys(5000)
     inner, outer = draws.at(1).at(2).uniform(1)[:, 0], draws.at(2).at(1).uniform(1)[:, 0]
     assert abs(np.corrcoef(inner, outer)[0, 1]) < 0.08

@@ -18,7 +18,7 @@ DTYPES = [np.uint8, np.float32, np.float16, np.int16]
 @pytest.mark.parametrize(
     ("value", "kind"), [(0, "photo"), (7.9, "one"), ((1, 200, 30), "photo"), ([5], "one")]
 )
-def test_erased_pixels_are_torchvisions(dtype, value, kind):
+def test_erased_pixels_match_torchvision(dtype, value, kind):
     transform = T.RandomErasing(1.0, value=value)
     pixels = picture((37, 52), kind).astype(dtype)
     colour = torch.tensor(value if isinstance(value, (tuple, list)) else [value])[:, None, None]
@@ -28,7 +28,7 @@ def test_erased_pixels_are_torchvisions(dtype, value, kind):
 
 
 @pytest.mark.parametrize("size", [(37, 52), (6, 90), (90, 3), (2, 2)])
-def test_rectangles_are_drawn_like_torchvisions(size):
+def test_rectangles_are_drawn_like_torchvision(size):
     options = {"scale": (0.02, 0.4), "ratio": (0.3, 3.3)}
     theirs = v2.RandomErasing(**options)
     torch.manual_seed(0)

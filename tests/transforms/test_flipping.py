@@ -15,7 +15,7 @@ BOTH = pytest.mark.parametrize("name", ["RandomHorizontalFlip", "RandomVerticalF
 
 @BOTH
 @pytest.mark.parametrize("kind", KINDS)
-def test_flipped_pixels_are_torchvisions(name, kind):
+def test_flipped_pixels_match_torchvision(name, kind):
     for size in SIZES:
         pixels = picture(size, kind)
         expected = to_array(getattr(v2, name)(p=1)(to_tensor(pixels)))

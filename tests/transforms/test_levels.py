@@ -27,7 +27,7 @@ CHANCES = {
 
 @pytest.mark.parametrize("kind", ["photo", "noise", "one", "ramp", "one grey"])
 @pytest.mark.parametrize("name", CHANCES)
-def test_random_adjustments_are_torchvisions(name, kind):
+def test_random_adjustments_match_torchvision(name, kind):
     ours, theirs = CHANCES[name]
     for size in (SIZE, (2, 3), (1, 1)):
         pixels = picture(size, kind)
@@ -44,7 +44,7 @@ def test_noise_is_torchvisions(dtype):
         ours = T.GaussianNoise(**options)(pixels)
         theirs = to_array(v2.GaussianNoise(**options)(to_tensor(pixels)))
         assert ours.dtype == theirs.dtype
-        # Noise of 270,000 numbers: their means are within 0.002 deviations, five times that is never.
+        # The mean of 270,000 numbers has a standard error of 0.002 deviations; five times that never happens.
         scale = 255 if dtype == np.uint8 else 1
         assert abs(ours.mean() - theirs.mean()) < 0.014 * options.get("sigma", 0.1) * scale
         assert abs(ours.std() / theirs.std() - 1) < 0.01
@@ -61,7 +61,7 @@ def test_compressed_pixels_are_pils(kind):
         assert difference.max() <= 3
 
 
-def test_distorted_colours_are_torchvisions():
+def test_distorted_colours_match_torchvision():
     ours = T.RandomPhotometricDistort((0.5, 1.5))
     theirs = v2.RandomPhotometricDistort((0.5, 1.5))
     names = [f"{name}_factor" for name in ("brightness", "contrast", "saturation", "hue")]

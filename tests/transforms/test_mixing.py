@@ -40,7 +40,7 @@ def both(name, images, labels, seed, **options):
 @pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_mixed_images_and_labels_are_torchvisions(name, memory_format, alpha, count):
+def test_mixed_images_and_labels_match_torchvision(name, memory_format, alpha, count):
     images, labels = batch(memory_format=memory_format, count=count)
     for seed in range(5):
         (ours, our_labels), (theirs, their_labels) = both(name, images / 255, labels, seed, alpha=alpha)
@@ -52,7 +52,7 @@ def test_mixed_images_and_labels_are_torchvisions(name, memory_format, alpha, co
 @BOTH
 @pytest.mark.parametrize("memory_format", FORMATS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_mixed_bytes_are_torchvisions_rounded(name, memory_format, channels):
+def test_mixed_bytes_match_torchvision_when_rounded(name, memory_format, channels):
     images, labels = batch(torch.uint8, memory_format, channels=channels)
     for seed in range(5):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Names: all of torchvision's for images exist, or the error names an alternative."""
+"""Names: all of torchvision's image transforms exist, or the error names an alternative."""
 
 import re
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_subclass_without_apply_raises():
         Own()(picture(SIZE))
 
 
-def test_enums_are_torchvisions():
+def test_enums_match_torchvision():
     for name in ("InterpolationMode", "AutoAugmentPolicy"):
         ours, theirs = getattr(T, name), getattr(v2, name)
         assert {each.name: each.value for each in ours} == {each.name: each.value for each in theirs}

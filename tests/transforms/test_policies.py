@@ -38,7 +38,7 @@ POLICIES = {
 
 
 def recorded(make, options, size, count):
-    """Return the operations and strengths that torchvision's policy applies to so many images."""
+    """Return the operations and strengths that torchvision's policy applies to `count` images."""
     name = make.__name__
     record = []
 
@@ -53,13 +53,13 @@ def recorded(make, options, size, count):
     return record
 
 
-def test_the_operations_are_torchvisions():
+def test_the_operations_match_torchvision():
     for name in ("RandAugment", "TrivialAugmentWide"):
         assert list(getattr(v2, name)._AUGMENTATION_SPACE) == list(CHANGES)
 
 
 @pytest.mark.parametrize(("make", "options"), POLICIES.values(), ids=POLICIES)
-def test_operations_and_strengths_are_drawn_like_torchvisions(make, options):
+def test_operations_and_strengths_are_drawn_like_torchvision(make, options):
     torch.manual_seed(0)
     theirs = recorded(make, options, (60, 331), 6000)
     rows = drawn(make(**options), (60, 331), 40_000)
@@ -70,14 +70,14 @@ def test_operations_and_strengths_are_drawn_like_torchvisions(make, options):
         assert abs(len(ours) - 2857) < 260
         assert abs(len(wanted) - 429) < 100
         if name not in ("Identity", "AutoContrast", "Equalize"):
-            # To the bit: whether an image is shifted by 31 pixels or by 32 depends on the last one.
+            # Bit-equal: the last bit decides whether an image is shifted by 31 pixels or by 32.
             assert set(wanted) <= set(ours)
             assert_same_distribution(ours, wanted)
 
 
 @pytest.mark.parametrize(("make", "options"), POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize(("interpolation", "fill"), [("nearest", None), ("bilinear", (9, 99, 200))])
-def test_augmented_pixels_are_torchvisions(make, options, interpolation, fill):
+def test_augmented_pixels_match_torchvision(make, options, interpolation, fill):
     ours = make(**options, interpolation=interpolation, fill=fill)
     theirs = getattr(v2, make.__name__)(**options)
     mode = v2.InterpolationMode(interpolation)

@@ -36,7 +36,7 @@ def test_dtypes_are_converted_like_torchvision(dtype, scale, kind):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("std", [STD, [3.0, 0.01, 1.0]])
-def test_normalised_pixels_are_torchvisions(dtype, std):
+def test_normalised_pixels_match_torchvision(dtype, std):
     image = v2.ToDtype(dtype, scale=True)(to_tensor(picture((13, 20))))
     ours, theirs = T.Normalize(MEAN, std)(image), v2.Normalize(MEAN, std)(image)
     assert_near(ours, theirs, 1 / 255 / min(std))

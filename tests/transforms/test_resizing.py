@@ -36,7 +36,7 @@ FILTERS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize(("options", "name"), FILTERS.values(), ids=FILTERS)
-def test_resized_pixels_are_torchvisions(options, name, target, kind):
+def test_resized_pixels_match_torchvision(options, name, target, kind):
     theirs = dict(options)
     if "interpolation" in theirs:
         theirs["interpolation"] = v2.InterpolationMode(theirs["interpolation"])
@@ -50,7 +50,7 @@ def test_resized_pixels_are_torchvisions(options, name, target, kind):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 600), st.integers(0, 600))
 @settings(max_examples=200)
-def test_sizes_are_torchvisions(height, width, size, more):
+def test_sizes_match_torchvision(height, width, size, more):
     compute = v2.functional._geometry._compute_resized_output_size
     for wanted, max_size in ((size, None), (size, size + more + 1), (None, size)):
         [row] = drawn(T.Resize(wanted, max_size=max_size), (height, width), 1).tolist()

@@ -20,7 +20,7 @@ RESIZES = {
 
 @pytest.mark.parametrize("name", RESIZES)
 @pytest.mark.parametrize("size", [(37, 53), (53, 37), (1, 9), (300, 200)])
-def test_random_sizes_are_torchvisions(name, size):
+def test_random_sizes_match_torchvision(name, size):
     ours, theirs = (getattr(module, name)(**RESIZES[name]) for module in (T, v2))
     torch.manual_seed(0)
     image = torch.empty(3, *size)
@@ -36,7 +36,7 @@ def test_random_sizes_are_torchvisions(name, size):
         assert set(wanted) <= {tuple(row) for row in rows.tolist()}
 
 
-def test_canvases_are_torchvisions():
+def test_canvases_match_torchvision():
     torch.manual_seed(0)
     theirs = v2.RandomZoomOut(side_range=(1.0, 3.0), p=1.0)
     pads = np.array([theirs.make_params([torch.empty(3, 30, 50)])["padding"] for _ in range(2000)])

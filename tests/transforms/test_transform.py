@@ -1,4 +1,4 @@
-"""Behaviour of every transform: kinds of images, batches, inputs, draws, pickles, reprs."""
+"""Behaviour of every transform: types of images, batches, inputs, draws, pickles, reprs."""
 
 import copy
 import enum
@@ -176,7 +176,7 @@ def test_sizes_and_channels_are_predicted(name):
 
 
 @every
-def test_the_result_is_of_the_same_kind_as_the_image(name):
+def test_the_result_is_of_the_same_type_as_the_image(name):
     transform, pixels = EVERY[name], image_for(name)
     expected = torch_seeded(transform, pixels)
     assert isinstance(expected, torch.Tensor if name in TO_TENSORS else np.ndarray)
@@ -249,7 +249,7 @@ def test_draws_do_not_depend_on_the_batch(name):
 
 
 @pytest.mark.parametrize("name", [name for name in RANDOM if name not in FIXED])
-def test_other_epochs_and_places_draw_other_parameters(name):
+def test_other_epochs_and_positions_draw_other_parameters(name):
     transform = EVERY[name]
     one = parameters(transform, 3, range(30), 1)
     assert not np.array_equal(parameters(transform, 4, range(30), 1), one)
@@ -317,7 +317,7 @@ def test_images_without_pixels_are_refused():
         T.Pad(1)(np.zeros((0, 4, 3), np.uint8))
 
 
-def test_parameters_names_and_defaults_are_torchvisions():
+def test_parameters_names_and_defaults_match_torchvision():
     import inspect
 
     for name in T.__all__:

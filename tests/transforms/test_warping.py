@@ -29,7 +29,7 @@ def few(pixels, interpolation):
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("center", CENTERS)
 @pytest.mark.parametrize("interpolation", FILTERS)
-def test_affine_pixels_are_torchvisions(interpolation, center, fill):
+def test_affine_pixels_match_torchvision(interpolation, center, fill):
     transform = T.RandomAffine(180, (0.3, 0.2), (0.5, 2), (-30, 30, -20, 20), interpolation, fill, center)
     for seed, size in enumerate(SIZES):
         pixels = picture(size, "noise", seed)
@@ -53,7 +53,7 @@ def test_affine_pixels_are_torchvisions(interpolation, center, fill):
 @pytest.mark.parametrize("center", CENTERS)
 @pytest.mark.parametrize("interpolation", FILTERS)
 @pytest.mark.parametrize("fill", [0, (10, 100, 250)])
-def test_rotated_pixels_are_torchvisions(interpolation, center, expand, fill):
+def test_rotated_pixels_match_torchvision(interpolation, center, expand, fill):
     transform = T.RandomRotation(180, interpolation, expand, center, fill)
     for seed, size in enumerate(SIZES):
         pixels = picture(size, "noise", seed)
@@ -76,7 +76,7 @@ def test_rotated_pixels_are_torchvisions(interpolation, center, expand, fill):
 @pytest.mark.parametrize("angle", [-360, -180, -90, 0, 90, 180, 270, 360, 450])
 @pytest.mark.parametrize("expand", [False, True])
 @pytest.mark.parametrize("size", [(12, 12), (13, 13), (12, 30), (7, 3), (1, 1)])
-def test_quarter_turns_are_torchvisions(angle, expand, size):
+def test_quarter_turns_match_torchvision(angle, expand, size):
     # For other sizes, quarter turns that keep the size fall between two pixels, where either is right.
     transform = T.RandomRotation((angle, angle), expand=expand)
     pixels = picture(size, "noise")
@@ -94,7 +94,7 @@ def test_one_channel_equals_one_of_three(interpolation):
         np.testing.assert_array_equal(result[:, :, 0], transform.apply(pixels, row)[:, :, 1])
 
 
-def test_rotations_are_drawn_like_torchvisions():
+def test_rotations_are_drawn_like_torchvision():
     theirs = v2.RandomRotation((-20, 75))
     torch.manual_seed(0)
     expected = [theirs.make_params([])["angle"] for _ in range(3000)]
@@ -111,7 +111,7 @@ def test_rotations_are_drawn_like_torchvisions():
     ],
     ids=["degrees", "all", "shear", "shears"],
 )
-def test_affine_maps_are_drawn_like_torchvisions(options):
+def test_affine_maps_are_drawn_like_torchvision(options):
     theirs = v2.RandomAffine(**options)
     torch.manual_seed(0)
     image = torch.empty(3, 40, 70)

@@ -154,7 +154,7 @@ def find_shared(cache: Cache, extent: Extent) -> CacheChoice | None:
         place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
         for form in forms:
             if place.is_used(_key(kind, form, extent.identity)):
-                return CacheChoice(kind, form, 1.0, "another process of yours has chosen it for this dataset")
+                return CacheChoice(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def plenty() -> int:
-    """Return more memory than any test takes, so that tests pass on a machine that is short of it."""
+    """Return more memory than any test takes, so that tests pass on a machine with little memory."""
     return 1 << 33
 
 
@@ -97,7 +97,7 @@ class Program:
         return self.answer()
 
     def end(self) -> None:
-        """End it in order."""
+        """End it normally."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""A stored record is read only as the record, and for the dataset, that it was stored for."""
+"""A stored record is read only under its own index and for its own dataset."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Samples are equal to the bit with and without a cache, whatever its kind and form."""
+"""Samples are bit-equal with and without a cache, whatever its kind and form."""
 
 import itertools
 import os
@@ -122,7 +122,7 @@ class TestEqual:
                 assert torch.equal(filled(again, list(range(8)))[0], expected)
                 assert again.cached.misses == 0
 
-    def test_formats_that_state_no_size_and_grey_ones(self, tmp_path, cache):
+    def test_grey_images_and_formats_without_a_parsed_header(self, tmp_path, cache):
         root = tmp_path / "mixed"
         root.mkdir()
         for number, (suffix, mode) in enumerate(
@@ -185,7 +185,7 @@ class TestSharing:
 
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     @pytest.mark.parametrize("kind", ["ram", "tmpfs"])
-    def test_workers_of_torch_s_loader_share_a_cache(self, photos, cache, method, kind):
+    def test_workers_of_torchs_loader_share_a_cache(self, photos, cache, method, kind):
         transform = T.Compose([T.CenterCrop(32)])
         dataset = FolderDataset(photos, transform, cache=cache(kind))
         options = {"batch_size": 5, "num_workers": 2, "multiprocessing_context": method}
@@ -218,7 +218,7 @@ class TestSharing:
 
 
 class TestOptions:
-    def test_pixels_and_reducing_gap_exclude_each_other(self, photos, cache):
+    def test_cached_pixels_and_reducing_gap_cannot_be_combined(self, photos, cache):
         with pytest.raises(OptionError, match="cannot be combined with reducing_gap"):
             FolderDataset(photos, reducing_gap=2.0, cache=cache("ram", "decoded"))
 

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 class Memory:
-    """Available memory with given values, the last one for ever."""
+    """Given readings of available memory; the last one repeats."""
 
     def __init__(self, *values: int) -> None:
         self.values = list(values)

@@ -1,4 +1,4 @@
-"""One copy for all processes of a node, and nothing is left, however they end."""
+"""There is one copy for all processes of a node, and nothing is left behind, however they end."""
 
 import os
 import signal
@@ -59,7 +59,7 @@ class TestOneCopy:
                 assert third.opened["inode"] == other.opened["inode"]
                 assert third.tell(f"read 0 {COUNT}")["misses"] == 0
 
-    def test_other_forms_and_changed_folders_have_caches_of_their_own(self, folder, place, kind):
+    def test_other_forms_and_changed_folders_have_separate_caches(self, folder, place, kind):
         with running(folder, place, kind) as one, running(folder, place, kind, "decoded") as other:
             assert one.opened["inode"] != other.opened["inode"]
             one.tell(f"read 0 {COUNT}")
@@ -222,7 +222,7 @@ class TestWriters:
         is_held.wait()
         child = os.fork()
         if not child:
-            # A child that waits for ever is killed, which its status shows.
+            # A child that waits forever is killed, which its status shows.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(10)
             os._exit(0 if store.put(5, b"z" * 10) else 1)
@@ -249,7 +249,7 @@ class TestWriters:
 
 
 class TestChecks:
-    def test_forked_process_checks_what_its_parent_has_checked(self, place):
+    def test_forked_process_repeats_the_checks_of_its_parent(self, place):
         store = _opened(place)
         for index in (3, 4):
             assert store.put(index, b"y" * 100, b"", b"tail")

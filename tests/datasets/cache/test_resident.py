@@ -113,7 +113,7 @@ def test_set_that_does_not_fit_is_refused(packed):
 
 
 @pytest.mark.parametrize(("total_gib", "margin_gib"), [(8, 2), (16, 2), (40, 4), (140, 14)])
-def test_tenth_of_a_device_and_at_least_two_gibibytes_stay_free(total_gib, margin_gib):
+def test_a_tenth_of_a_device_and_at_least_two_gibibytes_stay_free(total_gib, margin_gib):
     free = (total_gib - 1) << 30
     assert room_of(free, total_gib << 30) == pytest.approx(free - (margin_gib << 30))
     assert room_of(1 << 30, total_gib << 30) == 0

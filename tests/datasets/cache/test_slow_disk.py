@@ -51,7 +51,7 @@ def test_cache_of_another_process_is_joined(folder):
         report = used(other)
         assert (report.kind, report.reason) == (
             "ram",
-            "another process of yours has chosen it for this dataset",
+            "another of your processes chose it for this dataset",
         )
         first.close_cache()
         other.close_cache()
