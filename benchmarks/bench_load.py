@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Measure what the options ask for."""
+    """Run the sides that the options select."""
     chosen = choose([*photo_sides(), *thumb_sides()], options)
     bench = Bench(options, folder)
     readings: dict[Key, list[Reading]] = {}

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> Report:
-    """Measure what the options ask for."""
+    """Answer the questions that the options select."""
     asked = [options.only] if options.only else ["keep", "tiled", "jpeg"]
     bench = Bench(options, folder)
     count = {"keep": options.photos, "tiled": options.recoded, "jpeg": options.recoded}

@@ -168,7 +168,7 @@ class _Unpacking:
         return path
 
     def _make_class_folders(self) -> bool:
-        """Make the class folders of a source of folders; return whether each class has its own.
+        """Make the class folders of a source of folders; return True if each class has its own.
 
         Two share one if the file system does not distinguish `Cat` from `cat`; a path may be too long.
         """

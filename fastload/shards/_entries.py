@@ -62,7 +62,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source file that cannot be read as an image, and the reason."""
+    """A source file that could not be packed as an image, and the reason."""
 
     key: str
     reason: str

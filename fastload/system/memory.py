@@ -23,7 +23,7 @@ class SharedMemory:
 def available_memory_bytes(proc_self: Path = PROC_SELF, machine_bytes: int | None = None) -> int:
     """Return the memory that can be taken without swapping: the machine's, or less if a cgroup allows less.
 
-    The page cache counts as available, because the kernel drops it when memory is asked for; tmpfs and
+    The page cache counts as available, because the kernel drops it when memory is needed; tmpfs and
     shared memory do not. `machine_bytes` replaces the machine's own available memory.
     """
     available = int(psutil.virtual_memory().available) if machine_bytes is None else machine_bytes

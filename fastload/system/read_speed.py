@@ -26,7 +26,7 @@ _RECORD_BYTES = 128 << 10
 _MOST_RANGES = 4096
 _MOST_SHARDS = 32  # each stays open while it is measured
 
-# Each random record has a window of its own, because the kernel caches pages in runs of up to this size.
+# Each random record has its own window, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
 
 # The number of files whose size is read even if time is short.
@@ -99,9 +99,9 @@ def measure_reading(
         first = f", but {os.fspath(paths[0])} is not one" if paths else ", got no path"
         raise OptionError(f"measuring needs at least one file that is not empty and can be read{first}")
     disk = disk_of(ranges[0].path)
-    # Files in memory have no disk, and ZFS has a cache of its own.
+    # Files in memory have no disk, and ZFS has its own cache.
     is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
-    # The two cold phases read different files if there are enough: the disk may have a cache of its own.
+    # The two cold phases read different files if there are enough: the disk may have its own cache.
     ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
     with _Reader(begin_s + most_s, most_bytes, clock, is_cold) as reader:
         single = reader.read_cold(ones, share=0.5)

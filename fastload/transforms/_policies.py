@@ -3,7 +3,7 @@
 RandAugment: Cubuk et al., https://arxiv.org/abs/1909.13719. TrivialAugment: Müller and Hutter,
 https://arxiv.org/abs/2103.10158.
 
-Operations, names and strengths are torchvision's. Like there, strengths are computed in single precision: its
+Operations, names and strengths are torchvision's. As there, strengths are computed in single precision: its
 rounding decides whether an image is shifted by 31 pixels or by 32.
 """
 

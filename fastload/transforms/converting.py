@@ -58,7 +58,7 @@ class ToPureTensor(Conversion):
     """Converts subclasses of torch.Tensor, such as torchvision's `tv_tensors.Image`, to plain tensors."""
 
     def __call__(self, image: Any) -> Any:
-        """Return a tensor as a plain one, and anything else as it is."""
+        """Return a tensor as a plain tensor; anything else is returned unchanged."""
         return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
 
 

@@ -32,7 +32,7 @@ _RESERVE = 1.25
 class Extent:
     """Size of a dataset: the bytes of all its samples, exact or slightly overestimated."""
 
-    identity: str  # stands for location and content: differs if any byte differs
+    identity: str  # stands for location and content: another one if either differs
     samples: int
     stored_bytes: int  # images as stored
     decoded_bytes: int  # images as pixels

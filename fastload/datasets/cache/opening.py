@@ -127,7 +127,7 @@ class StoreFolder:
             return os.path.exists(self.file(key, "users"))
 
     def remove_if_unused(self, key: str) -> None:
-        """Remove a store if nobody uses it; behind the gate."""
+        """Remove a store if nobody uses it; the caller holds the gate."""
         users = self.open(key, "users")
         try:
             if lock_exclusively(users):
@@ -185,7 +185,7 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         for other in {found[1] for name in os.listdir(folder) if (found := _NAME.fullmatch(name))}:
             place.remove_if_unused(other)
         users = place.open(key, "users")
-        # Never waits: it is locked exclusively only behind the gate.
+        # Never waits: it is locked exclusively only by a process that holds the gate.
         fcntl.flock(users, fcntl.LOCK_SH)
         try:
             descriptor = _open_existing(place, opening, users)

@@ -281,7 +281,7 @@ class TestFolder:
     def test_folder_open_to_others_is_refused(self, folder, place, cache):
         own = place / f"fastload-{os.getuid()}"
         own.mkdir(mode=0o755)
-        with pytest.raises(fastload.OptionError, match="closed to others"):
+        with pytest.raises(fastload.OptionError, match="others cannot open"):
             FolderDataset(folder, cache=cache())
         own.rmdir()
 
@@ -289,6 +289,6 @@ class TestFolder:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         own = place / f"fastload-{os.getuid()}"
         own.symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(fastload.OptionError, match="closed to others"):
+        with pytest.raises(fastload.OptionError, match="others cannot open"):
             FolderDataset(folder, cache=cache("tmpfs"))
         own.unlink()
