@@ -15,8 +15,8 @@ from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask
 from fastload.shards.shard import writer_for
 from fastload.sources import Source
 
-# The records that a worker encodes at once, a run, aim at this size and time: large enough that messages cost
-# little in comparison, small enough that progress is smooth and memory bounded.
+# A run, the records that a worker encodes at once, aims at this size and time: large enough that messages
+# cost little in comparison, small enough that progress is smooth and memory bounded.
 _RUN_BYTES = 8 << 20
 _RUN_SECONDS = 0.25
 _FIRST_RUN = 16

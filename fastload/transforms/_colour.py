@@ -126,7 +126,7 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(BernoulliTransform):
-    """Turns colours into grey in each image with probability `p`; the number of channels stays."""
+    """Turns colours into grey in each image with probability `p`, keeping the number of channels."""
 
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(p)

@@ -142,7 +142,7 @@ def attach(
 
 
 def find_shared(cache: Cache, extent: Extent) -> CacheChoice | None:
-    """Return the choice of this user's other processes that now use a cache of the dataset; None without any.
+    """Return the choice of this user's other processes that now cache the dataset; None if there are none.
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """

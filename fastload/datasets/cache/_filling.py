@@ -5,8 +5,8 @@ new interpreter is started, at low priority, about a second after the first batc
 missing samples in the order of the dataset, and sleeps after each for as long as reading it took, because the
 reads of workers come first. Workers store what they read themselves; together they read everything once.
 
-The process holds the store's filler lock. If it dies, another user of the store starts a new one. It ends
-within one sample of the process that started it, however that ended.
+The process holds the store's filler lock. If it dies, another user of the store starts a new one. It exits at
+most one sample after the process that started it, however that ended.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Store:
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
-        """Return a mask of the records that can be read from here; check those new to this process."""
+        """Return a mask of the records that can be read; those new to this process are checked first."""
         is_ready: NDArray[np.bool_] = self._states[positions] == State.READY
         wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
         if wanted.any():
