@@ -45,9 +45,7 @@ def _size_mismatch(encoding: str, size: int, shape: tuple[int, int, int]) -> str
     expected = height * width * 3
     if encoding == "yuv420":
         expected = (height + height % 2) * (width + width % 2) * 3 // 2
-    return (
-        None if size == expected else f"{encoding} of shape {shape} has {expected:,} bytes, not {size:,}"
-    )
+    return None if size == expected else f"{encoding} of shape {shape} has {expected:,} bytes, not {size:,}"
 
 
 def _shape_of(encoding: str, data: bytes) -> tuple[int, int, int]:
