@@ -93,7 +93,7 @@ def test_the_whole_epoch_and_other_seeds(packed):
         (T.RandomResizedCrop(24), "RandomResizedCrop"),
         (T.Compose([T.RandomCrop(24), T.ColorJitter(0.1)]), "ColorJitter"),
         (T.RandomErasing(value="random"), "RandomErasing with random values"),
-        (np.copy, "and not"),
+        (np.copy, "but not"),
     ],
 )
 def test_unsupported_transform_is_named(packed, transform, named):
