@@ -9,11 +9,11 @@ waits for its output to reach the disk. Three questions:
 - *Byte for byte*: `fastload pack --encode keep` and `tar cf` on the same files. tar only copies. fastload
   also checks that every file is a complete image, computes the checksum of every record and of every shard,
   and writes an index.
-- *Tiles without loss*: `--encode tiled` and jpegtran alone: as many processes, the same files and flags,
+- *Lossless tiles*: `--encode tiled` and jpegtran alone: as many processes, the same files and flags,
   started by xargs with the restart interval of every file computed beforehand, reading a file and writing a
   file. That is the cost of the rewriting itself; fastload also decodes source and result and compares every
   pixel.
-- *Encoded anew*: `--encode jpeg --quality 90` and FFCV's DatasetWriter (JPEG, quality 90) with as many
+- *Re-encoded*: `--encode jpeg --quality 90` and FFCV's DatasetWriter (JPEG, quality 90) with as many
   workers: once with files decoded by OpenCV, like fastload, and once by PIL, as in FFCV's documentation.
   Both the writer alone, without the seconds of FFCV's import, and the whole process. fastload's files have
   optimised Huffman codes, restart markers and checksums; FFCV's have none of them.
@@ -63,8 +63,8 @@ from fastload.shards.manifest import read_manifest
 from fastload.system.cpus import usable_cpus
 
 KEEP = "Byte for byte"
-TILED = "Tiles without loss"
-JPEG = "Encoded anew, quality 90"
+TILED = "Lossless tiles"
+JPEG = "Re-encoded, quality 90"
 FFCV_WRITER = ROOT / "benchmarks" / "peers" / "ffcv_writer.py"
 
 

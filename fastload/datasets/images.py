@@ -36,7 +36,7 @@ from fastload.transforms.pipeline import Pipeline
 
 Transform = Callable[[Any], Any]
 
-_NO_CACHE = OpenCache(no_cache("none was asked for"))
+_NO_CACHE = OpenCache(no_cache("not requested"))
 
 
 class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):

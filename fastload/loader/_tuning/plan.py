@@ -88,7 +88,7 @@ def make_plan(
         prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(decision, has_workers),
         pin_memory=explicit.get("pin_memory") or _pin_memory(measured),
         persistent_workers=explicit.get("persistent_workers") or _persistent_workers(has_workers),
-        cache=PlannedValue(None, "none was asked for"),
+        cache=PlannedValue(None, "not requested"),
         measured=measured,
         is_settled=is_settled,
         origin=origin if is_settled or measured.single_process is None else f"{origin}; tuning continues",

@@ -232,4 +232,4 @@ class TestOptions:
             FolderDataset(photos, cache=fastload.Cache("tmpfs", tmp_path / "nowhere"))
 
     def test_without_a_cache_the_reason_is_that_none_was_asked_for(self, photos):
-        assert FolderDataset(photos).cached.reason == "no cache: none was asked for"
+        assert FolderDataset(photos).cached.reason == "no cache: not requested"
