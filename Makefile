@@ -5,6 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 TORCH := torch==2.13.0
+EXTRA := dev
 PEERS := .peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -33,10 +34,11 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 check: lint test ## Both of these: what CI runs, and what a change has to pass
 
 # What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
+# Linters are left out with the oldest releases, because they need newer ones.
 VERSIONED := tests/loader tests/datasets tests/packing tests/shards
 
 oldest: ## Run the tests of loader, datasets, packing and shards with the oldest supported releases (.venv-oldest)
-	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
+	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test test ARGS="$(VERSIONED) $(ARGS)"
 
 newest: ## Run the same tests with the newest releases of everything (.venv-newest)
 	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
@@ -93,7 +95,7 @@ $(VENV)/.demo: pyproject.toml Makefile | $(BIN)/python same-python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python same-python
-	$(call install,dev)
+	$(call install,$(EXTRA))
 	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")" \
 	|| $(PIP) install --quiet --no-deps torchvision # before the release that belongs to this torch is out
 	@touch $@ $(VENV)/.demo
