@@ -110,7 +110,7 @@ def bound_to_process(value: Any) -> str:
     """Return, as a noun phrase, a part of an object that belongs to this process; "" if there is none."""
     bound = _loaded_bound_types()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    for part in walk(value):
+    for part in walk(value, global_objects=True):
         kind = type(part)
         if issubclass(kind, (io.BytesIO, io.StringIO)) or any(part is stream for stream in streams):
             continue
@@ -134,8 +134,12 @@ def file_positions() -> dict[int, int]:
     return {}
 
 
-def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
-    """Yield an object and everything it refers to, each once; plain values each time they occur."""
+def walk(value: Any, most: int = _MOST_PARTS, global_objects: bool = False) -> Iterator[Any]:
+    """Yield an object and everything it refers to, each once; plain values each time they occur.
+
+    With `global_objects`, that includes instances of any class in the global variables of its functions. They
+    matter if they hold a file; whether they change does not, because most are not state of the dataset.
+    """
     seen: set[int] = set()
     stack = [value]
     for _ in range(most):
@@ -146,7 +150,7 @@ def walk(value: Any, most: int = _MOST_PARTS) -> Iterator[Any]:
             if id(part) in seen:
                 continue
             seen.add(id(part))
-            stack.extend(_parts(part))
+            stack.extend(_parts(part, global_objects))
         yield part
 
 
@@ -214,7 +218,7 @@ _DIGESTS: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _parts(part: Any) -> list[Any]:
+def _parts(part: Any, global_objects: bool) -> list[Any]:
     kind = type(part)
     container = _container(kind)
     if container is not None:
@@ -224,7 +228,7 @@ def _parts(part: Any) -> list[Any]:
         elements = [*container.__iter__(part), *(dict.values(part) if container is dict else ())]
         return elements if kind is container else [*elements, *_attributes(part)]
     if issubclass(kind, types.FunctionType):
-        return _held_by_function(part)
+        return _held_by_function(part, global_objects)
     if issubclass(kind, types.MethodType):
         return [part.__func__, part.__self__]
     if issubclass(kind, functools.partial):
@@ -263,7 +267,7 @@ def _attributes(part: Any) -> list[Any]:
     return [*held.keys(), *held.values()]
 
 
-def _held_by_function(function: types.FunctionType) -> list[Any]:
+def _held_by_function(function: types.FunctionType, global_objects: bool) -> list[Any]:
     # Defaults, and the variables of enclosing functions and of the module that the function uses.
     if not function.__module__ or _package(function) in _LIBRARIES:
         return []
@@ -277,4 +281,9 @@ def _held_by_function(function: types.FunctionType) -> list[Any]:
         *PLAIN, *_CONTAINERS, *_loaded_bound_types(), np.ndarray,
         functools._lru_cache_wrapper, types.FunctionType,
     )  # fmt: skip
-    return [*held, *(value for value in named if issubclass(type(value), looked_into))]
+    for value in named:
+        kind = type(value)
+        is_object = not issubclass(kind, (type, types.ModuleType)) and _package(kind) not in _LIBRARIES
+        if issubclass(kind, looked_into) or (global_objects and is_object):
+            held.append(value)
+    return held

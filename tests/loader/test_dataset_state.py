@@ -187,6 +187,31 @@ def test_dataset_with_an_open_hdf5_file_gets_no_workers(tmp_path):
         assert "an HDF5 file" in bound_to_process(Holder(thing=[file["images"]]))
 
 
+class Store:
+    thing = None
+
+
+_records = Store()
+
+
+class ReadsGlobal:
+    def __getitem__(self, index):
+        return _records.thing["images"][index]
+
+
+def test_hdf5_file_in_a_global_object_is_found(tmp_path, monkeypatch):
+    assert bound_to_process(ReadsGlobal()) == ""
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        monkeypatch.setattr(_records, "thing", file)
+        assert "an HDF5 file" in bound_to_process(ReadsGlobal())
+
+
+def test_object_in_a_global_variable_may_change():
+    before = fingerprint(ReadsGlobal())
+    _records.count = 1  # a counter of the training's, as far as anyone can tell
+    assert fingerprint(ReadsGlobal()) == before
+
+
 def test_dataset_with_a_database_or_pool_gets_no_workers(tmp_path):
     with lmdb.open(str(tmp_path / "data")) as environment:
         assert "database" in bound_to_process(Holder(thing=environment))
