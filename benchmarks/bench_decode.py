@@ -53,7 +53,7 @@ def _report(bench: DecodeBench) -> Report:
         name="decode",
         question=__doc__.splitlines()[0],
         setting={
-            "images": images_line(bench.pictures).rstrip("."),
+            "images": images_line(bench.images).rstrip("."),
             "runs": bench.runs,
             "workers of DataLoaders": bench.workers,
             "page cache": "warm",

@@ -83,7 +83,7 @@ def compare_decoding(
     return DecodeBench(
         comparisons=tuple(comparisons),
         libraries=(*libraries, Library("torch", torch.__version__)),
-        pictures=described,
+        images=described,
         processor=cpu_name(),
         usable_cpus=usable_cpus(),
         system=f"{platform.system()} {platform.machine()}",

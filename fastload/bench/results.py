@@ -117,7 +117,7 @@ class DecodeBench:
 
     comparisons: tuple[Comparison, ...]
     libraries: tuple[Library, ...]
-    pictures: ImageSet
+    images: ImageSet
     processor: str
     usable_cpus: int
     system: str

@@ -38,7 +38,7 @@ _READERS = 8
 # Ranges that are dropped from the page cache together, just before each reader reads about as many.
 _BATCH = 8
 
-# Bytes read between two looks at the clock.
+# Bytes read before the time is checked again.
 _CHUNK_BYTES = 1 << 20
 
 # Pages being written to the disk are dropped again after a pause.

@@ -20,7 +20,7 @@ def bench_of(*comparisons, libraries=(), notes=()):
     return DecodeBench(
         comparisons=comparisons,
         libraries=(Library("PIL", "13.0", "libjpeg-turbo 3"), Library("OpenCV", "5.0"), *libraries),
-        pictures=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, notes),
+        images=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, notes),
         processor="A processor",
         usable_cpus=2,
         system="Linux",

@@ -38,8 +38,8 @@ def test_own_images_are_measured_and_json_is_the_only_output(tmp_path):
     done = run(*TINY, tmp_path / "photos", "--workers", "0", "--json", "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads(done.stdout)
-    assert content["pictures"]["available"] == 9
-    assert content["pictures"]["count"] == 2
+    assert content["images"]["available"] == 9
+    assert content["images"]["count"] == 2
     assert "Pipeline, DataLoader" not in {comparison["group"] for comparison in content["comparisons"]}
 
 

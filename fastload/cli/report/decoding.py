@@ -61,7 +61,7 @@ def decoding_document(bench: DecodeBench) -> Document:
     libraries = (Row((each.name, each.version or each.reason, each.jpeg)) for each in bench.libraries)
     cpus = format_count(bench.usable_cpus, "usable CPU")
     machine = f"{bench.processor}, {cpus}, {bench.system}, Python {bench.python}."
-    conditions = (images_line(bench.pictures), *bench.pictures.notes, machine)
+    conditions = (images_line(bench.images), *bench.images.notes, machine)
     return Document(
         title="PIL or OpenCV?",
         answer=tuple(verdict(bench)),

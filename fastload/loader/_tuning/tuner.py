@@ -140,11 +140,11 @@ class Tuner:
         self._was_filling = is_filling
         self.settle_if_done()
 
-    def begin_measuring(self, epoch: Any) -> None:
+    def begin_measuring(self, epoch: object) -> None:
         """Make an epoch the one that measures, instead of any other that is still running."""
         self._measuring = weakref.ref(epoch)
 
-    def is_measured_by(self, epoch: Any) -> bool:
+    def is_measured_by(self, epoch: object) -> bool:
         """Return whether an epoch is the one that measures."""
         return not self.is_settled and self._measuring is not None and self._measuring() is epoch
 
