@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from fastload.datasets.cache._choose import CacheChoice, Form, Kind, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
+from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, StoreFolder, can_cache, store_folder
+from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2

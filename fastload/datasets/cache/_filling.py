@@ -22,7 +22,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from fastload.datasets.cache.opening import Opening, StoreFolder, lock_exclusively, open_inherited
+from fastload.datasets.cache._registry import StoreFolder, lock_exclusively
+from fastload.datasets.cache.opening import Opening, open_inherited
 from fastload.system.signals import set_worker_signals
 
 if TYPE_CHECKING:

@@ -1,21 +1,4 @@
-"""Registry of stores: a folder in which the processes of one user find stores and register as their users.
-
-    /dev/shm/fastload-1000/         mode 0700, made by fastload
-      gate                          locked for microseconds by a process that changes anything here
-      <key>.users                   locked, shared, by every process that uses the store; lists their PIDs,
-                                    with the descriptor and the inode of a store in memory (`ram`)
-      <key>.data                    the store, if it is a file (`tmpfs`)
-      <key>.filler                  locked by the process that fills the store
-
-`ram` is anonymous memory (memfd): a process opens it through /proc/<pid>/fd of a process that holds it, and
-the kernel frees it with the last of them, however that ends.
-
-The kernel drops a lock when its process ends, however that happens. So if a process can lock a store's users
-exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, after a SIGKILL, by
-the next one to come. Only files with these names are removed, and only if the folder is owned by this user
-and not a link; the folder is removed with the last store. The locks are those of flock(2), because filelock
-has no shared ones.
-"""
+"""Opening of stores that the processes of one user share, through the registry of its users."""
 
 from __future__ import annotations
 
@@ -23,17 +6,16 @@ import contextlib
 import errno
 import multiprocessing
 import os
-import re
-import stat
+import signal
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._limits import Room, memory_room
+from fastload.datasets.cache._registry import FLAGS, STORE_FILE, StoreFolder, start_remover
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
@@ -44,10 +26,6 @@ if sys.platform != "win32":
 DEFAULT_PARENT = "/dev/shm"
 
 _MEMORY_NAME = "fastload-cache"
-_GATE = "gate"
-_NAME = re.compile(r"([0-9a-f]{32})\.(users|data|filler)")
-# Windows, which has no caches but imports this module, has neither flag.
-_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
@@ -78,85 +56,6 @@ def store_folder(parent: str | os.PathLike[str] | None = None, holds_data: bool 
     return os.path.join(place, f"fastload-{os.getuid()}")
 
 
-def lock_exclusively(descriptor: int) -> bool:
-    """Try to lock a file exclusively, without waiting; return True on success."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-class StoreFolder:
-    """A user's folder of stores, made with the first store."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    @contextlib.contextmanager
-    def gate(self) -> Iterator[None]:
-        """Keep all other processes from changing the folder.
-
-        Raises OptionError if the folder is a link, another user's, or open to others.
-        """
-        gate = self._open_gate()
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                if os.listdir(self.path) == [_GATE]:
-                    os.unlink(os.path.join(self.path, _GATE))
-                    # A process that comes now makes a new gate: then the folder is not empty, and stays.
-                    os.rmdir(self.path)
-            os.close(gate)  # which unlocks it
-
-    def file(self, key: str, suffix: str) -> str:
-        """Return the path of a store's file."""
-        return os.path.join(self.path, f"{key}.{suffix}")
-
-    def open(self, key: str, suffix: str) -> int:
-        """Open a store's file, made if it is missing; the caller closes the descriptor."""
-        return os.open(self.file(key, suffix), _FLAGS | os.O_CREAT, 0o600)
-
-    def is_used(self, key: str) -> bool:
-        """Return True if any process uses a store."""
-        if not os.path.exists(self.file(key, "users")):
-            return False
-        with self.gate():
-            self.remove_if_unused(key)
-            return os.path.exists(self.file(key, "users"))
-
-    def remove_if_unused(self, key: str) -> None:
-        """Remove a store if nobody uses it; the caller holds the gate."""
-        users = self.open(key, "users")
-        try:
-            if lock_exclusively(users):
-                for suffix in ("data", "filler", "users"):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(self.file(key, suffix))
-        finally:
-            os.close(users)
-
-    def _open_gate(self) -> int:
-        while True:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
-            try:
-                status = os.lstat(self.path)
-                if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-                    raise OptionError(
-                        f"{self.path}: must be a folder that you own and others cannot open (mode 700): "
-                        'remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
-                    )
-                gate = os.open(os.path.join(self.path, _GATE), _FLAGS | os.O_CREAT, 0o600)
-            except FileNotFoundError:
-                continue  # the last process to leave has just removed the folder
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            if os.fstat(gate).st_nlink:
-                return gate
-            os.close(gate)
-
-
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Parameters with which a store is opened, in this process or, pickled, in another."""
@@ -182,14 +81,15 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
         return store
     place = StoreFolder(folder)
     with place.gate():
-        for other in {found[1] for name in os.listdir(folder) if (found := _NAME.fullmatch(name))}:
+        for other in {found[1] for name in os.listdir(folder) if (found := STORE_FILE.fullmatch(name))}:
             place.remove_if_unused(other)
         users = place.open(key, "users")
         # Never waits: it is locked exclusively only by a process that holds the gate.
         fcntl.flock(users, fcntl.LOCK_SH)
         try:
             descriptor = _open_existing(place, opening, users)
-            is_user = descriptor is None or not is_guest or multiprocessing.parent_process() is None
+            is_new = descriptor is None
+            is_user = is_new or not is_guest or multiprocessing.parent_process() is None
             if descriptor is None:
                 descriptor = _create(place, opening)
             store = open_inherited(opening, descriptor)
@@ -202,7 +102,8 @@ def open_store(opening: Opening, is_guest: bool = False) -> Store:
             raise
     if is_user:
         _uses[id(store)] = users
-        weakref.finalize(store, _leave, folder, key, id(store), os.getpid())
+        remover = start_remover(folder, key) if is_new and opening.kind == "tmpfs" else 0
+        weakref.finalize(store, _leave, folder, key, id(store), os.getpid(), remover)
     else:
         os.close(users)
     return store
@@ -227,7 +128,7 @@ def _open_existing(place: StoreFolder, opening: Opening, users: int) -> int | No
     """Return a descriptor of a store that some process uses."""
     if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
-            return os.open(place.file(opening.key, "data"), _FLAGS)
+            return os.open(place.file(opening.key, "data"), FLAGS)
         return None
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
         # The process may have ended since, and its PID or its descriptor may have been reused.
@@ -243,7 +144,7 @@ def _create(place: StoreFolder, opening: Opening) -> int:
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
-        descriptor = os.open(place.file(opening.key, "data"), _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(place.file(opening.key, "data"), FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         prepare(descriptor, opening.layout, bytes.fromhex(opening.key))
     except BaseException:
@@ -252,8 +153,8 @@ def _create(place: StoreFolder, opening: Opening) -> int:
     return descriptor
 
 
-def _leave(folder: str, key: str, number: int, process: int) -> None:
-    """Stop counting as a user of a store, and remove it if nobody else uses it."""
+def _leave(folder: str, key: str, number: int, process: int, remover: int) -> None:
+    """Stop counting as a user of a store; if nobody else uses it, remove it and end its remover."""
     if os.getpid() != process:
         return
     users = _uses.pop(number)
@@ -262,6 +163,9 @@ def _leave(folder: str, key: str, number: int, process: int) -> None:
     with contextlib.suppress(OSError, ValueError), place.gate():
         os.close(users)
         place.remove_if_unused(key)
+        if remover and not os.path.exists(place.file(key, "users")):
+            os.kill(remover, signal.SIGKILL)
+            os.waitpid(remover, 0)
 
 
 def _forget_uses() -> None:

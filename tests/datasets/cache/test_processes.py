@@ -81,9 +81,8 @@ class TestNothingIsLeft:
     def test_at_the_next_start_after_a_kill(self, folder, place, kind, tmp_path):
         with running(folder, place, kind) as one:
             one.tell(f"read 0 {COUNT}")
+            left = stores_in(place)
             one.kill()
-        left = stores_in(place)
-        assert left
         with running(class_folders(tmp_path / "other", 3, seed=50), place, kind):
             assert not set(left) & set(stores_in(place))
 
@@ -114,6 +113,19 @@ class TestNothingIsLeft:
             (own / name).unlink()
         with running(folder, place, kind):
             pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_after_a_signal_only_the_files_of_a_used_tmpfs_stay(folder, place, number):
+    with running(folder, place, "tmpfs") as other:
+        with running(folder, place, "tmpfs") as one:
+            one.tell(f"read 0 {COUNT}")
+            other.process.send_signal(number)  # which has made the store
+            other.end()
+            with running(folder, place, "tmpfs") as third:
+                assert third.opened["inode"] == one.opened["inode"]
+            one.process.send_signal(number)
+        wait_for(lambda: os.listdir(place) == [])
 
 
 class TestFilling:
