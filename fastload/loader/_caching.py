@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
+from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
 from fastload.datasets.cache.resident import Resident, device_room
@@ -151,6 +152,12 @@ def own_choice(dataset: Any) -> PlannedValue | None:
         if report.kind is not None or report.reason:
             return PlannedValue(report.kind, report.reason or "set on the dataset")
     return None
+
+
+def can_be_cached(dataset: Any) -> bool:
+    """Return True if a dataset has no cache, but could have one."""
+    parts = _parts(dataset)
+    return can_cache() and bool(parts) and all(part.cached.kind is None for part in parts)
 
 
 def asks_for_device(dataset: Any) -> bool:

@@ -25,7 +25,13 @@ from fastload.loader._arguments import (
     Unset,
     is_explicit,
 )
-from fastload.loader._caching import LoaderCache, asks_for_device, own_choice, why_not_resident
+from fastload.loader._caching import (
+    LoaderCache,
+    asks_for_device,
+    can_be_cached,
+    own_choice,
+    why_not_resident,
+)
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
 from fastload.loader._resume.epochs import Epochs
@@ -289,7 +295,7 @@ class DataLoader(_Base[_T_co]):
         times = self.last_epoch
         if times is None:
             raise OptionError("there is nothing to report yet: iterate the loader first")
-        return report_of(times)
+        return report_of(times, can_be_cached(self.dataset))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which `load_state_dict` continues with the next batch.

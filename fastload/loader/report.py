@@ -29,7 +29,7 @@ _TEXTS: dict[EpochVerdict, tuple[str, str]] = {
     ),
     "storage": (
         "Waiting for the disk, a lock or a sleep takes longer than training.",
-        f'keep the data in memory (cache="auto"), or pack it; {_DOCTOR}',
+        f"pack the dataset, or use a faster disk; {_DOCTOR}",
     ),
     "transport": (
         "Collating and moving batches between processes takes longer than training.",
@@ -71,10 +71,12 @@ class EpochReport:
     __repr__ = __str__
 
 
-def report_of(times: EpochTimes) -> EpochReport:
-    """Return the report of an epoch."""
+def report_of(times: EpochTimes, can_cache: bool = False) -> EpochReport:
+    """Return the report of an epoch; `can_cache` is True if the dataset has no cache, but could have one."""
     verdict = _verdict(times)
     headline, next_step = _TEXTS[verdict]
+    if verdict == "storage" and can_cache:
+        next_step = f'keep the data in memory (cache="auto"); {_DOCTOR}'
     return EpochReport(verdict, headline, tuple(_evidence(times)), next_step, times.samples_per_s)
 
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import fastload
+from fastload.datasets.cache.opening import can_cache
+from fastload.loader._caching import can_be_cached
 from fastload.loader.clock import EpochTimes, LoadTimes
 from fastload.loader.report import report_of
 
@@ -57,6 +59,19 @@ def test_the_report_is_text_for_people():
 def test_an_epoch_of_one_batch_has_no_rate():
     report = report_of(replace(epoch(), batches=1))
     assert "Only 1 batch of 32 samples was seen." in report.evidence
+
+
+def test_a_cache_is_advised_where_it_is_possible():
+    times = epoch(cpu_s=2.0)
+    assert 'cache="auto"' in report_of(times, can_cache=True).next_step
+    assert "cache" not in report_of(times).next_step
+
+
+def test_a_dataset_of_this_library_without_a_cache_can_be_cached(tmp_path):
+    assert cv2.imwrite(str(tmp_path / "0.png"), np.zeros((8, 8, 3), np.uint8))
+    dataset = fastload.FolderDataset(tmp_path)
+    assert can_be_cached(torch.utils.data.Subset(dataset, [0])) == can_cache()
+    assert not can_be_cached(torch.arange(64))
 
 
 def test_a_loader_reports_its_last_epoch():
