@@ -9,9 +9,10 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._parser import check_writable, whole_number
+from fastload.cli._parser import Parser, check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
+from fastload.system.signals import unwinding
 
 if TYPE_CHECKING:
     from fastload.cli.report._diagnosis import Parts
@@ -28,6 +29,22 @@ _MOST_WHOLE = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    _add_options(parser)
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset",
+    )
+    own = parser.add_argument(
+        "arguments",
+        metavar="…",
+        nargs=argparse.REMAINDER,
+        help="the script's own arguments; for a script, the doctor's come before PATH",
+    )
+    own.required = False  # argparse does so itself only from Python 3.13 on
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")
     parser.add_argument(
         "--json",
@@ -48,18 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset",
-    )
-    own = parser.add_argument(
-        "arguments",
-        metavar="…",
-        nargs=argparse.REMAINDER,
-        help="the script's own arguments; the doctor's come before PATH",
-    )
-    own.required = False  # argparse does so itself only from Python 3.13 on
 
 
 def _seconds(text: str) -> float:
@@ -74,21 +79,30 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
+    path = Path(os.path.expanduser(options.path))
+    is_script = options.is_module or (path.suffix == ".py" and not path.is_dir())
+    if not is_script:
+        _parse_rest(path, options)
     if options.html:
         check_writable("--html", options.html)
         # The script may change the working directory.
         options.html = os.path.abspath(options.html)
-    path = Path(os.path.expanduser(options.path))
-    if options.is_module or (path.suffix == ".py" and not path.is_dir()):
-        return _run_script(options.path if options.is_module else str(path), options)
-    if options.arguments:
-        raise OptionError(
-            f"only a script takes arguments, got {' '.join(options.arguments)} after {path}: options of the "
-            "doctor come before the path"
-        )
-    if options.steps or options.seconds or options.tries:
-        raise OptionError(f"--steps, --seconds and --try are for scripts, and {path} is not one")
-    return _run_data(path, options)
+    with unwinding():
+        if is_script:
+            return _run_script(options.path if options.is_module else str(path), options)
+        return _run_data(path, options)
+
+
+def _parse_rest(path: Path, options: argparse.Namespace) -> None:
+    """Parse the options after the path of data; raise OptionError for anything else."""
+    parser = Parser(prog="fastload doctor", add_help=False)
+    _add_options(parser)
+    parser.add_argument("--debug", action="store_true")
+    _, rest = parser.parse_known_args(options.arguments, options)
+    if rest:
+        raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
+    if options.steps or options.seconds or options.tries or options.is_module:
+        raise OptionError(f"--steps, --seconds, --try and -m are for scripts, and {path} is not one")
 
 
 def _run_script(path: str, options: argparse.Namespace) -> int:

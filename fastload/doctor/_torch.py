@@ -32,6 +32,11 @@ except (ImportError, AttributeError) as error:
 _MISSING = object()
 
 
+def end_workers(iterator: Any) -> None:
+    """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
+    getattr(iterator, "_shutdown_workers", lambda: None)()
+
+
 @contextlib.contextmanager
 def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
     """Replace attributes, given as (owner, name, value), and restore the originals at the end."""

@@ -23,10 +23,12 @@ from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import DataFiles, count_of, drop_pages, parts_of
 from fastload.doctor._machine import process_cpu_s
 from fastload.doctor._record import LoaderSettings
+from fastload.doctor._torch import end_workers
 from fastload.doctor._workers import count_in
 from fastload.doctor.findings import LoaderTrial
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
+from fastload.system.signals import deferred_signals
 
 MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
 """A trial takes a quarter of the time that the training was watched, within these bounds: with two workers
@@ -139,10 +141,12 @@ class Trials:
         workers = self._workers if workers is None else workers
         # Not endless, because a loader draws the indices of many batches in advance.
         repeated = None if batches is None else list(batches) * min(passes, -(-_WITHOUT_END // len(batches)))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.ExitStack() as ending:
             warnings.simplefilter("ignore")
             began = time.perf_counter()
-            iterator: Any = iter(self._loader(dataset, repeated, workers, kind))
+            with deferred_signals():  # until the workers can be ended
+                iterator: Any = iter(self._loader(dataset, repeated, workers, kind))
+                ending.callback(end_workers, iterator)
             next(iterator)
             started_s = time.perf_counter() - began
             for _ in range(workers):
@@ -156,9 +160,8 @@ class Trials:
                 if seconds >= self._trial_s and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
                     break
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
-            ending = time.perf_counter()
-            del iterator
-            ended_s = time.perf_counter() - ending
+            ended_at = time.perf_counter()
+        ended_s = time.perf_counter() - ended_at
         samples = taken * (count_in(batches[0]) if batches else self._settings.batch_size or 1)
         own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from fastload.doctor._categories import Stack
 from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
-from fastload.doctor._torch import BaseIterator, patched, worker_module
+from fastload.doctor._torch import BaseIterator, end_workers, patched, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
@@ -111,7 +111,7 @@ class Watcher:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the loaders that are used in the block."""
+        """Watch the loaders that are used in the block, and end their workers after it."""
         kinds: tuple[tuple[Any, str, Any], ...] = (
             (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
@@ -129,6 +129,8 @@ class Watcher:
             hook.remove()
             self._sampler.stop()
             self._close_steps()
+            for iterator in list(self._by_iterator):
+                end_workers(iterator)
 
     @property
     def records(self) -> list[LoaderRecord]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from fastload.doctor._torch import patched
 from fastload.errors import OptionError
+from fastload.system.signals import Terminated
 
 
 class HardExit(BaseException):
@@ -104,6 +105,8 @@ def run_script(script: Script) -> Ending:
     with _noting_children() as children, _hard_exits_raised():
         try:
             exec(script.code, main.__dict__)
+        except Terminated:
+            raise
         except BaseException as error:
             return Ending(error, tuple(children))
     return Ending(None, tuple(children))

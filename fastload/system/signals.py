@@ -17,6 +17,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
+class Terminated(SystemExit):
+    """Unwinds a block after SIGTERM or SIGHUP."""
+
+
 @contextlib.contextmanager
 def unwinding() -> Iterator[None]:
     """Make SIGTERM and SIGHUP unwind the block as Ctrl-C does, so that it ends processes and removes files.
@@ -25,11 +29,15 @@ def unwinding() -> Iterator[None]:
     outside the main thread, which alone can handle signals, nothing changes.
     """
     caught: list[int] = []
+    process = os.getpid()
 
     def unwind(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process:  # a forked child, which has inherited this handler, dies at once
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         if not caught:  # the first signal has begun the unwinding, which ends soon
             caught.append(number)
-            raise SystemExit(128 + number)
+            raise Terminated(128 + number)
 
     numbers = [number for number in _handled() if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
@@ -66,6 +74,8 @@ def deferred_signals() -> Iterator[None]:
 def kill_daemons() -> None:
     """Kill the remaining daemonic processes, such as DataLoader workers: a stopped one would survive."""
     if "multiprocessing" in sys.modules:
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise an error for each
         for child in sys.modules["multiprocessing"].active_children():
             if child.daemon:
                 child.kill()

@@ -1,7 +1,10 @@
 """Trials: the user's own loader created again, and its files packed."""
 
+import signal
+
 import pytest
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import fastload.transforms as T
 from fastload.doctor._dataset_files import files_of
@@ -57,6 +60,23 @@ def test_a_dataset_that_fails_gives_no_trial(trials):
             raise KeyError(index)
 
     assert trials(0, Broken(range(12))).tried("same") == []
+
+
+def test_an_interruption_while_workers_end_is_not_lost(trials):
+    class Interrupted(_MultiProcessingDataLoaderIter):
+        def _shutdown_workers(self):
+            try:
+                if not self._shutdown:
+                    signal.raise_signal(signal.SIGINT)
+            finally:
+                super()._shutdown_workers()
+
+    class Loader(DataLoader):
+        def _get_iterator(self):
+            return Interrupted(self)
+
+    with pytest.raises(KeyboardInterrupt):
+        trials(1).tried("same", kind=Loader)
 
 
 def test_a_second_pass_over_the_same_samples_is_measured(trials):

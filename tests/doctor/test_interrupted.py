@@ -1,0 +1,65 @@
+"""Interruptions of the doctor: its exit code, its one line, and nothing left behind."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import start, wait_until_gone, workers_of
+from tests.doctor.situations import make_photos
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
+
+SCRIPT = """
+import time
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    for batch in DataLoader(range(10**6), 4, num_workers=2, persistent_workers=True):
+        print("batch", flush=True)
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    return os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+
+
+def left_in(environment):
+    return [path.name for path in Path(environment["TMPDIR"]).glob("fastload-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_examination_of_data_ends_with_one_line(tmp_path, environment, number):
+    photos = make_photos(tmp_path / "photos", 40, 480, 640)
+    process = start(["doctor", "--quiet", photos], env=environment)
+    deadline = time.monotonic() + 60
+    while not workers_of(process.pid):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    lines = ["fastload: interrupted: the same command resumes packing, and restarts anything else"]
+    assert errors.splitlines() == (lines if number == signal.SIGINT else [])
+    wait_until_gone(process.pid)
+    assert left_in(environment) == []
+
+
+def test_a_terminated_script_leaves_no_files_and_is_not_judged(tmp_path, environment):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    process = start(["doctor", "--quiet", tmp_path / "train.py"], env=environment)
+    assert process.stdout.readline() == "batch\n"
+    assert left_in(environment)
+    process.terminate()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert set(output.splitlines()) <= {"batch"}
+    assert errors == ""
+    wait_until_gone(process.pid)
+    assert left_in(environment) == []
