@@ -22,8 +22,8 @@ from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor.examine import Examination, trials_of
-from fastload.doctor.findings import Diagnosis, TrainingMeasurements
-from fastload.errors import FastloadError, SourceError
+from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
+from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing.choose import choose_encoding, estimate_stats
@@ -32,6 +32,7 @@ from fastload.sources import Source, open_source
 from fastload.sources.files import FileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
+from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration
 
 Step = Callable[[str, int, int], None]
@@ -106,9 +107,11 @@ def _examine(
     busy, files, samples = BusyWatch(), files_of(dataset), samples or len(dataset)
     step("reading", 1, _STEPS)
     store = measure_store(files, samples)
-    readable, size = _readable(dataset)
+    readable, size, damage = _readable(dataset)
     if not readable:
-        raise SourceError(f"{name}: at least one sample that can be read is needed, got none of {samples}")
+        raise SourceError(
+            f"{name}: at least one sample that can be read is needed, got none of {samples}: {damage[0]}"
+        )
     step("decoding", 2, _STEPS)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
@@ -125,10 +128,11 @@ def _examine(
         )
         watcher = Watcher(Path(root), seconds=_WATCHED_S)
         with watcher.watching(), contextlib.suppress(Enough):
-            for _ in loader:
+            with deferred_signals():  # until the watcher can end the workers
+                iterator = iter(loader)
+            for _ in iterator:
                 pass
         [record] = watcher.records
-        del loader
         measured = replace(
             record.measured(watcher.logs_of(record), busy.state()),
             batch_size=size,
@@ -139,24 +143,40 @@ def _examine(
             store=store,
             folder=name,
         )
-        trials = Trials(record.settings, workers, files, Path(root), _WATCHED_S, encode=encode)
-        measured = replace(measured, trials=tuple(trials_of(measured, trials)))
-    return Examination(name, measured, diagnose_data(measured, samples, is_warm, notes))
+        # Where loading does not matter, nothing can be gained by a change.
+        if diagnose_data(measured, samples, is_warm).verdict != "little":
+            trials = Trials(record.settings, workers, files, Path(root), _WATCHED_S, encode=encode)
+            measured = replace(measured, trials=tuple(trials_of(measured, trials)))
+    found = diagnose_data(measured, samples, is_warm, notes)
+    if damage:
+        looked_at = len(readable) + len(damage)
+        action = f"replace the damaged or missing samples: {len(damage)} of {looked_at} cannot be read"
+        fix = Fix("damage", action, None, f"a training ends at the first: {damage[0]}")
+        found = replace(found, fixes=(fix, *found.fixes))
+    return Examination(name, measured, found)
 
 
-def _readable(dataset: Any) -> tuple[list[int], int]:
-    """Read samples for a second or so; return those that can be read, and the size of a batch of 50 ms."""
+def _readable(dataset: Any) -> tuple[list[int], int, list[str]]:
+    """Read samples for a second or so.
+
+    Returns those that can be read, the size of a batch of 50 ms, and the errors of the others.
+    """
     found: list[int] = []
+    damage: list[str] = []
+    names = getattr(dataset, "paths", None)
     ends_at = time.perf_counter() + _CHECKED_S
     began = time.thread_time()
     for index in evenly_spaced(len(dataset), _MOST_SAMPLES):
-        with contextlib.suppress(FastloadError, OSError, SyntaxError, ValueError):
+        try:
             dataset[index]
             found.append(int(index))
+        except Exception as error:  # the decoders' own
+            name = names[index] if names else f"sample {index}"
+            damage.append(f"{name}: {error}")
         if time.perf_counter() > ends_at:
             break
     sample_s = (time.thread_time() - began) / max(1, len(found))
-    return found, int(min(_LARGEST_BATCH, max(1, _BATCH_S / sample_s)))
+    return found, int(min(_LARGEST_BATCH, max(1, _BATCH_S / sample_s))), damage
 
 
 def diagnose_data(
@@ -164,11 +184,11 @@ def diagnose_data(
 ) -> Diagnosis:
     """Return what limits loading a dataset of `samples` samples without training, and the fixes for it."""
     found = diagnose(measured)
-    verdict, fixes, loading_per_s = found.verdict, found.fixes, found.loading_per_s
+    verdict, evidence, fixes, loading_per_s = found.verdict, found.evidence, found.fixes, found.loading_per_s
     workers = format_count(measured.num_workers, "worker")
     all_s = samples / loading_per_s if loading_per_s else 0.0
     if verdict == "little" or all_s < LEAST_S:
-        verdict, fixes = "little", ()
+        verdict, evidence, fixes = "little", (), ()
         headline = (
             f"There is too little data for loading to matter: {workers} load all of it in "
             f"{format_duration(all_s)}."
@@ -179,5 +199,5 @@ def diagnose_data(
         headline = f"{CAUSES[verdict][0]}: a loader with {workers} gives {rate}."
     about = f"{measured.folder}: {format_count(samples, 'sample')}."
     return replace(
-        found, verdict=verdict, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes
+        found, verdict=verdict, headline=headline, evidence=(about, *evidence[1:], *notes), fixes=fixes
     )

@@ -1,6 +1,7 @@
 """Examining data without a training."""
 
 import json
+import os
 
 import pytest
 
@@ -66,11 +67,48 @@ def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp
     assert found.diagnosis.evidence[-1] == "left out, not an image: 1 file (1 .txt)"
 
 
-def test_images_that_cannot_be_decoded_are_skipped(tmp_path):
+def test_images_that_cannot_be_decoded_are_the_first_finding(tmp_path):
     photos = make_photos(tmp_path / "photos", 6, 64, 64)
-    (photos / "0003.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    for name in ("0003.jpg", "0004.jpg"):
+        (photos / name).write_bytes(b"\xff\xd8\xff\xe0 no image")
     [found] = examine_data(photos)
-    assert found.measured.trial("same").samples_per_s > 0
+    assert found.diagnosis.samples_per_s > 0
+    [fix] = found.diagnosis.fixes
+    assert (fix.kind, fix.gain) == ("damage", None)
+    assert "2 of 6 cannot be read" in fix.action
+    assert str(photos / "0003.jpg") in fix.why
+
+
+def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
+    make_photos(tmp_path, 1, 64, 64)
+    (tmp_path / "t.csv").write_text("image,label\n0000.jpg,a\nmissing.jpg,b\n")
+    [found] = examine_data(tmp_path / "t.csv")
+    [fix] = found.diagnosis.fixes
+    assert "1 of 2 cannot be read" in fix.action
+    assert "missing.jpg" in fix.why
+
+
+def test_if_no_image_can_be_read_the_first_error_is_named(tmp_path):
+    (tmp_path / "0.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
+    with pytest.raises(fastload.SourceError, match=r"none of 1: .*0\.jpg"):
+        examine_data(tmp_path)
+
+
+def test_nothing_is_tried_on_data_that_load_at_once(tmp_path):
+    [found] = examine_data(make_photos(tmp_path, 3, 64, 64))
+    assert found.diagnosis.verdict == "little"
+    assert found.measured.trials == ()
+
+
+def test_options_may_follow_the_path_of_data(tmp_path):
+    photos = make_photos(tmp_path / "photos", 3, 64, 64)
+    done = run("doctor", photos, "--quiet", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["verdict"] == "little"
+    for words in (["other"], ["--steps", "3"], ["--quite"]):
+        done = run("doctor", photos, *words)
+        assert done.returncode == 2
+        assert words[0].removesuffix("e") in done.stderr
 
 
 def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
@@ -91,6 +129,10 @@ def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
 
 def test_the_files_are_packed_as_packing_chooses(tmp_path):
     photos = make_photos(tmp_path / "photos", 60, 480, 640)
-    [found] = examine_data(photos)
+    many = tmp_path / "many"  # so that loading them takes long enough to matter
+    many.mkdir()
+    for number in range(3000):
+        os.link(photos / f"{number % 60:04d}.jpg", many / f"{number}.jpg")
+    [found] = examine_data(many)
     encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
     assert found.measured.trial("pack").detail.startswith(encoding)
