@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
 """A trial takes a quarter of the time that the training was watched, within these bounds: with two workers
 and batches of 100 ms, one second gives some twenty batches."""
 
+_MOST_S = 20.0
 _LEAST_BATCHES = 4
 _MOST_BATCHES = 256
 _MOST_FILES = 64
@@ -42,31 +43,25 @@ _TIMEOUT_S = 30.0
 _WITHOUT_END = 100_000
 
 
+@dataclass
 class Trials:
-    """Trials of one loader, whose training was watched for `watched_s`; none begins after `most_s`.
+    """Trials of one loader, whose training was watched for `watched_s`; none begins after 20 s.
 
     Trials that fail, for whatever reason, are left out. With `encode`, the files are packed with this
     encoding, and the dataset is known to do nothing but decode.
     """
 
-    def __init__(
-        self,
-        settings: LoaderSettings,
-        num_workers: int,
-        files: DataFiles,
-        folder: Path,
-        watched_s: float,
-        most_s: float = 20.0,
-        encode: str = "",
-    ) -> None:
-        self._settings = settings
-        self._workers = num_workers
-        self._files = files
-        self._folder = folder
-        self._encode = encode
-        self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, watched_s / 4))
-        self._ends_at = time.perf_counter() + most_s
-        self._batches = _batches_of(settings)
+    settings: LoaderSettings
+    num_workers: int
+    files: DataFiles
+    folder: Path
+    watched_s: float
+    encode: str = ""
+
+    def __post_init__(self) -> None:
+        self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
+        self._ends_at = time.perf_counter() + _MOST_S
+        self._batches = _batches_of(self.settings)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
         """Measure the loader once, as it is or with changes; return nothing if it fails or the time is up."""
@@ -79,9 +74,9 @@ class Trials:
     def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
         """Measure it with another number of workers; a cold trial reads from the disk, or is left out."""
         if is_cold:
-            if len(self._files.paths) < count_of(self._settings.dataset) or not hasattr(os, "posix_fadvise"):
+            if len(self.files.paths) < count_of(self.settings.dataset) or not hasattr(os, "posix_fadvise"):
                 return []
-            drop_pages(self._files)
+            drop_pages(self.files)
         return self.tried("workers", workers=number)
 
     def cached(self) -> list[LoaderTrial]:
@@ -94,14 +89,12 @@ class Trials:
 
     def from_files(self) -> Iterator[LoaderTrial]:
         """Measure a sample of the image files: decoded by OpenCV, with fastload's transforms, and packed."""
-        dataset = next(
-            (part for part in parts_of(self._settings.dataset) if hasattr(part, "transform")), None
-        )
-        is_possible = self._files.are_images and self._batches and self._settings.batch_sampler is not None
+        dataset = next((part for part in parts_of(self.settings.dataset) if hasattr(part, "transform")), None)
+        is_possible = self.files.are_images and self._batches and self.settings.batch_sampler is not None
         if not is_possible or dataset is None:
             return
         with contextlib.suppress(Exception):
-            photos = link_files(self._files.paths, self._folder / "files", _MOST_FILES, _MOST_BYTES)
+            photos = link_files(self.files.paths, self.folder / "files", _MOST_FILES, _MOST_BYTES)
             transform = dataset.transform
             ours = translated(transform)
             if not isinstance(dataset, (FolderDataset, PackedDataset)):
@@ -109,9 +102,9 @@ class Trials:
             if ours is not None:
                 for trial in self._of_files("transforms", FolderDataset(photos, transform=ours)):
                     yield replace(trial, detail=repr(ours))
-            options: Any = {"encode": self._encode or "auto", "workers": 1, "on_error": "skip"}
-            result = pack(photos, self._folder / "sample.fl", **options)
-            packed = PackedDataset(self._folder / "sample.fl", transform=transform if ours is None else ours)
+            options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
+            result = pack(photos, self.folder / "sample.fl", **options)
+            packed = PackedDataset(self.folder / "sample.fl", transform=transform if ours is None else ours)
             detail = result.encoding if ours is None else f"{result.encoding} {ours!r}"
             for trial in self._of_files("pack", packed):
                 yield replace(trial, detail=detail, stored_bytes=result.size_bytes / max(1, len(packed)))
@@ -119,8 +112,8 @@ class Trials:
     def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
         assert self._batches
         # If the samples have other images than the dataset's own, they cannot be compared.
-        first = self._settings.dataset[self._batches[0][0]]
-        if not self._encode and _images_in(dataset[0]) != _images_in(first):
+        first = self.settings.dataset[self._batches[0][0]]
+        if not self.encode and _images_in(dataset[0]) != _images_in(first):
             return []
         size = len(self._batches[0])
         indices = itertools.cycle(range(len(dataset)))
@@ -136,9 +129,9 @@ class Trials:
         passes: int = _WITHOUT_END,
     ) -> tuple[LoaderTrial, int]:
         """Return the trial and the number of batches that it took."""
-        dataset = self._settings.dataset if dataset is None else dataset
+        dataset = self.settings.dataset if dataset is None else dataset
         batches = batches or self._batches
-        workers = self._workers if workers is None else workers
+        workers = self.num_workers if workers is None else workers
         # Not endless, because a loader draws the indices of many batches in advance.
         repeated = None if batches is None else list(batches) * min(passes, -(-_WITHOUT_END // len(batches)))
         with warnings.catch_warnings(), contextlib.ExitStack() as ending:
@@ -162,14 +155,14 @@ class Trials:
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
             ended_at = time.perf_counter()
         ended_s = time.perf_counter() - ended_at
-        samples = taken * (count_in(batches[0]) if batches else self._settings.batch_size or 1)
+        samples = taken * (count_in(batches[0]) if batches else self.settings.batch_size or 1)
         own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
         return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + workers
 
     def _loader(self, dataset: Any, batches: list[Any] | None, workers: int, kind: type[Any] | None) -> Any:
-        options = self._settings.options
+        options = self.settings.options
         arguments = {name: options[name] for name in ("collate_fn", "worker_init_fn", "pin_memory")}
         if arguments["collate_fn"] in (default_collate, default_convert):
             del arguments["collate_fn"]
@@ -179,11 +172,11 @@ class Trials:
             arguments["timeout"] = options["timeout"] or _TIMEOUT_S
         if batches is None:
             arguments |= {"batch_size": options["batch_size"], "drop_last": options["drop_last"]}
-        elif self._settings.batch_sampler is None:
+        elif self.settings.batch_sampler is None:
             arguments |= {"batch_size": None, "sampler": batches}
         else:
             arguments["batch_sampler"] = batches
-        kind = kind or (FastloadDataLoader if self._settings.is_fastload else DataLoader)
+        kind = kind or (FastloadDataLoader if self.settings.is_fastload else DataLoader)
         return kind(dataset, num_workers=workers, **arguments)
 
 

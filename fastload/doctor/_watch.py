@@ -83,11 +83,7 @@ class Watcher:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        steps: int | None = None,
-        seconds: float | None = None,
-        script: str = "",
+        self, folder: Path, steps: int | None = None, seconds: float | None = None, script: str = ""
     ) -> None:
         self._folder = folder
         self._steps = steps

@@ -86,12 +86,8 @@ def _examine_source(name: str, source: Source, step: Step) -> Examination:
     if not isinstance(source, FileSource):
         raise SourceError(f"{name}: only files can be examined, got a {source.kind}")
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-    chosen = choose_encoding(
-        estimate_stats(source, None),
-        is_resized=False,
-        has_jpegtran=find_jpegtran() is not None,
-        space_bytes=None,
-    )
+    stats, has_jpegtran = estimate_stats(source, None), find_jpegtran() is not None
+    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     notes = (
         f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
         *source.warnings,
@@ -109,9 +105,7 @@ def _examine(
     store = measure_store(files, samples)
     readable, size, damage = _readable(dataset)
     if not readable:
-        raise SourceError(
-            f"{name}: at least one sample that can be read is needed, got none of {samples}: {damage[0]}"
-        )
+        raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
     step("decoding", 2, _STEPS)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
@@ -149,30 +143,24 @@ def _examine(
             measured = replace(measured, trials=tuple(trials_of(measured, trials)))
     found = diagnose_data(measured, samples, is_warm, notes)
     if damage:
-        looked_at = len(readable) + len(damage)
-        action = f"replace the damaged or missing samples: {len(damage)} of {looked_at} cannot be read"
+        count = f"{len(damage)} of {len(readable) + len(damage)}"
+        action = f"replace the damaged or missing samples: {count} cannot be read"
         fix = Fix("damage", action, None, f"a training ends at the first: {damage[0]}")
         found = replace(found, fixes=(fix, *found.fixes))
     return Examination(name, measured, found)
 
 
 def _readable(dataset: Any) -> tuple[list[int], int, list[str]]:
-    """Read samples for a second or so.
-
-    Returns those that can be read, the size of a batch of 50 ms, and the errors of the others.
-    """
-    found: list[int] = []
-    damage: list[str] = []
-    names = getattr(dataset, "paths", None)
+    """Read for a second or so; return the samples that can be read, a batch's size for 50 ms, and errors."""
+    found, damage, names = list[int](), list[str](), getattr(dataset, "paths", None)
     ends_at = time.perf_counter() + _CHECKED_S
     began = time.thread_time()
     for index in evenly_spaced(len(dataset), _MOST_SAMPLES):
         try:
             dataset[index]
             found.append(int(index))
-        except Exception as error:  # the decoders' own
-            name = names[index] if names else f"sample {index}"
-            damage.append(f"{name}: {error}")
+        except Exception as error:  # decoders raise any
+            damage.append(f"{names[index] if names else f'sample {index}'}: {error}")
         if time.perf_counter() > ends_at:
             break
     sample_s = (time.thread_time() - began) / max(1, len(found))
@@ -184,20 +172,13 @@ def diagnose_data(
 ) -> Diagnosis:
     """Return what limits loading a dataset of `samples` samples without training, and the fixes for it."""
     found = diagnose(measured)
-    verdict, evidence, fixes, loading_per_s = found.verdict, found.evidence, found.fixes, found.loading_per_s
-    workers = format_count(measured.num_workers, "worker")
-    all_s = samples / loading_per_s if loading_per_s else 0.0
-    if verdict == "little" or all_s < LEAST_S:
-        verdict, evidence, fixes = "little", (), ()
-        headline = (
-            f"There is too little data for loading to matter: {workers} load all of it in "
-            f"{format_duration(all_s)}."
-        )
-    else:
-        when = " after the first epoch" if is_warm else ""
-        rate = f"{loading_per_s:,.0f} samples/s{when}"
-        headline = f"{CAUSES[verdict][0]}: a loader with {workers} gives {rate}."
+    workers, rate = format_count(measured.num_workers, "worker"), found.loading_per_s
+    all_s = samples / rate if rate else 0.0
     about = f"{measured.folder}: {format_count(samples, 'sample')}."
-    return replace(
-        found, verdict=verdict, headline=headline, evidence=(about, *evidence[1:], *notes), fixes=fixes
-    )
+    if found.verdict == "little" or all_s < LEAST_S:
+        took = f"{workers} load all of it in {format_duration(all_s)}"
+        headline = f"There is too little data for loading to matter: {took}."
+        return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=())
+    when = " after the first epoch" if is_warm else ""
+    headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {rate:,.0f} samples/s{when}."
+    return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes))
