@@ -10,6 +10,10 @@ import pytest
 from fastload.doctor._profile import Sampler, described
 
 
+def running(frame):
+    return described(frame.f_code, frame.f_lasti)
+
+
 class Chain:
     """Returns the frame that calls one of its methods."""
 
@@ -17,7 +21,7 @@ class Chain:
         return self
 
     def convert(self, *_):
-        return described(sys._getframe(1))
+        return running(sys._getframe(1))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells which call it is from 3.11 on")
@@ -30,7 +34,7 @@ def test_a_call_is_described_without_its_arguments():
 
 
 def test_the_line_is_used_if_python_does_not_know_the_call():
-    frame = replace(described(sys._getframe()), called="")
+    frame = replace(running(sys._getframe()), called="")
     assert frame.call == frame.text
 
 
@@ -53,4 +57,4 @@ def test_a_source_dropped_by_another_thread_is_unknown(monkeypatch):
         raise KeyError(file)
 
     monkeypatch.setattr(linecache, "getline", dropped)
-    assert described((lambda: sys._getframe())()).text == ""
+    assert running((lambda: sys._getframe())()).text == ""
