@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import itertools
 import linecache
 import operator
@@ -90,13 +91,20 @@ class Sampler:
 
 def stack_of(thread: int) -> Stack:
     """Return the stack of a thread; empty if there is no such thread."""
-    # Within one call of compiled code, in which the thread does not run: Python 3.11.7 crashed in walks in
-    # which it did.
+    # In one call of compiled code, because Python 3.11 crashes if the thread runs during the walk: its frames
+    # may vanish. Collecting garbage could run Python code in it, and so the thread.
     top: Any = map(operator.itemgetter(thread), itertools.starmap(sys._current_frames, [()]))
     frames = itertools.accumulate(itertools.chain(top, itertools.repeat("f_back", _DEEPEST - 1)), getattr)
     found: list[tuple[CodeType, int]] = []
-    with contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first frame
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
         found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
+    except (KeyError, AttributeError):
+        pass  # no such thread; above the first frame
+    finally:
+        if was_collecting:
+            gc.enable()
     return tuple(described(*each) for each in reversed(found))
 
 
