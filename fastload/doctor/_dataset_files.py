@@ -56,6 +56,13 @@ def count_of(dataset: Any) -> int:
     return 0
 
 
+def folder_of(dataset: Any) -> str:
+    """Return the folder that a dataset has as an attribute; "" if unknown."""
+    attributes = [getattr(part, "__dict__", {}) for part in parts_of(dataset)]
+    roots = [each.get(name) for each in attributes for name in ("root", "root_dir", "img_dir")]
+    return next((str(root) for root in roots if isinstance(root, (str, os.PathLike))), "")
+
+
 def encoding_of(dataset: Any) -> str | None:
     """Return the encoding of a packed dataset's images; None for any other dataset."""
     packed = next((part for part in parts_of(dataset) if isinstance(part, PackedDataset)), None)
@@ -82,8 +89,7 @@ def _listed(part: Any) -> list[str]:
         step = max(1, len(part) // _MOST_LISTED)
         return [part.source.files.path(index) for index in range(0, len(part), step)]
     attributes = getattr(part, "__dict__", {})
-    root = attributes.get("root") or attributes.get("root_dir") or attributes.get("img_dir")
-    prefixes = ["", os.fspath(root)] if isinstance(root, (str, os.PathLike)) else [""]
+    prefixes = ["", folder_of(part)]
     for name in sorted(attributes, key=lambda name: (name.lstrip("_") not in _NAMES, name)):
         value = attributes[name]
         if isinstance(value, (list, tuple)):

@@ -57,10 +57,12 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
 def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeconds, verdict: Verdict) -> str:
     """Return the verdict as a sentence with its figures."""
     if verdict == "little":
-        all_s = measured.first_wait_s + measured.waiting_s + measured.stepping_s + measured.warmup_s
+        first_s = measured.first_wait_s
+        all_s = first_s + measured.waiting_s + measured.stepping_s + measured.warmup_s
         batches = format_count(measured.batches, "batch", "batches")
+        start = f", starting workers {format_duration(first_s)} of it" if measured.num_workers else ""
         return (
-            f"There is too little work for loading to matter: {batches} took {format_duration(all_s)} in all."
+            f"There is too little work for loading to matter: {batches} took {format_duration(all_s)}{start}."
         )
     limit = CAUSES[verdict][0]
     ended = ran_out_of(measured.error)
@@ -72,11 +74,12 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
     )
     if verdict not in ("model", "copy") and part >= _LEAST_SHARE:
         limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
-    loading, training = (_rate(rate, measured.unit) for rate in (rates.loading, rates.step))
+    loading, training = (rate_text(rate, measured.unit) for rate in (rates.loading, rates.step))
     return f"{limit}: the loader alone gives {loading}, the training step alone could use {training}."
 
 
-def _rate(rate: float, unit: str) -> str:
+def rate_text(rate: float, unit: str) -> str:
+    """Return a rate for printing: `1,200 samples/s`."""
     if not math.isfinite(rate):
         return f"any number of {unit}"
     return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
@@ -113,7 +116,7 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
 def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
     batches = f"batches of {measured.batch_size}" if measured.batch_size else "whole batches of the dataset"
     if measured.waits and measured.steps:
-        rate = f"{_rate(measured.samples_per_s, measured.unit)} in {batches}"
+        rate = f"{rate_text(measured.samples_per_s, measured.unit)} in {batches}"
         yield batch_text(rate, measured.wait_s, measured.step_s)
     else:
         yield f"Too few batches to measure: {measured.batches}, in {batches}."

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of
+from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
 from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
@@ -30,7 +33,12 @@ MOST_OF_MEMORY = 0.7
 
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
 
+# A difference in the time for starting workers that is not mentioned.
+_SHORT_START_S = 0.05
+
 _FASTLOAD = {"class": "fastload.DataLoader"}
+_CREATE_ONCE = "create the loader once, before the first epoch: "
+_IMPORT = "import fastload, fastload.transforms as T; "
 _USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
 
 
@@ -81,15 +89,29 @@ def _candidates(
 def _tried(
     measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial, read_s: float = 0.0
 ) -> tuple[float, str]:
-    """Return the gain of a trial, and its measurement in a sentence."""
-    gain = rates.with_trial(trial, read_s).combined() / rates.combined()
-    why = (
-        f"tried on your data: the loader gives {trial.samples_per_s:,.0f} {measured.unit}/s with it, "
-        f"{rates.loading:,.0f} without"
-    )
-    if trial.num_workers and rates.step < trial.samples_per_s:
-        why += f"; the training step alone could use {rates.step:,.0f}"
-    return gain, why
+    """Return the gain of a trial, and all that it is made of in a sentence."""
+    after = rates.with_trial(trial, read_s)
+
+    def text(rate: float) -> str:
+        return rate_text(rate, measured.unit)
+
+    with_it, without = text(trial.samples_per_s), text(rates.loading)
+    why = [f"tried on your data: the loader gives {with_it} with it, {without} without"]
+    if read_s:
+        why.append("reading takes as long as before")
+    if bool(after.num_workers) != bool(rates.num_workers):
+        why.append(f"loading and training {'overlap' if after.num_workers else 'take turns'} with it")
+    if after.num_workers and rates.step < after.loading:
+        why.append(f"the training step alone could use {text(rates.step)}")
+    if after.num_workers and after.by_cpus < min(after.loading, rates.step):
+        why.append(f"the CPUs suffice for {text(after.by_cpus)}")
+    saved_s = rates.start_s - after.start_s
+    if abs(saved_s) > _SHORT_START_S and math.isfinite(rates.epoch_samples):
+        start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
+        why.append(f"it {start} of starting workers in each epoch")
+    warm_up = ", with warm-up" if rates.warmup_s else ""
+    why.append(f"in all, {text(after.combined())} instead of {text(rates.combined())}{warm_up}")
+    return after.combined() / rates.combined(), "; ".join(why)
 
 
 def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
@@ -97,10 +119,18 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
         once = replace(rates, start_s=rates.start_s / measured.epochs)
         yield Fix(
             "persistent workers",
-            "DataLoader(…, persistent_workers=True)",
+            f"{_CREATE_ONCE if measured.is_recreated else ''}DataLoader(…, persistent_workers=True)",
             once.combined() / rates.combined(),
             f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
-            {"persistent_workers": True},
+            {} if measured.is_recreated else {"persistent_workers": True},
+        )
+    if measured.is_iterable and not measured.num_workers:
+        yield Fix(
+            "workers",
+            "DataLoader(…, num_workers=…), if the dataset's __iter__ gives each worker other samples by "
+            "torch.utils.data.get_worker_info()",
+            None,
+            "not tried, because otherwise each worker repeats all samples",
         )
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
     present = measured.num_workers
@@ -131,7 +161,7 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
     if reads and measured.encoding is None and not measured.trial("pack"):
         yield Fix(
             "pack",
-            f"pack the files into shards: fastload pack {measured.folder} data.fl, then "
+            f"pack the files into shards: fastload pack {shlex.quote(measured.folder)} data.fl, then "
             "fastload.PackedDataset('data.fl')",
             None,
             "shards are read in long runs; how fast depends on the disk that they will be on",
@@ -150,17 +180,16 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
 def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
     """Return the change of code behind a trial; "" if there is none."""
     folder, (encoding, _, transforms) = measured.folder, trial.detail.partition(" ")
+    code = re.sub(r"\b([A-Z]\w*\()", r"T.\1", trial.detail if trial.kind == "transforms" else transforms)
     samples = measured.store.samples if measured.store is not None else 0
-    room = f" ({format_size(samples * trial.stored_bytes)} in all)" if samples and trial.stored_bytes else ""
+    room = f" ({format_size(samples * trial.stored_bytes)})" if samples and trial.stored_bytes else ""
     return {
         "loader": _USE_FASTLOAD,
         "decoder": f"decode with OpenCV: fastload.FolderDataset({folder!r}, transform=…)",
-        "transforms": (
-            f"import fastload.transforms as T; fastload.FolderDataset({folder!r}, transform=T.{trial.detail})"
-        ),
+        "transforms": f"{_IMPORT}fastload.FolderDataset({folder!r}, transform={code})",
         "pack": (
-            f"fastload pack {folder} data.fl --encode {encoding}{room}, then "
-            f"fastload.PackedDataset('data.fl', transform={f'T.{transforms}' if transforms else '…'})"
+            f"fastload pack {shlex.quote(folder)} data.fl --encode {encoding}, which makes data.fl{room}, "
+            f"then {_IMPORT}fastload.PackedDataset('data.fl', transform={code or '…'})"
         ),
     }.get(trial.kind, "")
 
@@ -210,6 +239,8 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
 def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     """Return the numbers of workers to try: about the usable CPUs; more if loading is often blocked."""
     cpus = max(1, round(measured.machine.usable_cpus + 0.49))
+    if measured.is_iterable:
+        return []  # Unless the dataset splits itself, each worker repeats all samples.
     numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
     if measured.work.blocked_s > 0.5 * measured.work.busy_s:
         numbers.add(min(32, 4 * cpus))

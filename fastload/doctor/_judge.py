@@ -24,9 +24,9 @@ work, stack samples and clocks cannot resolve a smaller difference."""
 LEAST_S = 0.25
 """A training that takes less than this in all has nothing to gain."""
 
-MOST_STARTING, LONG_EPOCH_S = 0.4, 10.0
-"""Workers have too little to do if starting them takes more than this share of an epoch, which does not
-matter in epochs longer than this."""
+MOST_STARTING, LITTLE_WORK_S = 0.4, 1.0
+"""Workers have too little to do if starting them takes more than this share of an epoch whose loading and
+training take less than this."""
 
 LEAST_BUSY = 0.6
 """Workers are not the cause if the loader gives less than this share of the rate at which they load."""
@@ -94,7 +94,7 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
         start_s = min(start_s, rates.start_s)
     if measured.epochs * (working_s + start_s) < LEAST_S:
         return True
-    return start_s > MOST_STARTING * (start_s + working_s) and start_s + working_s < LONG_EPOCH_S
+    return working_s < LITTLE_WORK_S and start_s > MOST_STARTING * (start_s + working_s)
 
 
 def _are_workers_idle(measured: TrainingMeasurements) -> bool:

@@ -34,6 +34,11 @@ class Rates:
     epoch_samples: float = math.inf
     warmup_s: float = 0.0
 
+    @property
+    def by_cpus(self) -> float:
+        """The rate at which loading and the step together occupy all CPUs."""
+        return per_s(self.loading_cpu_s + self.step_cpu_s, self.cpus)
+
     def combined(self) -> float:
         """Return the throughput of the training, by the one rule behind all gains.
 
@@ -41,7 +46,7 @@ class Rates:
         CPUs that they share do. Starting workers and warm-up count once per epoch.
         """
         if self.num_workers:
-            steady = min(self.loading, self.step, per_s(self.loading_cpu_s + self.step_cpu_s, self.cpus))
+            steady = min(self.loading, self.step, self.by_cpus)
         else:
             steady = per_s(per_s(self.loading) + per_s(self.step))
         if math.isinf(self.epoch_samples) or math.isinf(steady) or steady <= 0:

@@ -89,6 +89,7 @@ class LoaderRecord:
         self.prefetch_factor: int | None = settings.options["prefetch_factor"]
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
         self.is_first = True  # no batch of this epoch has been handed out
+        self.is_recreated = False
         self.asked_at = 0.0
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
@@ -175,6 +176,8 @@ class LoaderRecord:
         work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
         steps_s = self.steps_s
         warm = warmup_steps(steps_s)
+        # The busiest worker may be another process in each epoch.
+        lives = max(1, round(len(logs) / max(1, self.num_workers)))
         steps = list(self._steps)[warm:]
         return TrainingMeasurements(
             machine=machine,
@@ -198,13 +201,15 @@ class LoaderRecord:
             waits_s=tuple(self._waits_s),
             steps_s=tuple(steps_s),
             work=work,
-            busiest_s=max((log.sums["busy_s"] for log in logs), default=0.0),
+            busiest_s=sum(sorted(log.sums["busy_s"] for log in logs)[-lives:]),
             loading=_as_sampled(list(log.seen.items()) for log in logs),
             training=_as_sampled(step.seen for step in steps),
             role=self.role(),
             is_fastload=self.settings.is_fastload,
             pin_memory=bool(self.settings.options["pin_memory"]),
-            persistent_workers=bool(self.settings.options["persistent_workers"]),
+            persistent_workers=bool(self.settings.options["persistent_workers"]) and not self.is_recreated,
+            is_iterable=isinstance(self.settings.dataset, IterableDataset),
+            is_recreated=self.is_recreated,
         )
 
 

@@ -9,8 +9,10 @@ import contextlib
 import functools
 import itertools
 import os
+import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
+from fastload.doctor._dataset_files import count_of
 from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
 from fastload.doctor._torch import BaseIterator, end_workers, patched, worker_module
@@ -39,22 +42,25 @@ class Enough(KeyboardInterrupt):
 class _Watched:
     """A loader, with a record for each number of workers, because fastload's loader changes it by itself."""
 
-    def __init__(self, name: str, loader: DataLoader[Any], readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[Any], place: Any, readings: Readings) -> None:
         self.settings = LoaderSettings(loader)
+        self.place = place
         self._make_record = functools.partial(LoaderRecord, name, self.settings, readings=readings)
         self.record = self._make_record(self.settings.options["num_workers"])
         self.records = {self.record.num_workers: self.record}
         self.loader = weakref.ref(loader)
         self.iterator: weakref.ref[Any] | None = None
 
-    def is_followed_by(self, loader: DataLoader[Any]) -> bool:
-        """Return whether this loader is gone and another is like it."""
+    def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
+        """Return whether this loader is gone and another is like it, for its data or at its place."""
         options, number = self.settings.options, getattr(loader, "num_workers", None)
+        own, other = self.settings.dataset, loader.dataset
         return (
             self.loader() is None
-            and self.settings.dataset is loader.dataset
+            and (own is other or self.place == place)
             and self.settings.kind is type(loader)
             and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
+            and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
         )
 
     def clock(self, iterator: Any) -> Any:
@@ -187,10 +193,13 @@ class Watcher:
 
     def _watch(self, loader: DataLoader[Any]) -> _Watched:
         """Watch a new loader; one that replaces another, as in each epoch, continues its record."""
-        found = next((each for each in self._watched if each.is_followed_by(loader)), None)
+        place = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(sys._getframe()))
+        found = next((each for each in self._watched if each.is_followed_by(loader, place)), None)
         if found is None:
-            found = _Watched(f"loader{len(self._watched)}", loader, self._readings)
+            found = _Watched(f"loader{len(self._watched)}", loader, place, self._readings)
             self._watched.append(found)
+        else:
+            found.record.is_recreated = True
         found.loader = weakref.ref(loader)
         self._by_loader[loader] = found
         return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fastload.doctor._dataset_files import count_of, encoding_of, files_of, measure_store
+from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, measure_store
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
@@ -22,14 +22,18 @@ from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_scr
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.units import format_count
 
+LONG_WAITS = 0.2
+"""Changes are tried on the main loader, and on others whose waits take more than this share of the time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One loader: its dataset's class and size, its measurements, and the diagnosis."""
+    """One loader: its dataset's class and size, its measurements, the diagnosis, its place in the script."""
 
     name: str
     measured: TrainingMeasurements
     diagnosis: Diagnosis
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ def examine_script(
                 role="evaluation" if has_training and not record.trained else record.role(),
                 device=_device(record),
                 encoding=encoding_of(record.settings.dataset),
+                folder=folder_of(record.settings.dataset) or "FOLDER",
                 gpu_share=busy_gpu,
                 was_cut=was_cut,
                 error="" if was_cut else ending.text,
@@ -107,10 +112,13 @@ def examine_script(
         # Of several ranks on a machine, only one tries changes and reports.
         if found and not local_rank():
             on_trials()
-            record, measured = found[0]
-            found[0] = record, _with_trials(measured, record, folder / "trials")
+            all_s = sum(record.total_s for record, _ in found)
+            for place, (record, measured) in enumerate(found):
+                if place == 0 or measured.first_wait_s + measured.waiting_s > LONG_WAITS * all_s:
+                    found[place] = record, _with_trials(measured, record, folder / f"trials{place}")
         examinations = tuple(
-            Examination(_name(record), measured, diagnose(measured)) for record, measured in found
+            Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))
+            for record, measured in found
         )
     notes = tuple(_notes(ending, was_cut, watcher.batches))
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes)

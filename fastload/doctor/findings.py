@@ -91,8 +91,9 @@ class TrainingMeasurements:
     in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is the
     sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during which
     the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
-    `busiest_s` the `busy_s` of the busiest one. `loading` and `training` are the stack samples of these
-    processes, and of the main thread in the steps. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
+    `busiest_s` the `busy_s` of the busiest one at a time. `loading` and `training` are the stack samples of
+    these processes, and of the main thread in the steps. `is_recreated` is True if the script creates the
+    loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
     `error` is the exception that ended the training; `folder` names the files in the actions of fixes.
     """
 
@@ -124,6 +125,8 @@ class TrainingMeasurements:
     is_fastload: bool = False
     pin_memory: bool = False
     persistent_workers: bool = False
+    is_iterable: bool = False
+    is_recreated: bool = False
     device: str = "cpu"
     encoding: str | None = None
     folder: str = "FOLDER"

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._torch import patched
 from fastload.doctor._watch import Watcher
-from fastload.doctor.examine import ScriptReport
+from fastload.doctor.examine import Examination, ScriptReport
 from fastload.doctor.findings import Fix
 from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
@@ -59,21 +59,30 @@ class Attempt:
 def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
-    """Run the script again for as many batches, with the first fix of arguments alone; or return why not."""
+    """Run the script again for as many batches, with one fix, or return why not.
+
+    It is the first fix of arguments alone of the loader that is waited for most.
+    """
     if not report.examinations:
         return "There is nothing to try: no batch was loaded."
-    [main, *_] = report.examinations
-    fixes = main.diagnosis.fixes
-    if not fixes:
+
+    def waits_s(part: Examination) -> float:
+        return part.measured.first_wait_s + part.measured.waiting_s
+
+    longest = sorted(report.examinations, key=waits_s, reverse=True)
+    found = [(part, fix) for part in longest for fix in part.diagnosis.fixes]
+    if not found:
         return "There is nothing to try: no fix was found."
-    fix = next((one for one in fixes if one.arguments), None)
-    if fix is None:
+    main, fix = next((each for each in found if each[1].arguments), found[0])
+    fixes = main.diagnosis.fixes
+    if not fix.arguments:
         return f"No fix can be tried without a change to the code; the first is: {fixes[0].action}"
     after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its throughput was known."}
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as folder:
         content = {
             "changes": fix.arguments,
             "dataset": main.name.partition(" of ")[0],
+            "number": main.number,
             "batches": max(1, report.batches),
             "folder": folder,
             "script": [path, is_module, list(arguments)],
@@ -126,11 +135,9 @@ def _run_changed(content: dict[str, Any]) -> None:
     watcher = Watcher(folder, steps=content["batches"])
     with changed_loaders(content["changes"], dataset), watcher.watching():
         ending = run_script(script)
-    records = [each for each in watcher.records if type(each.settings.dataset).__name__ == dataset]
-    longest = max(records, key=lambda record: record.batches, default=None)
     rate = 0.0
-    if longest is not None:
-        rate = longest.measured(watcher.logs_of(longest), busy.state()).overall_per_s
+    for record in watcher.records[content["number"] :][:1]:
+        rate = record.measured(watcher.logs_of(record), busy.state()).overall_per_s
     result = {"samples_per_s": rate, "error": "" if watcher.was_cut else ending.text}
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.doctor._dataset_files import DataFiles, files_of, measure_store
+from fastload.doctor._dataset_files import DataFiles, files_of, folder_of, measure_store
 from tests.doctor.situations import make_photos
 
 
@@ -31,6 +31,11 @@ def test_each_image_is_one_sample_however_often_it_is_drawn(photos):
 def test_file_names_are_relative_to_the_root(photos, tmp_path):
     names = [path.rpartition("/")[2] for path in photos]
     assert files_of(Sized(root=tmp_path / "photos", rows=[{"image": name} for name in names])).paths == photos
+
+
+def test_the_folder_is_that_of_the_wrapped_dataset(tmp_path):
+    assert folder_of(SimpleNamespace(dataset=Sized(root=tmp_path))) == str(tmp_path)
+    assert folder_of(Sized(names=[])) == ""
 
 
 def test_lists_without_files_are_skipped(photos):

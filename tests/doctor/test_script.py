@@ -269,6 +269,23 @@ def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
     assert tried["before_per_s"] > 0
 
 
+def test_an_evaluation_that_waits_is_tried_too(script):
+    path = script(
+        "model = torch.nn.Linear(1, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "training, testing = DataLoader(range(64), 8), DataLoader(Numbers(), 8)\n"
+        "for _ in range(2):\n"
+        "    for _ in training:\n"
+        "        time.sleep(0.02)\n"
+        "        optimizer.step()\n"
+        "    list(testing)"
+    )
+    content = json.loads(run("doctor", "--json", "--try", path).stdout)
+    assert [part["measurements"]["role"] for part in content["parts"]] == ["training", "evaluation"]
+    assert "workers" in [fix["kind"] for fix in content["parts"][1]["fixes"]]
+    assert content["tried"]["fix"] in content["parts"][1]["fixes"]
+
+
 def test_nothing_is_tried_if_there_is_no_fix(script):
     done = run("doctor", "--try", script("pass"))
     assert "nothing to try" in done.stdout

@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._record import warmup_steps
+from fastload.doctor._record import LoaderRecord, LoaderSettings, warmup_steps
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor._workers import WorkerLog, noting_fetches
 
@@ -108,6 +108,28 @@ def test_loaders_recreated_for_each_epoch_count_as_one(watch):
         for loader in several:
             list(loader)
     assert [record.epochs for record in watcher.records] == [4, 1]
+
+
+def test_loaders_recreated_with_their_data_count_as_one(watch):
+    with watch() as watcher:
+        for _ in range(3):
+            list(DataLoader(Numbers(), 4, persistent_workers=True, num_workers=1))
+        list(DataLoader(Numbers(), 4))
+        for dataset in (range(8), range(12)):
+            list(DataLoader(dataset, 4))
+    assert [record.epochs for record in watcher.records] == [3, 1, 1, 1]
+    measured = watcher.records[0].measured([], BusyWatch().state())
+    assert (measured.is_recreated, measured.persistent_workers) == (True, False)
+
+
+def test_the_busiest_worker_is_another_process_in_each_epoch():
+    settings = LoaderSettings(DataLoader(Numbers(), 4, num_workers=2))
+    record = LoaderRecord("loader0", settings, 2, lambda: (0.0, 0.0, 0.0, 0))
+    logs = [WorkerLog() for _ in range(6)]
+    for log, busy_s in zip(logs, (2.0, 1.0, 2.0, 1.0, 2.0, 1.0), strict=True):
+        log.add(busy_s=busy_s)
+    assert record.measured(logs, BusyWatch().state()).busiest_s == 6.0
+    assert record.measured(logs[:2], BusyWatch().state()).busiest_s == 2.0
 
 
 def test_torchs_methods_are_restored(watch):
