@@ -43,18 +43,12 @@ def _calls(names: str) -> re.Pattern[str]:
     return re.compile(rf"(^|[^\w])({'|'.join(names.split())})\s*\(")
 
 
+_READS = r"read read_bytes read_text readinto readline pread \w+\.read\w*"
 # Calls in the innermost frame, in the order in which they are tried.
 _LOADING_CALLS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("decode", _calls(r"decoder\.decode \w*decode\w* zlib\.decompress np\.(as)?array [\w.]*\.convert")),
     ("load", _calls(r"imread cv2\.imread read_image torch\.load np\.load torchaudio\.load")),
-    (
-        "read",
-        _calls(
-            r"open os\.open read read_bytes read_text readinto readline pread \w+\.read\w* [\w.]*fromfile "
-            r"recv\w* "
-            r"\w*txn\.get os\.stat get_object"
-        ),
-    ),
+    ("read", _calls(rf"open os\.open {_READS} [\w.]*fromfile recv\w* \w*txn\.get os\.stat get_object")),
 )
 # Swapping the channels of a decoded image belongs to decoding with OpenCV.
 _CHANNEL_SWAP = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
@@ -102,8 +96,7 @@ _WORK_FILES = re.compile(
 )
 _WORK_CALLS = _calls(
     r"print open os\.fsync \w*(writer|logger|log|logging|wandb|run|mlflow)\.\w+ json\.dumps? pickle\.dumps? "
-    r"np\.save\w* "
-    r"cv2\.\w+ "
+    r"np\.save\w* cv2\.\w+ "
     r"[\w.]*\.(write|writelines|writerow|flush|save|savefig|to_csv|add_scalars?|add_image|add_histogram) "
     r"[\w.]*\.(set_postfix|set_description)"
 )

@@ -57,13 +57,11 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
 def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeconds, verdict: Verdict) -> str:
     """Return the verdict as a sentence with its figures."""
     if verdict == "little":
-        first_s = measured.first_wait_s
-        all_s = first_s + measured.waiting_s + measured.stepping_s + measured.warmup_s
+        all_s = format_duration(measured.waited_s + measured.stepping_s + measured.warmup_s)
+        start = f", starting workers {format_duration(measured.first_wait_s)} of it"
         batches = format_count(measured.batches, "batch", "batches")
-        start = f", starting workers {format_duration(first_s)} of it" if measured.num_workers else ""
-        return (
-            f"There is too little work for loading to matter: {batches} took {format_duration(all_s)}{start}."
-        )
+        took = f"{batches} took {all_s}{start if measured.num_workers else ''}"
+        return f"There is too little work for loading to matter: {took}."
     limit = CAUSES[verdict][0]
     ended = ran_out_of(measured.error)
     if ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import shlex
@@ -32,9 +33,6 @@ MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
 
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
-
-# A difference in the time for starting workers that is not mentioned.
-_SHORT_START_S = 0.05
 
 _FASTLOAD = {"class": "fastload.DataLoader"}
 _CREATE_ONCE = "create the loader once, before the first epoch: "
@@ -90,23 +88,18 @@ def _tried(
     measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial, read_s: float = 0.0
 ) -> tuple[float, str]:
     """Return the gain of a trial, and all that it is made of in a sentence."""
-    after = rates.with_trial(trial, read_s)
-
-    def text(rate: float) -> str:
-        return rate_text(rate, measured.unit)
-
+    after, text = rates.with_trial(trial, read_s), functools.partial(rate_text, unit=measured.unit)
     with_it, without = text(trial.samples_per_s), text(rates.loading)
     why = [f"tried on your data: the loader gives {with_it} with it, {without} without"]
-    if read_s:
-        why.append("reading takes as long as before")
+    why += ["reading takes as long as before"] if read_s else []
     if bool(after.num_workers) != bool(rates.num_workers):
         why.append(f"loading and training {'overlap' if after.num_workers else 'take turns'} with it")
     if after.num_workers and rates.step < after.loading:
         why.append(f"the training step alone could use {text(rates.step)}")
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
-    saved_s = rates.start_s - after.start_s
-    if abs(saved_s) > _SHORT_START_S and math.isfinite(rates.epoch_samples):
+    saved_s = rates.start_s - after.start_s if math.isfinite(rates.epoch_samples) else 0.0
+    if abs(saved_s) > 0.05:
         start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
         why.append(f"it {start} of starting workers in each epoch")
     warm_up = ", with warm-up" if rates.warmup_s else ""
@@ -123,14 +116,6 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
             once.combined() / rates.combined(),
             f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
             {} if measured.is_recreated else {"persistent_workers": True},
-        )
-    if measured.is_iterable and not measured.num_workers:
-        yield Fix(
-            "workers",
-            "DataLoader(…, num_workers=…), if the dataset's __iter__ gives each worker other samples by "
-            "torch.utils.data.get_worker_info()",
-            None,
-            "not tried, because otherwise each worker repeats all samples",
         )
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
     present = measured.num_workers
@@ -149,6 +134,9 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
 
 
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
+    if measured.is_iterable and not measured.num_workers:
+        action = "DataLoader(…, num_workers=…), if the dataset divides its samples by get_worker_info()"
+        yield Fix("workers", action, None, "not tried: otherwise, each worker repeats all samples")
     reads = share(loading, "storage") >= STORAGE_SHARE
     # Files that are packed, or decoded differently, still have to be read.
     read_s = measured.work.blocked_s / measured.made_samples if reads and measured.made_samples else 0.0

@@ -114,7 +114,7 @@ def examine_script(
             on_trials()
             all_s = sum(record.total_s for record, _ in found)
             for place, (record, measured) in enumerate(found):
-                if place == 0 or measured.first_wait_s + measured.waiting_s > LONG_WAITS * all_s:
+                if place == 0 or measured.waited_s > LONG_WAITS * all_s:
                     found[place] = record, _with_trials(measured, record, folder / f"trials{place}")
         examinations = tuple(
             Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))

@@ -152,6 +152,11 @@ class TrainingMeasurements:
         return self.work.batches * self.samples_a_batch
 
     @property
+    def waited_s(self) -> float:
+        """All waits."""
+        return self.first_wait_s + self.waiting_s
+
+    @property
     def wait_s(self) -> float:
         """The mean wait for a batch."""
         return self.waiting_s / self.waits if self.waits else 0.0
@@ -172,7 +177,7 @@ class TrainingMeasurements:
         """Throughput of the training without warm-up, but with the first waits of epochs; 0 if unknown."""
         if not self.batches:
             return 0.0
-        batch_s = (self.first_wait_s + self.waiting_s) / self.batches + self.step_s
+        batch_s = self.waited_s / self.batches + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 else 0.0
 
     def trials_of(self, kind: str) -> list[LoaderTrial]:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._torch import patched
 from fastload.doctor._watch import Watcher
-from fastload.doctor.examine import Examination, ScriptReport
+from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
 from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
@@ -59,18 +59,11 @@ class Attempt:
 def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
-    """Run the script again for as many batches, with one fix, or return why not.
-
-    It is the first fix of arguments alone of the loader that is waited for most.
-    """
+    """Run the script again with the longest waits' first fix of arguments alone; or return why not."""
     if not report.examinations:
         return "There is nothing to try: no batch was loaded."
-
-    def waits_s(part: Examination) -> float:
-        return part.measured.first_wait_s + part.measured.waiting_s
-
-    longest = sorted(report.examinations, key=waits_s, reverse=True)
-    found = [(part, fix) for part in longest for fix in part.diagnosis.fixes]
+    by_waits = sorted(report.examinations, key=lambda part: -part.measured.waited_s)
+    found = [(part, fix) for part in by_waits for fix in part.diagnosis.fixes]
     if not found:
         return "There is nothing to try: no fix was found."
     main, fix = next((each for each in found if each[1].arguments), found[0])
