@@ -41,6 +41,7 @@ _MOST_FILES = 64
 _MOST_BYTES = 16 << 20
 _TIMEOUT_S = 30.0
 _WITHOUT_END = 100_000
+_MOST_S = 20.0
 
 
 @dataclass

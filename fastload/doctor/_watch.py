@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import os
 import sys
 import threading
@@ -91,10 +92,8 @@ class Watcher:
     def __init__(
         self, folder: Path, steps: int | None = None, seconds: float | None = None, script: str = ""
     ) -> None:
-        self._folder = folder
-        self._steps = steps
-        self._seconds = seconds
-        self._script = script
+        self._folder, self._script = folder, script
+        self._steps, self._seconds = steps or math.inf, seconds or math.inf
         self.was_cut = False
         self.batches = 0
         self._thread = threading.get_ident()
@@ -236,13 +235,9 @@ class Watcher:
             watched.record.close_step()
 
     def _stop_if_enough(self) -> None:
-        is_late = (
-            self._seconds is not None
-            and self._begun_at is not None
-            and self.batches >= _LEAST_HANDED
-            and time.perf_counter() - self._begun_at >= self._seconds
-        )
-        if is_late or (self._steps is not None and self.batches >= self._steps):
+        begun_at = math.inf if self._begun_at is None else self._begun_at
+        is_late = self.batches >= _LEAST_HANDED and time.perf_counter() - begun_at >= self._seconds
+        if is_late or self.batches >= self._steps:
             self._close_steps()
             self.was_cut = True
             raise Enough

@@ -22,8 +22,8 @@ from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_scr
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.units import format_count
 
-LONG_WAITS = 0.2
-"""Changes are tried on the main loader, and on others whose waits take more than this share of the time."""
+# Changes are tried on the main loader, and on others whose waits take more than this share of the time.
+_LONG_WAITS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def examine_script(
             on_trials()
             all_s = sum(record.total_s for record, _ in found)
             for place, (record, measured) in enumerate(found):
-                if place == 0 or measured.waited_s > LONG_WAITS * all_s:
+                if place == 0 or measured.waited_s > _LONG_WAITS * all_s:
                     found[place] = record, _with_trials(measured, record, folder / f"trials{place}")
         examinations = tuple(
             Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))
