@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -96,16 +96,35 @@ def stack_of(thread: int) -> Stack:
     top: Any = map(operator.itemgetter(thread), itertools.starmap(sys._current_frames, [()]))
     frames = itertools.accumulate(itertools.chain(top, itertools.repeat("f_back", _DEEPEST - 1)), getattr)
     found: list[tuple[CodeType, int]] = []
-    was_collecting = gc.isenabled()
+    with _no_collection(), contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first
+        found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
+    return tuple(described(*each) for each in reversed(found))
+
+
+_paused: list[bool] = []  # not empty while collection is off
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    if not gc.isenabled():
+        yield
+        return
+    _paused.append(True)
     gc.disable()
     try:
-        found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
-    except (KeyError, AttributeError):
-        pass  # no such thread; above the first frame
+        yield
     finally:
-        if was_collecting:
-            gc.enable()
-    return tuple(described(*each) for each in reversed(found))
+        gc.enable()
+        _paused.clear()
+
+
+def _collect_in_child() -> None:
+    # A worker may be forked in that moment, and has no sampling thread that would end it.
+    if _paused:
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_collect_in_child)
 
 
 def _library_folders() -> tuple[str, ...]:

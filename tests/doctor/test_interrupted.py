@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,9 +25,10 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def environment(tmp_path):
-    (tmp_path / "temporary").mkdir()
-    return os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+def environment():
+    # A short path: torch's workers hang if that of a socket there exceeds the 108 bytes that Unix allows.
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as folder:
+        yield os.environ | {"TMPDIR": folder}
 
 
 def left_in(environment):

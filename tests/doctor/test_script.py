@@ -162,7 +162,7 @@ def test_the_page_is_self_contained(script, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nowhere.py"], ["broken.py"], ["nowhere/"], ["photos", "--what"], ["--steps", "3", "photos"]],
+    [["nowhere.py"], ["broken.py"], ["nowhere/"], ["--steps", "3", "photos"]],
     ids=" ".join,
 )
 def test_bad_input_is_one_sentence(arguments, tmp_path):
@@ -172,6 +172,12 @@ def test_bad_input_is_one_sentence(arguments, tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("fastload: ")
+
+
+def test_an_unknown_option_after_a_folder_is_named(tmp_path):
+    done = run("doctor", tmp_path, "--htm1", "page.html")
+    assert done.returncode == 2
+    assert done.stderr.endswith("unknown option --htm1: did you mean '--html'?\n")
 
 
 def test_infinite_numbers_are_null_in_json():
