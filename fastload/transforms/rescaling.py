@@ -15,11 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.opencv import cv2
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
 from fastload.transforms.transform import Pixels, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
+
+_MOST_SPLIT = 4  # channels that OpenCV separates
 
 _BYTES_AT_A_TIME = 1 << 20  # of results: these stay in a core's own cache between two passes
 
@@ -64,21 +67,35 @@ class Rescale(NamedTuple):
             self._replace(dtype=torch.float32).into(images, scratch)
             out.copy_(scratch)
             return
-        batch = torch.from_numpy(np.require(images, requirements=("C", "W")))
-        height, width, channels = batch.shape[1:]
         last = out.permute(0, 2, 3, 1)
         if last.is_contiguous():
-            # Factors for a whole row, because a loop over three channels would be all overhead.
-            batch, out = batch.view(-1, width * channels), last.view(-1, width * channels)
-            rows, numbers = height, self._numbers(out, 0, width)
+            self._into_pixels(images, last)
         else:
-            batch = batch.permute(0, 3, 1, 2)
-            rows, numbers = 1, self._numbers(out, 2, 1)
-        step = rows * max(1, _BYTES_AT_A_TIME // max(1, height * width * channels * out.itemsize))
-        for first in range(0, len(batch), step):
+            self._into_planes(images, out)
+
+    def _into_pixels(self, images: NDArray[Any], out: torch.Tensor) -> None:
+        """Rescale into a contiguous tensor of the same shape."""
+        height, width, channels = images.shape[1:]
+        # Factors for a whole row, because a loop over three channels would be all overhead.
+        row = width * channels
+        source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
+        out, numbers = out.view(-1, row), self._numbers(out, 0, width)
+        step = height * _at_a_time(height * row * out.itemsize)
+        for first in range(0, len(source), step):
             part = out[first : first + step]
-            part.copy_(batch[first : first + step])
+            part.copy_(source[first : first + step])
             _scale(part, numbers)
+
+    def _into_planes(self, images: NDArray[Any], out: torch.Tensor) -> None:
+        """Rescale into a tensor (images, channels, height, width)."""
+        count, height, width, channels = images.shape
+        pair = self._numbers(out, 0, 1)
+        numbers = [[_of_channel(each, channel) for each in pair] for channel in range(channels)]
+        step = _at_a_time(height * width * channels * out.itemsize)
+        for first in range(0, count, step):
+            stop = min(first + step, count)
+            for channel, plane in enumerate(_planes(images[first:stop])):
+                _rescale_plane(torch.from_numpy(plane), out[first:stop, channel], *numbers[channel])
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -241,6 +258,38 @@ def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
         return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
     pixels = to_pixels(image)
     return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
+
+
+def _at_a_time(image_bytes: int) -> int:
+    """Return how many images' results stay in a core's own cache between two passes."""
+    return max(1, _BYTES_AT_A_TIME // max(1, image_bytes))
+
+
+def _planes(images: NDArray[Any]) -> Sequence[NDArray[Any]]:
+    """Return each channel of images (images, height, width, channels), contiguous if that is faster.
+
+    Of 512 thumbnails, OpenCV separates the channels in a quarter of the time in which torch copies them.
+    """
+    count, height, width, channels = images.shape
+    if images.dtype != np.uint8 or not 1 < channels <= _MOST_SPLIT or not images.flags.c_contiguous:
+        return [np.require(images[..., channel], requirements="W") for channel in range(channels)]
+    tall = images.reshape(count * height, width, channels)
+    return [plane.reshape(count, height, width) for plane in cv2.split(tall)]
+
+
+def _of_channel(numbers: torch.Tensor | None, channel: int) -> torch.Tensor | None:
+    return None if numbers is None else numbers[channel if len(numbers) > 1 else 0]
+
+
+def _rescale_plane(
+    plane: torch.Tensor, out: torch.Tensor, factor: torch.Tensor | None, offset: torch.Tensor | None
+) -> None:
+    """Rescale one channel; the same as `_scale` to the bit, in one pass."""
+    if factor is not None and offset is not None:
+        torch.add(offset, plane, alpha=factor.item(), out=out)
+        return
+    out.copy_(plane)
+    _scale(out, (factor, offset))
 
 
 def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
