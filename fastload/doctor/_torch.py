@@ -1,9 +1,7 @@
-"""torch's private members that the doctor wraps, and the temporary replacement of attributes."""
+"""torch's private members that the doctor wraps."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,25 +27,7 @@ except (ImportError, AttributeError) as error:
         f"{error}"
     ) from error
 
-_MISSING = object()
-
 
 def end_workers(iterator: Any) -> None:
     """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
-
-
-@contextlib.contextmanager
-def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
-    """Replace attributes, given as (owner, name, value), and restore the originals at the end."""
-    originals = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in replacements]
-    for owner, name, value in replacements:
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, name, original in originals:
-            if original is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)

@@ -26,9 +26,10 @@ from fastload.doctor._categories import Stack
 from fastload.doctor._dataset_files import count_of
 from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
-from fastload.doctor._torch import BaseIterator, end_workers, patched, worker_module
+from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
+from fastload.system.patching import patched
 
 # `seconds` does not end a training before this many batches: fewer cannot be told from warm-up.
 _LEAST_HANDED = 4

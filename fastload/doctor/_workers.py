@@ -15,8 +15,9 @@ from typing import Any
 
 from fastload.doctor._categories import Stack, loading_category, users_line
 from fastload.doctor._profile import Sampler, delayed_s
-from fastload.doctor._torch import FETCH_FILE, FETCHERS, patched, worker_loop
+from fastload.doctor._torch import FETCH_FILE, FETCHERS, worker_loop
 from fastload.loader.clock import LoadTimes
+from fastload.system.patching import patched
 
 _MOST_PLACES = 200
 _SAVE_EACH_S = 0.25

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from fastload.doctor._torch import patched
 from fastload.errors import OptionError
+from fastload.system.patching import patched
 from fastload.system.signals import Terminated
 
 

@@ -16,12 +16,12 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._torch import patched
 from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
 from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
+from fastload.system.patching import patched
 
 # torch refuses these arguments if there are no workers.
 _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")
