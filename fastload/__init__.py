@@ -33,6 +33,7 @@ __all__ = [
     "SourceError",
     "ToolMissingError",
     "UnpicklableError",
+    "compile",
     "pack",
     "transforms",
     "unpack",
@@ -48,6 +49,7 @@ _MODULES = {
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
     "PackedDataset": "datasets.packed",
+    "compile": "datasets.compiled.compile",
     "pack": "packing.job",
     "unpack": "packing.unpack",
     "verify": "packing.verify",
@@ -56,6 +58,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from fastload import transforms
     from fastload.datasets.cache.options import Cache
+    from fastload.datasets.compiled.compile import compile
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.errors import (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
 from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
@@ -40,6 +41,8 @@ class RecordImages:
         DamageError: A record fails its checksum, or a shard is missing or damaged.
         DecodeError: A record was kept although it is unreadable.
     """
+
+    channels = 3
 
     def __init__(
         self,
@@ -130,6 +133,8 @@ class FileImages:
         SourceError: A file cannot be read.
         DecodeError: A file is not a complete image.
     """
+
+    channels = 3
 
     def __init__(
         self,
@@ -227,10 +232,19 @@ class FileImages:
         return DecodeError(f"{os.path.join(self._root, key)}: {error}")
 
 
+class StoredImages(BatchSource, Protocol):
+    """Images as they are stored, before their orientation is applied."""
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+
+
 class UprightImages:
     """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
 
-    def __init__(self, images: RecordImages | FileImages) -> None:
+    channels = 3
+
+    def __init__(self, images: StoredImages) -> None:
         self._images = images
         self._orientations = images.orientations()
         is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
-from fastload.images.resize import resize, resize_into
+from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.cropping import RandomCrop
 from fastload.transforms.draws import Draws
@@ -28,11 +28,11 @@ from fastload.transforms.windows import Gathered, windows_into
 
 Pixels = NDArray[np.uint8]
 
-_CHANNELS = 3
-
 
 class BatchSource(Protocol):
     """The stored images of a batch."""
+
+    channels: int  # of every image: 3, or 1
 
     @property
     def sizes(self) -> Sizes:
@@ -82,7 +82,7 @@ def fill(
 
     The pipeline must not be foreign. Returns None if the images do not have one size.
     """
-    drawn = pipeline.draw(draws, source.sizes)
+    drawn = pipeline.draw(draws, source.sizes, source.channels)
     if drawn.size is None:
         return None
     # The tail runs on the device only for uint8 batches, which are a quarter of the bytes to copy.
@@ -106,8 +106,8 @@ def fill(
 
 def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
-    out = np.empty((*_view_size(view), _CHANNELS), np.uint8)
-    _render_one(source.region(position, view.box, view.size), view, drawn.geometry, out)
+    out = np.empty((*_view_size(view), source.channels), np.uint8)
+    render_view(source.region(position, view.box, view.size), view, drawn.geometry.resampling, out)
     image = drawn.applied(out, position)
     tail = pipeline.tail
     if tail is not None:
@@ -126,8 +126,8 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         return _apply_body(_render_all(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
-        rendered = reusable_array((*_view_size(view), _CHANNELS))
-        _render_one(source.region(position, view.box, view.size), view, drawn.geometry, rendered)
+        rendered = reusable_array((*_view_size(view), source.channels))
+        render_view(source.region(position, view.box, view.size), view, drawn.geometry.resampling, rendered)
         image = drawn.applied(rendered, position)
         if images is None:
             images = reusable_array(shape, image.dtype)
@@ -143,7 +143,7 @@ def _crop_gathered(
     geometry = drawn.geometry
     flips = geometry.flipped()
     if size != gathered.shape[1:3]:
-        shape = len(gathered.rows), *size, _CHANNELS
+        shape = len(gathered.rows), *size, gathered.shape[3]
         images = reusable_array(shape) if out is None or drawn.body else out
         windows_into(gathered, geometry.boxes[:, :2], images)
     elif flips.any() or not drawn.body:
@@ -176,21 +176,21 @@ def _as_array(images: Pixels | Gathered) -> Pixels:
 
 
 def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
-    images = reusable_array((len(geometry.boxes), *size, _CHANNELS)) if out is None else out
+    images = reusable_array((len(geometry.boxes), *size, source.channels)) if out is None else out
     for position, view in enumerate(geometry.views()):
-        _render_one(source.region(position, view.box, view.size), view, geometry, images[position])
+        render_view(source.region(position, view.box, view.size), view, geometry.resampling, images[position])
     return images
 
 
-def _render_one(pixels: Pixels, view: View, geometry: Geometry, out: Pixels) -> None:
+def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: Pixels) -> None:
     """Resize a region, crop the window, and flip it."""
     is_resized = view.size != pixels.shape[:2]
-    if is_resized and geometry.resampling is not None:
+    if is_resized and resampling is not None:
         if view.size == out.shape[:2]:
-            resize_into(pixels, out, geometry.resampling)
+            resize_into(pixels, out, resampling)
             pixels = out
         else:
-            pixels = resize(pixels, *view.size, geometry.resampling)
+            pixels = resize(pixels, *view.size, resampling)
     top, left, height, width = view.window
     if pixels is not out:
         pixels = pixels[top : top + height, left : left + width]

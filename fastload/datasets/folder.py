@@ -141,7 +141,8 @@ class FolderDataset(ImageDataset):
             return 0  # training will raise the error
         return height * width * 3
 
-    def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+        """See `ImageDataset`."""
         return self._labels(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

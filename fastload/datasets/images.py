@@ -18,7 +18,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import FileImages, RecordImages, UprightImages
+from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
 from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
 from fastload.datasets.cache._choose import choose_cache, no_cache
@@ -88,11 +88,11 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             DamageError: The record fails its checksum.
             DecodeError: Its image cannot be decoded.
         """
-        return self._samples(self._positions([operator.index(index)]))[0]
+        return self._samples(self.positions_of([operator.index(index)]))[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         """Return several samples; called by torch's DataLoader for a batch."""
-        return self._samples(self._positions(indices))
+        return self._samples(self.positions_of(indices))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """Make a batch of samples in its final memory; called by fastload's DataLoader.
@@ -114,9 +114,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         pipeline = self._pipeline()
         if pipeline.is_foreign or len(indices) == 0:
             return NotImplemented
-        positions = self._positions(indices)
+        positions = self.positions_of(indices)
         try:
-            source = self._source_of(positions)
+            source = self.source_of(positions)
             images = fill(source, pipeline, draws_for(positions), out, self.memory_format)
             targets = None if images is None else self._batch_of_targets(positions, out)
         except (DamageError, DecodeError):
@@ -204,11 +204,11 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the dataset's samples through a store."""
 
     @abstractmethod
-    def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages | FileImages:
+    def _stored_images(self, positions: NDArray[np.int64]) -> StoredImages:
         """Return the stored images of some samples."""
 
     @abstractmethod
-    def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """Return the targets of some samples, before `target_transform`."""
 
     @abstractmethod
@@ -229,17 +229,18 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             return []
         pipeline, draws = self._pipeline(), draws_for(positions)
         if pipeline.is_foreign:
-            singles = (self._source_of(position) for position in positions[:, None])
+            singles = (self.source_of(position) for position in positions[:, None])
             images = (pipeline.run(_whole_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
-            source = self._source_of(positions)
+            source = self.source_of(positions)
             drawn = pipeline.draw(draws, source.sizes)
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
         # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
-        return list(zip(images, map(self._transform_target, self._targets(positions)), strict=True))
+        return list(zip(images, map(self._transform_target, self.targets_of(positions)), strict=True))
 
-    def _source_of(self, positions: NDArray[np.int64]) -> BatchSource:
+    def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
+        """Return the stored images at valid positions."""
         self.fill_cache()
         stored = self._stored_images(positions)
         return UprightImages(stored) if self.apply_orientation else stored
@@ -248,7 +249,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.
-            targets: Any = tuple(map(self._transform_target, self._targets(positions)))
+            targets: Any = tuple(map(self._transform_target, self.targets_of(positions)))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
         batch.numpy()[:] = labels
@@ -263,7 +264,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             self._compiled = steps, Pipeline(self.transform)
         return self._compiled[1]
 
-    def _positions(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
+    def positions_of(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
         """Return indices as positions counted from the first sample."""
         positions = np.asarray(indices)
         # NumPy would accept floats and booleans as indices too.

@@ -145,7 +145,7 @@ class PackedDataset(ImageDataset):
             RecordIndexError: There is no such record.
             DamageError: The record fails its checksum.
         """
-        return self._records.read(int(self._positions([operator.index(index)])[0]))
+        return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """Ask the system to read some records from disk now, without waiting, because they are needed soon.
@@ -212,7 +212,8 @@ class PackedDataset(ImageDataset):
             can_be_decoded=self._encoding.name != "raw",
         )
 
-    def _targets(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+        """See `ImageDataset`."""
         # Verified already, when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:

@@ -119,6 +119,8 @@ def _parts(dataset: Any) -> list[ImageDataset]:
     """Return the datasets of this library that a dataset is made of."""
     if isinstance(dataset, ImageDataset):
         return [dataset]
+    if isinstance(images := getattr(dataset, "images", None), ImageDataset):
+        return _parts(images)  # of a compiled dataset
     if type(dataset) is Subset:
         return _parts(dataset.dataset)
     if type(dataset) is ConcatDataset:

@@ -93,21 +93,24 @@ class Pipeline:
         """The tail; None if there is none, or a foreign callable comes before it."""
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
-    def draw(self, draws: Draws, sizes: Sizes) -> Drawn:
+    def draw(self, draws: Draws, sizes: Sizes, channels: int = 3) -> Drawn:
         """Draw all parameters for images of these sizes; only for a pipeline that is not foreign."""
         geometry = Geometry(sizes)
         body: list[tuple[Transform, Parameters]] = []
-        channels, is_uniform = 3, True
+        is_uniform = True
         for place, step in enumerate(self._before_tail):
             if isinstance(step, Conversion) or not isinstance(step, Transform):
                 continue
-            parameters = step.draw(draws.at(place), sizes)
+            parameters = self._parameters(place, step, draws, sizes)
             if body or not step.fold(geometry, parameters):
                 body.append((step, parameters))
             sizes = step.sizes_after(sizes, parameters)
             channels = step.channels_after(channels)
             is_uniform = is_uniform and (not body or common_size(sizes) is not None)
         return Drawn(geometry, body, common_size(sizes), channels, is_uniform)
+
+    def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
+        return step.draw(draws.at(place), sizes)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.

@@ -1,0 +1,246 @@
+"""PIL images that decode only the region that is needed, when their pixels are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import PIL.Image
+
+from fastload.datasets.batch import Pixels, render_view
+from fastload.images.region import Box
+from fastload.images.resize import Resampling
+from fastload.transforms.geometry import View
+
+# PIL's filters that torch's kernels equal: bilinear within a level, bicubic but for overshooting.
+_RESAMPLINGS = {
+    PIL.Image.Resampling.BILINEAR: Resampling("bilinear"),
+    PIL.Image.Resampling.BICUBIC: Resampling("bicubic"),
+}
+
+_MODES = {1: "L", 3: "RGB"}
+
+_UNFLIPPED = (False, False)
+
+
+class Regions(Protocol):
+    """Images by position; a part of `fastload.datasets.batch.BatchSource`."""
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """Return a region of one image, (height, width, channels)."""
+
+
+class LazyImage(PIL.Image.Image):
+    """An 8-bit image, RGB or grey, whose crops, resizes and flips are noted, and done while decoding.
+
+    Everyone else may treat it as a PIL image: at the first operation of another kind it becomes a plain one.
+
+    Attributes:
+        erasures: Boxes (top, left, height, width) of the finished image, each with the value to fill in.
+    """
+
+    def __init__(
+        self,
+        source: Regions,
+        position: int,
+        view: View,
+        resampling: Resampling | None = None,
+        channels: int = 3,
+        adjustments: tuple[Callable[[Pixels], Pixels], ...] = (),
+    ) -> None:
+        # Not PIL's attributes themselves, because their names differ between its releases.
+        self._source = source
+        self._position = position
+        self._view = view
+        self._resampling = resampling
+        self._channels = channels
+        self._adjustments = adjustments
+        self._rendered: Pixels | None = None
+        self.erasures: list[tuple[Box, Any]] = []
+
+    @classmethod
+    def whole(cls, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> LazyImage:
+        """Return all of an image of `size`, (height, width)."""
+        return cls(source, position, _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED), None, channels)
+
+    @classmethod
+    def of(cls, pixels: Pixels) -> LazyImage:
+        """Return pixels (height, width, channels) as an image."""
+        return cls.whole(_Array(pixels), 0, pixels.shape[:2], pixels.shape[2])
+
+    @classmethod
+    def from_pil(cls, image: PIL.Image.Image) -> LazyImage:
+        """Return a PIL image of mode RGB or L as a lazy one; itself if it is one."""
+        if isinstance(image, LazyImage):
+            return image
+        pixels = np.asarray(image)
+        return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self._view.window.height, self._view.window.width, self._channels
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, as PIL has them."""
+        return self._view.window.width, self._view.window.height
+
+    @property
+    def mode(self) -> str:
+        """PIL's name of the pixels' form."""
+        return _MODES[self._channels]
+
+    @property  # type: ignore[misc]
+    def im(self) -> Any:
+        """PIL's own image."""
+        self._become_plain()
+        return self.im
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        pixels = self.pixels()
+        interface = dict(pixels.__array_interface__)
+        interface["data"] = (interface["data"][0], True)  # read-only, as PIL's
+        if self._channels == 1:
+            interface["shape"] = pixels.shape[:2]
+            interface["strides"] = None
+        return interface
+
+    def crop(self, box: Any = None) -> PIL.Image.Image:
+        """Return a region (left, top, right, bottom); it is noted if it lies within the image."""
+        height, width, _ = self.shape
+        left, top, right, bottom = map(round, box or (0, 0, width, height))
+        if self._adjustments or not (0 <= left < right <= width and 0 <= top < bottom <= height):
+            return super().crop(box)
+        view = self._view
+        # A part of a mirrored image is the part on the other side, mirrored.
+        if view.flips[0]:
+            top, bottom = height - bottom, height - top
+        if view.flips[1]:
+            left, right = width - right, width - left
+        place = Box(view.window.top + top, view.window.left + left, bottom - top, right - left)
+        if self._resampling is not None:
+            return self._with(view._replace(window=place))
+        inner = Box(view.box.top + place.top, view.box.left + place.left, place.height, place.width)
+        return self._with(_view_of(inner, view.flips))
+
+    def resize(
+        self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
+    ) -> PIL.Image.Image:
+        """Return the image resized to (width, height); it is noted if a kernel of torch does the same."""
+        name = PIL.Image.Resampling(PIL.Image.Resampling.BICUBIC if resample is None else resample)
+        resampling = _RESAMPLINGS.get(name)
+        width, height = size
+        if resampling is None or box is not None or reducing_gap is not None or min(width, height) < 1:
+            return super().resize(size, resample, box, reducing_gap)
+        if (width, height) == self.size:
+            return self.copy()
+        if self._resampling is not None or self._adjustments or any(self._view.flips):
+            return LazyImage.of(self.pixels()).resize(size, resample)
+        whole = Box(0, 0, height, width)
+        return self._with(View(self._view.box, (height, width), whole, _UNFLIPPED), resampling)
+
+    def transpose(self, method: Any) -> PIL.Image.Image:
+        """Return the image flipped, which is noted, or turned."""
+        rows, columns = self._view.flips
+        if method == PIL.Image.Transpose.FLIP_LEFT_RIGHT and not self._adjustments:
+            return self._with(self._view._replace(flips=(rows, not columns)))
+        if method == PIL.Image.Transpose.FLIP_TOP_BOTTOM and not self._adjustments:
+            return self._with(self._view._replace(flips=(not rows, columns)))
+        return super().transpose(method)
+
+    def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
+        """Return the image in another mode."""
+        if mode == self.mode and not args and not options:
+            return self.copy()
+        return super().convert(mode, *args, **options)
+
+    def copy(self) -> PIL.Image.Image:
+        """Return a copy that is not decoded yet either."""
+        return self._with(self._view)
+
+    def adjusted(self, adjust: Callable[[Pixels], Pixels], channels: int | None = None) -> LazyImage:
+        """Return the image with a function of its pixels noted, which may change the number of channels."""
+        image = self._with(self._view)
+        image._adjustments = (*self._adjustments, adjust)
+        image._channels = channels or self._channels
+        return image
+
+    def load(self) -> Any:
+        """Decode the image; it is a plain PIL image from now on."""
+        self._become_plain()
+        return self.load()
+
+    def pixels(self) -> Pixels:
+        """Return the pixels (height, width, channels), decoded once."""
+        if self._rendered is None:
+            self._rendered = np.empty(self.shape, np.uint8)
+            self.render_into(self._rendered)
+        return self._rendered
+
+    def render_into(self, out: Pixels) -> None:
+        """Write the pixels to an array (height, width, channels), contiguous."""
+        if self._rendered is not None and self._rendered is not out:
+            np.copyto(out, self._rendered)
+            return
+        view = self._view
+        region = self._source.region(self._position, view.box, view.size)
+        if not self._adjustments:
+            render_view(region, view, self._resampling, out)
+            return
+        pixels = np.empty((view.window.height, view.window.width, region.shape[2]), np.uint8)
+        render_view(region, view, self._resampling, pixels)
+        for adjust in self._adjustments:
+            pixels = adjust(pixels)
+        np.copyto(out, pixels)
+
+    def _with(self, view: View, resampling: Resampling | None = None) -> LazyImage:
+        return LazyImage(
+            self._source,
+            self._position,
+            view,
+            resampling or self._resampling,
+            self._channels,
+            self._adjustments,
+        )
+
+    def _become_plain(self) -> None:
+        pixels = self.pixels()
+        plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+        vars(self).clear()
+        vars(self).update(vars(plain), _pixels=pixels)
+        self.__class__ = PIL.Image.Image  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        self._become_plain()
+        return self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self._become_plain()
+        return self.__reduce_ex__(protocol)
+
+    def __getattr__(self, name: str) -> Any:
+        # Everything that PIL keeps in attributes, such as `info` and `palette`.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._become_plain()
+        return getattr(self, name)
+
+
+class _Array:
+    """One image in memory; see `Regions`."""
+
+    def __init__(self, pixels: Pixels) -> None:
+        self._pixels = pixels
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        return self._pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+
+def _view_of(box: Box, flips: tuple[bool, bool]) -> View:
+    """Return the view of a region that is not resized."""
+    return View(box, (box.height, box.width), Box(0, 0, box.height, box.width), flips)

@@ -1,0 +1,211 @@
+"""A transform of other libraries, compiled: random parameters in the old order, pixels in the fast way.
+
+    prepare    one image after the other: every random number is drawn, crops, resizes and flips are noted
+    finish     decoding, resizing, conversion to a tensor: for one image, or for a batch in its final memory
+
+Parts of a pipeline:
+
+    first      known steps, done to a LazyImage
+    middle     from the first unknown step on: each transform is called with what it always got
+    tail       conversions, arithmetic and erasing at the end: once for a batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import PIL.Image
+import torch
+
+from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.datasets.compiled._lazy import LazyImage
+from fastload.datasets.compiled._steps import Kind, Step, steps_of
+from fastload.datasets.compiled._vector import vectorized
+from fastload.errors import OptionError
+from fastload.system.buffers import reusable_array
+from fastload.transforms.rescaling import Rescale, ToDtype
+
+
+class CompiledTransform:
+    """A transform that returns the same as another one, made faster.
+
+    Attributes:
+        theirs: The other transform.
+        steps: Its steps; their kinds tell how each is done.
+        vector: The same for batches of images of one size; None if a step cannot be done so.
+        makes_tensors: Whether finished images are tensors.
+    """
+
+    def __init__(self, transform: Any) -> None:
+        self.theirs = transform
+        self.steps = steps_of(transform)
+        first = _known(self.steps)
+        is_known = first == len(self.steps)
+        tail = first if is_known else _tail_of(self.steps, first)
+        known = self.steps[:first]
+        self._first = [step for step in known if step.kind in ("region", "pixels")]
+        # Conversions before the last crop or adjustment wait until all of those are done.
+        waiting = [step for step in known if step.kind in ("conversion", "rescale")]
+        self._middle = [] if is_known else [*waiting, *self.steps[first:tail]]
+        self._tail = self.steps[tail:]
+        conversions = waiting if is_known else self._tail
+        self._erasings = [step for step in (known if is_known else self._tail) if step.kind == "erase"]
+        self._left = slice(first, tail)
+        self._rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
+        self.wrap = _wrapper_of(conversions)
+        self.vector = vectorized(self.steps) if is_known else None
+        self.makes_tensors = any(step.kind != "erase" for step in conversions)
+
+    def kinds(self) -> Iterator[tuple[Step, Kind]]:
+        """Yield each step with how it is done, which is `unknown` for all that follow such a step in vain."""
+        for place, step in enumerate(self.steps):
+            is_left = self._left.start <= place < self._left.stop
+            yield step, "unknown" if is_left else step.kind
+
+    @property
+    def can_finish_on_device(self) -> bool:
+        """True if all that is done after decoding is arithmetic on levels."""
+        return not self._middle and not self._erasings and self._rescale.dtype.is_floating_point
+
+    def prepare(self, image: LazyImage) -> Any:
+        """Draw all random numbers of one image; return a LazyImage for `finish`, or the finished image."""
+        result: Any = image
+        for step in self._first:
+            result = step.call(result)
+        if self._middle:
+            if isinstance(result, LazyImage):
+                result.load()
+            for step in self._middle:
+                result = step.theirs(result)
+            if not (isinstance(result, PIL.Image.Image) and result.mode in ("RGB", "L")):
+                for step in self._tail:
+                    result = step.theirs(result)
+                return result
+        if self.makes_tensors:
+            result = LazyImage.from_pil(result)
+        for step in self._erasings:
+            result = step.call(result)
+        return result
+
+    def finish(self, prepared: Any) -> Any:
+        """Return the finished image of what `prepare` returned."""
+        if not isinstance(prepared, LazyImage):
+            return prepared
+        if not self.makes_tensors:
+            prepared.load()
+            return prepared
+        tensor = self.batch([prepared], HostMemory(), torch.contiguous_format)[0]
+        return self.wrap(tensor)
+
+    def batch(
+        self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
+    ) -> torch.Tensor:
+        """Return finished images of one size as a batch (images, channels, height, width).
+
+        If the memory finishes batches on a device, the arithmetic on levels is left to `on_device`.
+        """
+        height, width, channels = images[0].shape
+        is_left = out.finishes_on_device and self.can_finish_on_device
+        dtype = torch.uint8 if is_left else self._rescale.dtype
+        is_last = memory_format == torch.channels_last
+        size = (height, width, channels) if is_last else (channels, height, width)
+        batch = out.empty((len(images), *size), dtype)
+        batch = batch.permute(0, 3, 1, 2) if is_last else batch
+        is_final = is_last and dtype == torch.uint8 and self._rescale.dtype == torch.uint8
+        shape = len(images), height, width, channels
+        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
+        for image, place in zip(images, pixels, strict=True):
+            image.render_into(place)
+        if dtype == torch.uint8:
+            if not is_final:
+                batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        else:
+            self._rescale.into(pixels, batch)
+        for image, finished in zip(images, batch, strict=True):
+            for (top, left, box_height, box_width), value in image.erasures:
+                finished[:, top : top + box_height, left : left + box_width] = value
+        return batch
+
+    def on_device(self, images: torch.Tensor) -> torch.Tensor:
+        """Do what `batch` left to the device."""
+        return self._rescale.on(images)
+
+    def __call__(self, image: Any) -> Any:
+        """Transform a PIL image as the other transform would; anything else is given to that one."""
+        if not (isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L")):
+            return self.theirs(image)
+        return self.finish(self.prepare(LazyImage.from_pil(image)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledTransform, (self.theirs,)
+
+    def __repr__(self) -> str:
+        return f"compiled({self.theirs!r})"
+
+
+def _known(steps: Sequence[Step]) -> int:
+    """Return how many of the first steps can be done in the fast way to a PIL image."""
+    # The form that pixels would have by now: of a PIL image, bytes of a tensor, 0...1, or any other numbers.
+    form = "image"
+    rescalings: list[Any] = []
+    for place, step in enumerate(steps):
+        if step.kind == "region":
+            is_known = form == "image" or _is_same_for_tensors(step.theirs, form)
+        elif step.kind == "pixels":
+            is_known = form in ("image", "bytes")
+        elif step.kind == "conversion":
+            is_known = True
+            form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
+        elif step.kind == "rescale":
+            is_known = (form == "image") == (step.name == "ToTensor")
+            rescalings.append(step.rescaling)
+            rescale = _rescale_of(rescalings)
+            is_known = is_known and rescale is not None
+            are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
+            form = "levels" if are_levels else "numbers"
+        else:
+            is_last = all(later.kind == "erase" for later in steps[place:])
+            is_known = step.kind == "erase" and form != "image" and is_last
+        if not is_known:
+            return place
+    return len(steps)
+
+
+def _is_same_for_tensors(theirs: Any, form: str) -> bool:
+    """Return True if bytes that are transformed and then converted differ by a level at most."""
+    if form == "numbers" or getattr(theirs, "antialias", True) is False:
+        return False
+    if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
+        return form == "bytes"
+    interpolation = getattr(theirs, "interpolation", None)
+    # Only bilinear weights add up to levels that bytes can hold.
+    return form == "bytes" or interpolation is None or interpolation.value == "bilinear"
+
+
+def _tail_of(steps: Sequence[Step], first: int) -> int:
+    """Return where the steps begin that can be done to a batch, behind an unknown one at `first`."""
+    for place in range(first + 1, len(steps)):
+        rest = steps[place:]
+        if all(step.kind in ("conversion", "rescale", "erase") for step in rest) and _known(rest) == len(
+            rest
+        ):
+            return place
+    return len(steps)
+
+
+def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
+    try:
+        return Rescale.of(rescalings, torch.uint8)
+    except OptionError:
+        return None
+
+
+def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
+    """Return the function that gives a finished tensor the class that torchvision's conversions give it."""
+    names = [step.name for step in conversions]
+    if "ToImage" not in names or "ToPureTensor" in names:
+        return lambda tensor: tensor
+    from torchvision import tv_tensors
+
+    return lambda tensor: tv_tensors.Image(tensor)

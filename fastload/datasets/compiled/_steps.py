@@ -1,0 +1,272 @@
+"""Transforms of other libraries, one by one: which are known, and how each is done.
+
+A known transform draws its random parameters by its own functions, from the generators that it always used;
+only the pixels are made in another way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from fastload.datasets.compiled._lazy import LazyImage
+from fastload.errors import OptionError
+from fastload.images.region import Box
+from fastload.transforms import (
+    ColorJitter,
+    GaussianBlur,
+    Grayscale,
+    Normalize,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+    ToDtype,
+    ToTensor,
+)
+from fastload.transforms.rescaling import Rescaling
+from fastload.transforms.transform import Transform
+
+# Region: a crop, resize or flip, done while decoding. Pixels: an adjustment by OpenCV. Conversion: between
+# kinds of images. Rescale: arithmetic on levels, once for a batch. Erase: the filling of boxes after that.
+Kind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
+
+
+class Step(NamedTuple):
+    """One transform of a pipeline.
+
+    Attributes:
+        theirs: The transform as it was given.
+        name: The name of torchvision's transform that it is, or that it equals; else empty.
+        kind: How it is done.
+        call: Does it to a LazyImage; for `unknown`, to whatever the step before returned.
+        rescaling: What a `rescale` does, as a transform of fastload's.
+    """
+
+    theirs: Any
+    name: str
+    kind: Kind
+    call: Callable[[Any], Any]
+    rescaling: Rescaling | None = None
+
+
+_REGIONS = {
+    "CenterCrop", "Identity", "RandomCrop", "RandomHorizontalFlip", "RandomResize", "RandomResizedCrop",
+    "RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter",
+}  # fmt: skip
+_TIMM_REGIONS = {"CenterCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio"}
+_CONVERSIONS = {"PILToTensor", "ToImage", "ToPureTensor"}
+_TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTensor"}
+_CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
+
+
+def steps_of(transform: Any) -> list[Step]:
+    """Return the steps of a transform, each Compose and Sequential replaced by what it holds."""
+    return [_step_of(each) for each in _flattened(transform)]
+
+
+def _flattened(transform: Any) -> Iterator[Any]:
+    name = _torchvision_name(transform)
+    if transform is None:
+        return
+    if name == "Compose" or type(transform) is torch.nn.Sequential:
+        for each in transform.transforms if name == "Compose" else transform:
+            yield from _flattened(each)
+    elif name == "ImageClassification":
+        yield from _preset_steps(transform)
+    else:
+        yield transform
+
+
+def _preset_steps(preset: Any) -> list[Any]:
+    """Return the steps of torchvision's preset for a model's images, which calls functions instead."""
+    from torchvision import transforms
+
+    resize = transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias)
+    return [
+        resize,
+        transforms.CenterCrop(preset.crop_size),
+        transforms.PILToTensor(),
+        transforms.ConvertImageDtype(torch.float),
+        transforms.Normalize(preset.mean, preset.std),
+    ]
+
+
+def _step_of(theirs: Any) -> Step:
+    name = _torchvision_name(theirs)
+    timm_name = type(theirs).__name__ if type(theirs).__module__ == "timm.data.transforms" else ""
+    name = _TIMM_CONVERSIONS.get(timm_name, name)
+    if name in _REGIONS or timm_name in _TIMM_REGIONS:
+        return Step(theirs, name, "region", theirs)
+    if name in _CONVERSIONS:
+        return Step(theirs, name, "conversion", theirs)
+    if name in _CONTAINERS:
+        return _container(theirs, name)
+    if name == "RandomErasing":
+        return Step(theirs, name, "erase", _Erasing(theirs))
+    try:
+        if name in _RESCALINGS and (rescaling := _RESCALINGS[name](theirs)) is not None:
+            return Step(theirs, name, "rescale", theirs, rescaling)
+        if name in _ADJUSTMENTS:
+            return Step(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
+    except OptionError:
+        pass  # with parameters that only theirs has
+    return Step(theirs, name, "unknown", theirs)
+
+
+def _torchvision_name(step: Any) -> str:
+    """Return the name of one of torchvision's own transforms; empty for others, and for subclasses."""
+    kind = type(step)
+    if kind.__module__.partition(".")[0] != "torchvision":
+        return ""
+    from torchvision import transforms
+    from torchvision.transforms import _presets, v2
+
+    homes = (transforms, v2, _presets)
+    return kind.__name__ if any(getattr(home, kind.__name__, None) is kind for home in homes) else ""
+
+
+def is_v2(step: Any) -> bool:
+    """Return True for a transform of torchvision.transforms.v2."""
+    return type(step).__module__.startswith("torchvision.transforms.v2")
+
+
+def _container(theirs: Any, name: str) -> Step:
+    """Return a step that draws as RandomApply, RandomChoice or RandomOrder, with what it holds compiled."""
+    inner = [steps_of(each) for each in theirs.transforms]
+    kinds = {step.kind for steps in inner for step in steps}
+    if not kinds <= {"region", "pixels"}:
+        return Step(theirs, name, "unknown", theirs)
+    return Step(theirs, name, "pixels" if "pixels" in kinds else "region", _Container(theirs, inner))
+
+
+class _Container:
+    """RandomApply, RandomChoice or RandomOrder: drawing as theirs does, with what it holds compiled."""
+
+    def __init__(self, theirs: Any, inner: Sequence[Sequence[Step]]) -> None:
+        self._theirs = theirs
+        self._ours = copy.copy(theirs)
+        vars(self._ours)["_modules"] = {}
+        vars(self._ours)["transforms"] = [_InOrder(steps) for steps in inner]
+
+    def __call__(self, image: Any) -> Any:
+        if hasattr(self._theirs, "p"):
+            self._ours.p = self._theirs.p  # which may have been set since
+        return self._ours(image)
+
+
+class _InOrder:
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+
+    def __call__(self, image: Any) -> Any:
+        for step in self._steps:
+            image = step.call(image)
+        return image
+
+
+class _Erasing:
+    """RandomErasing that notes the box that it draws, instead of filling it."""
+
+    def __init__(self, theirs: Any) -> None:
+        self._theirs = theirs
+        self._recorder = copy.copy(theirs)
+        self._name = "make_params" if is_v2(theirs) else "get_params"
+        self._drawn: Any = None
+        vars(self._recorder)[self._name] = self._record
+
+    def __call__(self, image: LazyImage) -> LazyImage:
+        height, width, channels = image.shape
+        # Of the size that the finished image will have, without any memory.
+        probe = torch.empty((channels, height, width), device="meta")
+        self._drawn = None
+        self._recorder.p = self._theirs.p
+        self._recorder(probe)
+        if self._drawn is not None:
+            drawn = self._drawn.values() if isinstance(self._drawn, dict) else self._drawn
+            top, left, box_height, box_width, value = drawn
+            if value is not None and value is not probe:
+                image.erasures.append((Box(top, left, box_height, box_width), value))
+        return image
+
+    def _record(self, *args: Any, **options: Any) -> Any:
+        self._drawn = getattr(self._theirs, self._name)(*args, **options)
+        return self._drawn
+
+
+def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]]) -> Callable[[Any], Any]:
+    """Return a step that draws parameters and notes an adjustment by a transform of fastload's."""
+
+    def adjust(image: Any) -> LazyImage:
+        row = draw()
+        lazy = LazyImage.from_pil(image)
+        return lazy.adjusted(lambda pixels: ours.apply(pixels, row), ours.channels_after(lazy.shape[2]))
+
+    return adjust
+
+
+def _by_chance(theirs: Any, ours: Transform) -> Callable[[Any], Any]:
+    """Return a step that adjusts an image with probability `p`, drawn as torchvision draws it."""
+
+    def adjust(image: LazyImage) -> LazyImage:
+        return (
+            image.adjusted(lambda pixels: ours.apply(pixels, (1.0,))) if torch.rand(1) < theirs.p else image
+        )
+
+    return adjust
+
+
+def _color_jitter(theirs: Any) -> Callable[[Any], Any]:
+    ranges = theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
+
+    def draw() -> Sequence[float]:
+        if is_v2(theirs):
+            order, *amounts = theirs.make_params([]).values()
+        else:
+            order, *amounts = theirs.get_params(*ranges)
+        return [*order.tolist(), *(0.0 if amount is None else amount for amount in amounts)]
+
+    return _adjusting(ColorJitter(*ranges), draw)
+
+
+def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
+    low, high = theirs.sigma
+
+    def draw() -> Sequence[float]:
+        return [theirs.make_params([])["sigma"][0] if is_v2(theirs) else theirs.get_params(low, high)]
+
+    return _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
+
+
+_ADJUSTMENTS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "ColorJitter": _color_jitter,
+    "GaussianBlur": _gaussian_blur,
+    "Grayscale": lambda theirs: _adjusting(Grayscale(theirs.num_output_channels), list),
+    "RandomGrayscale": lambda theirs: _by_chance(theirs, Grayscale(3)),
+    "RandomAdjustSharpness": lambda theirs: _by_chance(
+        theirs, RandomAdjustSharpness(theirs.sharpness_factor)
+    ),
+    "RandomAutocontrast": lambda theirs: _by_chance(theirs, RandomAutocontrast()),
+    "RandomEqualize": lambda theirs: _by_chance(theirs, RandomEqualize()),
+    "RandomInvert": lambda theirs: _by_chance(theirs, RandomInvert()),
+    "RandomPosterize": lambda theirs: _by_chance(theirs, RandomPosterize(theirs.bits)),
+    "RandomSolarize": lambda theirs: _by_chance(theirs, RandomSolarize(theirs.threshold)),
+}
+
+
+def _to_dtype(theirs: Any) -> Rescaling | None:
+    scale = getattr(theirs, "scale", True)
+    return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
+
+
+_RESCALINGS: dict[str, Callable[[Any], Rescaling | None]] = {
+    "ConvertImageDtype": _to_dtype,
+    "Normalize": lambda theirs: Normalize(theirs.mean, theirs.std),
+    "ToDtype": _to_dtype,
+    "ToTensor": lambda theirs: ToTensor(),
+}
