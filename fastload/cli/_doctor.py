@@ -123,7 +123,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
     with output_to_stderr(options.json):
         found = examine_script(script, options.steps, options.seconds, announce)
         if found.ending.error is not None and not found.was_cut:
-            _print_error(found.ending.error, script.code.co_filename)
+            print_error(found.ending.error, script.code.co_filename)
         if options.tries and not local_rank():
             os.chdir(folder)
             tried = try_first_fix(found, path, options.is_module, options.arguments)
@@ -131,7 +131,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
     if local_rank() == 0:
         title = f"What limits {Path(path).name}?"
         _print_result(title, found.examinations, options, found.notes, tried)
-    return 0 if found.was_cut else _exit_code(found.ending)
+    return 0 if found.was_cut else exit_code(found.ending)
 
 
 def _run_data(path: Path, options: argparse.Namespace) -> int:
@@ -173,7 +173,7 @@ def _print_result(
         print(f"wrote {options.html}", file=sys.stderr)
 
 
-def _print_error(error: BaseException, file: str) -> None:
+def print_error(error: BaseException, file: str) -> None:
     """Print an exception as Python would have, without the frames that led to the script."""
     from fastload.doctor.script import HardExit
 
@@ -187,7 +187,7 @@ def _print_error(error: BaseException, file: str) -> None:
     traceback.print_exception(type(error), error, place or error.__traceback__)
 
 
-def _exit_code(ending: Ending) -> int:
+def exit_code(ending: Ending) -> int:
     from fastload.doctor.script import HardExit
 
     error = ending.error

@@ -1,0 +1,69 @@
+"""`fastload run train.py`: a script unchanged, with fastload's DataLoader and compiled datasets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fastload.system.units import format_count
+
+if TYPE_CHECKING:
+    from fastload.loader.replacing import ReplacedLoader
+
+HELP = "run a script with torch's DataLoader replaced and its datasets compiled: 'run train.py --lr 0.1'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing of fastload's own")
+    parser.add_argument("path", metavar="PATH", help="the script")
+    own = parser.add_argument(
+        "arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments"
+    )
+    own.required = False  # argparse does so itself only from Python 3.13 on
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the script, print what was replaced, and return the script's own exit code."""
+    # Importing torch may take seconds.
+    from fastload.cli._doctor import exit_code, print_error
+    from fastload.doctor.script import find, local_rank, run_script
+    from fastload.loader.replacing import loaders_replaced
+
+    script = find(options.path, options.is_module, options.arguments)
+    with loaders_replaced(script.folder) as replaced:
+        ending = run_script(script)
+    if ending.error is not None:
+        print_error(ending.error, script.code.co_filename)
+    if not options.quiet and local_rank() == 0:
+        sys.stdout.flush()
+        for line in _summary(replaced):
+            print(line, file=sys.stderr)
+    return exit_code(ending)
+
+
+def _summary(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
+    if not replaced:
+        yield "fastload: the script made no DataLoader, so nothing was replaced"
+        return
+    yield "\nfastload replaced:"
+    for each in replaced:
+        count = "" if each.samples is None else f", {each.samples:,} samples"
+        yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
+        changes = each.changes.splitlines() or ["the dataset is left as it is: it is not known"]
+        yield from (f"    {line}" for line in changes)
+    yield "To keep it without 'fastload run': from fastload import DataLoader; DataLoader(…, compile=True)."
+
+
+def _speed(each: ReplacedLoader) -> str:
+    times = each.times
+    if times is None or not times.samples_per_s:
+        return ""
+    workers = format_count(times.num_workers, "worker") if times.num_workers else "no workers"
+    waiting = f"{times.waiting_share:.0%} of the time waiting for data"
+    return f", {times.samples_per_s:,.0f} samples/s with {workers}, {waiting}"
