@@ -120,7 +120,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             images = fill(source, pipeline, draws_for(positions), out, self.memory_format)
             targets = None if images is None else self._batch_of_targets(positions, out)
         except (DamageError, DecodeError):
-            if self._substitutes_samples:
+            if self.substitutes_samples:
                 return NotImplemented
             raise
         return NotImplemented if images is None else [images, targets]
@@ -128,7 +128,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @property
     def counts_draws(self) -> bool:
         """True if a batch calls only fastload's code, whose random draws depend only on seed and index."""
-        is_own = self.target_transform is None and not self._substitutes_samples
+        is_own = self.target_transform is None and not self.substitutes_samples
         return is_own and not self._pipeline().is_foreign
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the number of samples."""
 
     #: True if a sample that cannot be made is replaced by another.
-    _substitutes_samples = False
+    substitutes_samples = False
 
     @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:

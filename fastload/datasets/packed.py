@@ -160,7 +160,8 @@ class PackedDataset(ImageDataset):
             self._records.prefetch("image", positions)
 
     @property
-    def _substitutes_samples(self) -> bool:  # type: ignore[override]
+    def substitutes_samples(self) -> bool:  # type: ignore[override]
+        """True if `on_error` is a function."""
         return callable(self._on_error)
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:

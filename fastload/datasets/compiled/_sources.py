@@ -86,9 +86,9 @@ class ListedFiles(ImageDataset):
 
 
 class Arrays(ImageDataset):
-    """Images in one array (images, height, width, channels), uint8, with any targets."""
+    """Images in one array (images, height, width, channels), uint8, with an array of targets."""
 
-    def __init__(self, pixels: Pixels, targets: Sequence[Any]) -> None:
+    def __init__(self, pixels: Pixels, targets: NDArray[Any]) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         self.pixels = pixels
         self._their_targets = targets
@@ -100,7 +100,7 @@ class Arrays(ImageDataset):
         return ArrayImages(self.pixels, positions)
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
-        return [self._their_targets[position] for position in positions.tolist()]
+        return self._their_targets[positions].tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> None:
         return None

@@ -213,10 +213,10 @@ def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]]) -> Callable
 def _by_chance(theirs: Any, ours: Transform) -> Callable[[Any], Any]:
     """Return a step that adjusts an image with probability `p`, drawn as torchvision draws it."""
 
-    def adjust(image: LazyImage) -> LazyImage:
-        return (
-            image.adjusted(lambda pixels: ours.apply(pixels, (1.0,))) if torch.rand(1) < theirs.p else image
-        )
+    def adjust(image: Any) -> Any:
+        if torch.rand(1) >= theirs.p:
+            return image
+        return LazyImage.from_pil(image).adjusted(lambda pixels: ours.apply(pixels, (1.0,)))
 
     return adjust
 

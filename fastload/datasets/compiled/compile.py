@@ -12,7 +12,7 @@ from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
 from fastload.datasets.images import ImageDataset
-from fastload.transforms.pipeline import Pipeline
+from fastload.transforms.compose import package_of
 
 
 def compile(dataset: Any) -> Any:  # named like torch.compile
@@ -35,16 +35,24 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
         return Subset(compile(dataset.dataset), dataset.indices)
     if type(dataset) is ConcatDataset:
         return ConcatDataset([compile(part) for part in dataset.datasets])
+    if isinstance(dataset, ImageDataset):
+        return CompiledDataset(copy.copy(dataset), dataset) if _gives_pil_images(dataset) else dataset
     images = _images_of(dataset)
     if images is not None:
         return CompiledDataset(copy.copy(dataset), images)
     return _with_compiled_transform(dataset)
 
 
+def _gives_pil_images(dataset: ImageDataset) -> bool:
+    """Return True if the transform of a dataset of fastload's gets PIL images, and every sample its own."""
+    transform = dataset.transform
+    return (
+        transform is not None and package_of(transform) == "torchvision" and not dataset.substitutes_samples
+    )
+
+
 def _images_of(dataset: Any) -> ImageDataset | None:
     """Return the images of a dataset that is known; None for any other."""
-    if isinstance(dataset, ImageDataset):
-        return dataset if Pipeline(dataset.transform).is_foreign else None
     if "torchvision" not in {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}:
         return None
     import torchvision
@@ -67,7 +75,7 @@ def _arrays(data: Any, targets: Any) -> Arrays | None:
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         return None
-    return Arrays(pixels, np.asarray(targets).tolist())
+    return Arrays(pixels, np.asarray(targets))
 
 
 def _with_compiled_transform(dataset: Any) -> Any:

@@ -71,6 +71,25 @@ PIPELINES = {
     "colours": (_to_float(transforms.CenterCrop(40), transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)), 30),
     "colours v2": (_to_float_v2(v2.CenterCrop(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1)), 16),
     "greys": (_to_float(transforms.RandomGrayscale(0.5), transforms.RandomCrop(20)), 1),
+    "greys of a padded crop": (
+        _to_float(transforms.RandomCrop(150, padding=8, pad_if_needed=True), transforms.RandomGrayscale(0.5)),
+        1,
+    ),
+    # Sharpening by 2 multiplies a level of the stretching.
+    "stretched and sharpened": (
+        _to_float(transforms.RandomAutocontrast(), transforms.RandomAdjustSharpness(2)),
+        3,
+    ),
+    "blurred": (_to_float(transforms.CenterCrop(40), transforms.GaussianBlur(5)), 1),
+    "levels looked up": (
+        _to_float(
+            transforms.RandomEqualize(),
+            transforms.RandomInvert(),
+            transforms.RandomPosterize(3),
+            transforms.RandomSolarize(128),
+        ),
+        0,
+    ),
     "grey tensor": (
         transforms.Compose([transforms.Grayscale(), transforms.CenterCrop(24), transforms.ToTensor()]),
         1,

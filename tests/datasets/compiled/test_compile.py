@@ -144,6 +144,19 @@ def test_a_dataset_of_fastloads_transforms_is_left_alone(photos):
         assert fastload.compile(dataset) is dataset
 
 
+def test_a_packed_dataset_whose_callable_gets_arrays_is_left_alone(packed):
+    dataset = fastload.PackedDataset(packed("photos", "tiled"), transform=lambda pixels: pixels.mean())
+    assert fastload.compile(dataset) is dataset
+
+
+def test_a_packed_dataset_that_replaces_damaged_samples_is_left_alone(packed):
+    transform = PIPELINES["train"][0]
+    dataset = fastload.PackedDataset(
+        packed("photos", "tiled"), transform=transform, on_error=lambda index, error: (torch.zeros(1), 0)
+    )
+    assert fastload.compile(dataset) is dataset
+
+
 class Own(torch.utils.data.Dataset):
     """A dataset as people write it."""
 
