@@ -58,7 +58,7 @@ class CompiledTransform:
         self.makes_tensors = any(step.kind != "erase" for step in conversions)
 
     def kinds(self) -> Iterator[tuple[Step, Kind]]:
-        """Yield each step with how it is done: `unknown` also for those between an unknown one and the tail."""
+        """Yield each step with how it is done; all from an unknown one to the tail are `unknown`."""
         for place, step in enumerate(self.steps):
             is_left = self._left.start <= place < self._left.stop
             yield step, "unknown" if is_left else step.kind
