@@ -111,10 +111,11 @@ class RandomResizedCrop(Resizing):
         boxes[:, 2:] = sides[:, ::-1]
         boxes[:, :2] = integers(numbers[:, -2:], sizes - boxes[:, 2:].astype(np.int64) + 1)
         for image in np.flatnonzero(~fits).tolist():
-            boxes[image] = self._middle(*sizes[image].tolist())
+            boxes[image] = self.middle(*sizes[image].tolist())
         return boxes
 
-    def _middle(self, height: int, width: int) -> tuple[int, int, int, int]:
+    def middle(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return the box (top, left, height, width) that is taken if no attempt fits."""
         proportions = width / height
         crop_height, crop_width = height, width
         if proportions < self.ratio[0]:

@@ -15,7 +15,6 @@ from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.images import ImageDataset
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.geometry import common_size
 
 
 class CompiledDataset(Dataset[tuple[Any, Any]]):
@@ -111,13 +110,13 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         return [self._compiled.finish(image) for image in prepared], targets
 
     def _vectorized(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> torch.Tensor | None:
-        """Return images of one size, made all at once; None where that is not possible."""
+        """Return images whose parameters are drawn for all at once; None where that is not possible."""
         pipeline = self._compiled.vector
         if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
             return None
         positions = self.images.positions_of(indices)
         source = self.images.source_of(positions)
-        if common_size(source.sizes) is None:
+        if not pipeline.makes_one_size(source.sizes):
             return None
         return fill(source, pipeline, fresh_draws(len(positions)), out, self.memory_format)
 

@@ -1,55 +1,88 @@
-"""Random parameters of a whole batch at once, equal to those that torchvision draws image by image.
+"""Pipelines of torchvision's common steps, whose random parameters are drawn for a whole batch at once.
 
-torchvision asks torch's CPU generator for one number after the other: `torch.rand(1)` for a flip, a
-`torch.randint` for each side of a crop. Each takes one word of 32 bits of the generator's sequence, so the
-words of a batch can be drawn in one call, if every image needs equally many. That takes 0.1 µs an image
-instead of 10.
+The parameters are those that torchvision would draw, image by image and step by step. If every image needs
+equally many words of the generator, as with flips and crops of one size, no image is looked at alone.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.datasets.compiled._steps import Step, is_v2
+from fastload.datasets.compiled._words import WordReader, Words, are_words_as_expected, next_words, units
 from fastload.errors import OptionError
-from fastload.transforms import Compose, Pad, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Sizes
+from fastload.transforms import (
+    CenterCrop,
+    Compose,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+)
+from fastload.transforms.draws import Draws, fresh_draws
+from fastload.transforms.geometry import Sizes, common_size
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
-Words = NDArray[np.uint32]  # (images, words of each)
+Row = Sequence[float]  # the parameters of one image
 
-# torch.rand makes a float32 of the lower 24 bits of a word.
-_FRACTION = np.uint32((1 << 24) - 1)
-_UNIT = np.float32(1 / (1 << 24))
+# The words of most images: two of a crop's area and shape, two of its place, one of a flip.
+_WORDS_AN_IMAGE = 6
 
 
-class _Flip:
+class _Drawer(ABC):
+    """Draws of one of torchvision's transforms.
+
+    Attributes:
+        ours: The transform that does the same to pixels.
+        size: The (height, width) of its results; None if it does not change sizes.
+    """
+
+    ours: Transform
+    size: tuple[int, int] | None = None
+
+    @abstractmethod
+    def count(self, size: tuple[int, int]) -> int | None:
+        """Return the number of words that an image of this size needs; None if that depends on the words."""
+
+    @abstractmethod
+    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
+        """Return the parameters of images of this size from their words, (images, words of each)."""
+
+    @abstractmethod
+    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+        """Return the parameters of the next image."""
+
+
+class _Flip(_Drawer):
     """Draws of RandomHorizontalFlip and RandomVerticalFlip."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
         kind = RandomHorizontalFlip if type(theirs).__name__ == "RandomHorizontalFlip" else RandomVerticalFlip
-        self.ours: Transform = kind(theirs.p)
+        self.ours = kind(theirs.p)
 
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def parameters(self, words: Words, size: tuple[int, int]) -> Parameters:
+    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
         # torch compares in single precision.
-        is_flipped = (words & _FRACTION) * _UNIT < np.float32(self._theirs.p)
-        return is_flipped.astype(np.float64)
+        return (units(words) < np.float32(self._theirs.p)).astype(np.float64)
+
+    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+        return (float(reader.uniform(0.0, 1.0) < np.float32(self._theirs.p)),)
 
 
-class _Crop:
+class _Crop(_Drawer):
     """Draws of RandomCrop."""
 
     def __init__(self, theirs: Any) -> None:
@@ -59,131 +92,184 @@ class _Crop:
             padding = left, top, right, bottom
         fill = 0 if theirs.fill is None else theirs.fill
         require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
-        self.ours: Transform = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
-        self._pad = Pad(padding or 0)
-        self.size = self.ours.size
+        ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
+        self.ours = ours
+        self.size = self._size = ours.size
+        self._sides = Pad(padding or 0).sides
         self._skips_each_side = is_v2(theirs)
 
     def count(self, size: tuple[int, int]) -> int:
-        return sum(self._is_drawn(size))
+        return sum(self._is_drawn(self._ranges(size)))
 
-    def parameters(self, words: Words, size: tuple[int, int]) -> Parameters:
-        left, top, _, _ = self._pad.sides
+    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
+        left, top, _, _ = self._sides
         rows = np.zeros((len(words), 4))
         ranges = self._ranges(size)
         column = 0
-        for side, is_drawn in enumerate(self._is_drawn(size)):
+        for side, is_drawn in enumerate(self._is_drawn(ranges)):
             if is_drawn:
                 rows[:, side] = words[:, column] % np.uint32(ranges[side])
                 column += 1
         rows[:, :2] -= (top, left)
-        rows[:, 2:] = self.size
+        rows[:, 2:] = self._size
         return rows
 
-    def _is_drawn(self, size: tuple[int, int]) -> tuple[bool, bool]:
-        rows, columns = self._ranges(size)
+    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+        left, top, _, _ = self._sides
+        ranges = self._ranges(size)
+        is_drawn = self._is_drawn(ranges)
+        row, column = (reader.below(ranges[side]) if is_drawn[side] else 0 for side in (0, 1))
+        return row - top, column - left, *self._size
+
+    def _is_drawn(self, ranges: tuple[int, int]) -> tuple[bool, bool]:
+        rows, columns = ranges
         if self._skips_each_side:
             return rows > 1, columns > 1
         return (rows > 1 or columns > 1,) * 2
 
     def _ranges(self, size: tuple[int, int]) -> tuple[int, int]:
-        left, top, right, bottom = self._pad.sides
+        left, top, right, bottom = self._sides
         padded = size[0] + top + bottom, size[1] + left + right
-        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, self.size, strict=True))
+        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, self._size, strict=True))
         if min(rows, columns) < 1:
             raise OptionError(
-                f"RandomCrop of {self.size} must fit into the padded image, got one of {padded}: "
+                f"RandomCrop of {self._size} must fit into the padded image, got one of {padded}: "
                 "choose a smaller size or more padding"
             )
         return rows, columns
 
 
-_DRAWERS: dict[str, Callable[[Any], _Flip | _Crop]] = {
+class _ResizedCrop(_Drawer):
+    """Draws of RandomResizedCrop."""
+
+    def __init__(self, theirs: Any) -> None:
+        self._theirs = theirs
+        self._ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
+        self.ours = self._ours
+        self.size = self._ours.size
+        self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
+
+    def count(self, size: tuple[int, int]) -> None:
+        return None
+
+    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
+        raise NotImplementedError
+
+    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+        height, width = size
+        for _ in range(10):
+            area = height * width * reader.uniform(*self._theirs.scale)
+            ratio = reader.exp_uniform(*self._log_ratio)
+            crop_width = round(math.sqrt(area * ratio))
+            crop_height = round(math.sqrt(area / ratio))
+            if 0 < crop_width <= width and 0 < crop_height <= height:
+                top = reader.below(height - crop_height + 1)
+                left = reader.below(width - crop_width + 1)
+                return top, left, crop_height, crop_width
+        return self._ours.middle(height, width)
+
+
+_DRAWERS: dict[str, Callable[[Any], _Drawer]] = {
     "RandomCrop": _Crop,
     "RandomHorizontalFlip": _Flip,
+    "RandomResizedCrop": _ResizedCrop,
     "RandomVerticalFlip": _Flip,
+}
+_UNDRAWN: dict[str, Callable[[Any], Transform]] = {
+    "CenterCrop": lambda theirs: CenterCrop(theirs.size),
+    "Resize": lambda theirs: Resize(theirs.size, theirs.interpolation, theirs.max_size),
 }
 
 
 class VectorPipeline(Pipeline):
-    """A pipeline of fastload's transforms whose parameters are those that torchvision would draw.
+    """A pipeline of fastload's transforms whose parameters are those that torchvision would draw."""
 
-    It is for images that have one size before each step.
-    """
+    def __init__(
+        self, regions: Sequence[tuple[Transform, _Drawer | None]], rest: Sequence[Transform]
+    ) -> None:
+        super().__init__(Compose([*(ours for ours, _ in regions), *rest]))
+        self._regions = regions
 
-    def __init__(self, steps: Sequence[tuple[Transform, _Flip | _Crop | None]]) -> None:
-        super().__init__(Compose([ours for ours, _ in steps]))
-        self._drawers = {place: drawer for place, (_, drawer) in enumerate(steps) if drawer is not None}
+    def makes_one_size(self, sizes: Sizes) -> bool:
+        """Return True if images of these sizes have one size in the end."""
+        return common_size(self._sizes_before(sizes)[-1]) is not None
 
     def draw(self, draws: Draws, sizes: Sizes, channels: int = 3) -> Drawn:
         """Draw all parameters from torch's generator; `draws` only tell how many images there are."""
-        size = (int(sizes[0, 0]), int(sizes[0, 1]))
-        counts = {}
-        for place, drawer in self._drawers.items():
-            counts[place] = size, drawer.count(size)
-            if isinstance(drawer, _Crop):
-                size = drawer.size
-        words = torch_words(len(sizes) * sum(count for _, count in counts.values())).reshape(len(sizes), -1)
-        self._drawn, first = {}, 0
-        for place, (before, count) in counts.items():
-            drawn = words[:, first : first + count]
-            self._drawn[place] = self._drawers[place].parameters(drawn, before)
-            first += count
+        drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
+        before = self._sizes_before(sizes)
+        common = {place: common_size(before[place]) for place in drawers}
+        counts = {place: size and drawers[place].count(size) for place, size in common.items()}
+        known = {place: count for place, count in counts.items() if count is not None}
+        if len(known) < len(counts):
+            self._drawn = _draw_in_turn(drawers, before)
+        else:
+            self._drawn = _draw_at_once(drawers, before, known)
         return super().draw(draws, sizes, channels)
+
+    def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
+        """Return the sizes of all images before each step, and after the last."""
+        found = [sizes]
+        for ours, drawer in self._regions:
+            if drawer is None:
+                sizes = ours.sizes_after(sizes, ours.draw(fresh_draws(len(sizes)), sizes))
+            elif drawer.size is not None:
+                sizes = np.tile(np.array([drawer.size], np.int64), (len(sizes), 1))
+            found.append(sizes)
+        return found
 
     def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
         drawn = self._drawn.get(place)
         return super()._parameters(place, step, draws, sizes) if drawn is None else drawn
 
 
+def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
+    """Draw image by image, and for each step by step."""
+    sizes = {place: before[place].tolist() for place in drawers}
+    rows: dict[int, list[Row]] = {place: [] for place in drawers}
+    reader = WordReader(_WORDS_AN_IMAGE * len(before[0]))
+    for image in range(len(before[0])):
+        for place, drawer in drawers.items():
+            rows[place].append(drawer.row(reader, sizes[place][image]))
+    reader.close()
+    return {place: np.array(drawn, np.float64) for place, drawn in rows.items()}
+
+
+def _draw_at_once(
+    drawers: Mapping[int, _Drawer], before: Sequence[Sizes], counts: Mapping[int, int]
+) -> dict[int, Parameters]:
+    """Draw for all images at once; each step needs as many words for each of them."""
+    words = next_words(len(before[0]) * sum(counts.values())).reshape(len(before[0]), -1)
+    drawn, first = {}, 0
+    for place, drawer in drawers.items():
+        size = int(before[place][0, 0]), int(before[place][0, 1])
+        drawn[place] = drawer.rows(words[:, first : first + counts[place]], size)
+        first += counts[place]
+    return drawn
+
+
 def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
-    """Return known steps as a pipeline that draws for whole batches; None unless each of them can do so."""
-    if not _are_words_as_expected():
-        return None
-    pairs: list[tuple[Transform, _Flip | _Crop | None]] = []
+    """Return known steps as a pipeline that draws for whole batches; None unless each of them can do so.
+
+    Arithmetic on levels comes last, because it does not matter to crops, resizes and flips.
+    """
+    regions: list[tuple[Transform, _Drawer | None]] = []
     for step in steps:
-        if step.kind == "region" and step.name in _DRAWERS:
+        if step.kind == "region" and _has_kernel(step.theirs):
             try:
-                drawer = _DRAWERS[step.name](step.theirs)
+                drawer = _DRAWERS[step.name](step.theirs) if step.name in _DRAWERS else None
+                if drawer is None and step.name not in _UNDRAWN:
+                    return None
+                regions.append((_UNDRAWN[step.name](step.theirs) if drawer is None else drawer.ours, drawer))
             except OptionError:
                 return None
-            pairs.append((drawer.ours, drawer))
-        elif step.kind == "rescale" and step.rescaling is not None:
-            pairs.append((step.rescaling, None))
-        elif step.kind != "conversion":
+        elif step.kind not in ("rescale", "conversion"):
             return None
-    return VectorPipeline(pairs)
+    rescalings = [step.rescaling for step in steps if step.rescaling is not None]
+    return VectorPipeline(regions, rescalings) if are_words_as_expected() else None
 
 
-def torch_words(count: int, generator: torch.Generator | None = None) -> Words:
-    """Return the next words of torch's CPU generator, (count,), and advance it by as many."""
-    generator = torch.default_generator if generator is None else generator
-    if count % 2 == 0:
-        return _pairs(count // 2, generator)
-    # Only pairs can be asked for: the last one is looked at in a copy, and its first half taken.
-    copied = torch.Generator()
-    copied.set_state(generator.get_state())
-    torch.empty(count - 1).uniform_(generator=generator)
-    torch.rand(1, generator=generator)
-    return _pairs(count // 2 + 1, copied)[:count]
-
-
-def _pairs(count: int, generator: torch.Generator) -> Words:
-    # Full 64 bits: two words each, the upper half first.
-    drawn = torch.empty(count, dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
-    halves = drawn.numpy().view(np.uint64)
-    words = np.empty((count, 2), np.uint32)
-    words[:, 0] = halves >> np.uint64(32)
-    words[:, 1] = halves & np.uint64((1 << 32) - 1)
-    return words.reshape(-1)
-
-
-@functools.cache
-def _are_words_as_expected() -> bool:
-    """Return True if this torch turns its generator's words into numbers as described above."""
-    ours, theirs = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
-    words = torch_words(9, ours)
-    for word in words[:-1].tolist():
-        if torch.rand(1, generator=theirs).item() != float((np.uint32(word) & _FRACTION) * _UNIT):
-            return False
-    return torch.randint(0, 1000, (1,), generator=theirs).item() == int(words[-1]) % 1000
+def _has_kernel(theirs: Any) -> bool:
+    """Return True unless a transform resizes by a filter that only PIL has."""
+    interpolation = getattr(theirs, "interpolation", None)
+    return interpolation is None or getattr(interpolation, "value", "") in ("bilinear", "bicubic")

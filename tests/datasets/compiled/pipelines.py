@@ -20,6 +20,20 @@ def _to_float_v2(*steps):
 PIPELINES = {
     "nothing but a tensor": (transforms.ToTensor(), 0),
     "train": (_to_float(transforms.RandomResizedCrop(48), transforms.RandomHorizontalFlip()), 2),
+    "crops of which few fit": (
+        _to_float(
+            transforms.RandomResizedCrop(20, (0.7, 1.0), (0.1, 9.0)), transforms.RandomVerticalFlip(0.3)
+        ),
+        2,
+    ),
+    "padded crop and flip": (
+        _to_float(transforms.RandomCrop(64, padding=20), transforms.RandomHorizontalFlip(0.7)),
+        0,
+    ),
+    "crop of a resize v2": (
+        _to_float_v2(v2.Resize(70, max_size=90), v2.RandomHorizontalFlip(), v2.CenterCrop((60, 50))),
+        1,
+    ),
     "evaluation": (_to_float(transforms.Resize(40), transforms.CenterCrop(32)), 2),
     "train v2": (
         _to_float_v2(v2.RandomResizedCrop(48), v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()),

@@ -1,0 +1,114 @@
+"""Words of torch's CPU generator, many at once: what torch would make of each, drawn one by one.
+
+torchvision asks torch for one number after the other: `torch.rand(1)` for a flip, `torch.randint` for each
+side of a crop. Each takes one word of 32 bits of the generator's sequence, in microseconds; a thousand words
+in one call take as long.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
+
+# torch.rand makes a float32 of the lower 24 bits of a word.
+_FRACTION = np.uint32((1 << 24) - 1)
+_UNIT = np.float32(1 / (1 << 24))
+
+
+def next_words(count: int) -> Words:
+    """Return the next words of torch's CPU generator, (count,), and advance it by as many."""
+    words = _words(_copy_of(torch.default_generator), count)
+    _advance(torch.default_generator, count)
+    return words
+
+
+def units(words: Words) -> NDArray[np.float32]:
+    """Return the numbers 0 … 1 that `torch.rand` makes of words."""
+    return (words & _FRACTION) * _UNIT
+
+
+class WordReader:
+    """The next words of torch's CPU generator, read one by one; it advances when the reader is closed."""
+
+    def __init__(self, count: int) -> None:
+        """Look at the next `count` words; further ones are looked at when they are needed."""
+        self._generator = _copy_of(torch.default_generator)
+        self._count = count
+        self._position = 0
+        self._read: dict[tuple[str, float, float], list[float]] = {}
+
+    def below(self, end: int) -> int:
+        """Return what `torch.randint(0, end, (1,))` would."""
+        return int(self._next("word", 0.0, 1.0)) % end
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return what `torch.empty(1).uniform_(low, high)` would."""
+        return self._next("uniform", low, high)
+
+    def exp_uniform(self, low: float, high: float) -> float:
+        """Return the exponential, by torch, of what `torch.empty(1).uniform_(low, high)` would be."""
+        return self._next("exp", low, high)
+
+    def close(self) -> None:
+        """Advance torch's generator by the words that were read."""
+        _advance(torch.default_generator, self._position)
+
+    def _next(self, kind: str, low: float, high: float) -> float:
+        read = self._read.get((kind, low, high))
+        if read is None or self._position >= len(read):
+            if self._position >= self._count:
+                self._count = 2 * self._position
+            read = self._read[kind, low, high] = _READERS[kind](
+                _copy_of(self._generator), self._count, low, high
+            )
+        self._position += 1
+        return read[self._position - 1]
+
+
+def _uniform(generator: torch.Generator, count: int, low: float, high: float) -> torch.Tensor:
+    return torch.empty(count).uniform_(low, high, generator=generator)
+
+
+# Every word is read as each kind of number that is asked for, and the one at its place is taken.
+_READERS: dict[str, Callable[[torch.Generator, int, float, float], list[float]]] = {
+    "word": lambda generator, count, low, high: _words(generator, count).tolist(),
+    "uniform": lambda *arguments: _uniform(*arguments).tolist(),
+    "exp": lambda *arguments: _uniform(*arguments).exp_().tolist(),
+}
+
+
+def _words(generator: torch.Generator, count: int) -> Words:
+    # Full 64 bits: two words each, the upper half first.
+    drawn = torch.empty(-(-count // 2), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
+    halves = drawn.numpy().view(np.uint64)
+    words = np.empty((len(halves), 2), np.uint32)
+    words[:, 0] = halves >> np.uint64(32)
+    words[:, 1] = halves & np.uint64((1 << 32) - 1)
+    return words.reshape(-1)[:count]
+
+
+def _advance(generator: torch.Generator, count: int) -> None:
+    torch.empty(count).uniform_(generator=generator)
+
+
+def _copy_of(generator: torch.Generator) -> torch.Generator:
+    copied = torch.Generator()
+    copied.set_state(generator.get_state())
+    return copied
+
+
+@functools.cache
+def are_words_as_expected() -> bool:
+    """Return True if this torch turns its generator's words into numbers as described above."""
+    ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
+    words = _words(ours, 9)
+    for word in words[:-1]:
+        if torch.rand(1, generator=theirs).item() != float(units(word)):
+            return False
+    return torch.randint(0, 1000, (1,), generator=theirs).item() == int(words[-1]) % 1000
