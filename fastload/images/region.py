@@ -6,6 +6,7 @@ like any other. Tiles outside the region cost neither time nor memory.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -95,12 +96,8 @@ def decode_region(
             f"the index must have {down} rows of {across} tiles, got {index.lengths.size} in all: "
             "the record is damaged"
         )
-    lengths = index.lengths.reshape(down, across)
-    if (rows.stop - rows.first) * (columns.stop - columns.first) == lengths.size:
-        pixels = decode(data, reduction)
-    else:
-        jpeg = _extract(np.frombuffer(data, np.uint8), index, lengths, rows, columns)
-        pixels = decode(jpeg, reduction)
+    is_whole = (rows.stop - rows.first) * (columns.stop - columns.first) == index.lengths.size
+    pixels = decode(data if is_whole else _extract(memoryview(data), index, across, rows, columns), reduction)
     inner = Box(box.top - rows.start, box.left - columns.start, box.height, box.width)
     return crop(pixels, (rows.length, columns.length), inner, reduction)
 
@@ -111,25 +108,31 @@ def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Spa
     return _Span(first, stop, first * tile, min(size, stop * tile) - first * tile)
 
 
-def _extract(
-    data: NDArray[np.uint8], index: TileIndex, lengths: NDArray[np.uint16], rows: _Span, columns: _Span
-) -> NDArray[np.uint8]:
-    """Return a JPEG of some rows and columns of tiles."""
+def _extract(data: memoryview, index: TileIndex, across: int, rows: _Span, columns: _Span) -> bytearray:
+    """Return a JPEG of some rows and columns of tiles, of `across` in a row."""
     sof_offset, scan_offset, _, _ = index.grid
-    # Each tile is followed by a marker of two bytes, the last one by the end of the image. (In int64: NumPy 1
-    # would add them up in the index's 16 bits.)
-    sizes = lengths.astype(np.int64) + 2
-    ends = np.cumsum(sizes).reshape(sizes.shape) + scan_offset
-    starts = (ends - sizes)[rows.first : rows.stop, columns.first]
-    stops = ends[rows.first : rows.stop, columns.stop - 1]
-    pieces = [data[:scan_offset]]
-    pieces += [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-    jpeg = np.concatenate(pieces)
-    markers = np.cumsum(sizes[rows.first : rows.stop, columns.first : columns.stop]) + (scan_offset - 1)
-    if markers[-1] != jpeg.size - 1:
+    # Each tile is followed by a marker of two bytes, the last one by the end of the image.
+    ends = index.lengths.cumsum(dtype=np.int64)
+    ends += np.arange(scan_offset + 2, scan_offset + 2 + 2 * ends.size, 2)
+    first, last = rows.first * across + columns.first, rows.first * across + columns.stop - 1
+    stops = ends[last : rows.stop * across : across]
+    starts = (ends - index.lengths)[first : rows.stop * across : across] - 2
+    pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    jpeg = bytearray().join((data[:scan_offset], *pieces))
+    # A row's markers move by as much as the row.
+    moved = (stops - starts).cumsum() + scan_offset - stops
+    markers = ends.reshape(-1, across)[rows.first : rows.stop, columns.first : columns.stop] - 1
+    markers += moved[:, None]
+    if markers[-1, -1] != len(jpeg) - 1:
         raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")
-    jpeg[markers] = _RST0 + np.arange(markers.size) % 8
+    np.frombuffer(jpeg, np.uint8)[markers] = _restarts(markers.size).reshape(markers.shape)
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT
-    jpeg[frame : frame + 4] = (rows.length >> 8, rows.length & 255, columns.length >> 8, columns.length & 255)
+    jpeg[frame : frame + 4] = (rows.length << 16 | columns.length).to_bytes(4, "big")
     return jpeg
+
+
+@functools.lru_cache(64)
+def _restarts(count: int) -> NDArray[np.uint8]:
+    """Return the second bytes of the first markers of an image: RST0 to RST7 in turn."""
+    return (_RST0 + np.arange(count) % 8).astype(np.uint8)

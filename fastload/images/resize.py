@@ -138,7 +138,8 @@ def _resize_by_torch(image: NDArray[Any], out: NDArray[Any], resampling: Resampl
     else:
         kernel = aten._upsample_bicubic2d_aa if resampling.antialias else aten.upsample_bicubic2d
     # The kernel would copy a non-contiguous image as well, and slower.
-    source = _channels_last(np.require(image, requirements=("C", "W")))
+    is_usable = image.flags.c_contiguous and image.flags.writeable
+    source = _channels_last(image if is_usable else image.copy())
     kernel.out(source, out.shape[:2], False, None, None, out=_channels_last(out))
 
 
