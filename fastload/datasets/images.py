@@ -118,7 +118,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         try:
             source = self.source_of(positions)
             images = fill(source, pipeline, draws_for(positions), out, self.memory_format)
-            targets = None if images is None else self._batch_of_targets(positions, out)
+            targets = None if images is None else self.batch_of_targets(positions, out)
         except (DamageError, DecodeError):
             if self.substitutes_samples:
                 return NotImplemented
@@ -245,7 +245,8 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         stored = self._stored_images(positions)
         return UprightImages(stored) if self.apply_orientation else stored
 
-    def _batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
+    def batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
+        """Return what torch's `default_collate` makes of some samples' targets."""
         labels = self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.

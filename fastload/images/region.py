@@ -97,7 +97,8 @@ def decode_region(
             "the record is damaged"
         )
     is_whole = (rows.stop - rows.first) * (columns.stop - columns.first) == index.lengths.size
-    pixels = decode(data if is_whole else _extract(memoryview(data), index, across, rows, columns), reduction)
+    jpeg = data if is_whole else _extract(np.frombuffer(data, np.uint8), index, across, rows, columns)
+    pixels = decode(jpeg, reduction)
     inner = Box(box.top - rows.start, box.left - columns.start, box.height, box.width)
     return crop(pixels, (rows.length, columns.length), inner, reduction)
 
@@ -108,7 +109,9 @@ def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Spa
     return _Span(first, stop, first * tile, min(size, stop * tile) - first * tile)
 
 
-def _extract(data: memoryview, index: TileIndex, across: int, rows: _Span, columns: _Span) -> bytearray:
+def _extract(
+    data: NDArray[np.uint8], index: TileIndex, across: int, rows: _Span, columns: _Span
+) -> NDArray[np.uint8]:
     """Return a JPEG of some rows and columns of tiles, of `across` in a row."""
     sof_offset, scan_offset, _, _ = index.grid
     # Each tile is followed by a marker of two bytes, the last one by the end of the image.
@@ -118,17 +121,17 @@ def _extract(data: memoryview, index: TileIndex, across: int, rows: _Span, colum
     stops = ends[last : rows.stop * across : across]
     starts = (ends - index.lengths)[first : rows.stop * across : across] - 2
     pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-    jpeg = bytearray().join((data[:scan_offset], *pieces))
+    jpeg = np.concatenate((data[:scan_offset], *pieces))
     # A row's markers move by as much as the row.
     moved = (stops - starts).cumsum() + scan_offset - stops
     markers = ends.reshape(-1, across)[rows.first : rows.stop, columns.first : columns.stop] - 1
     markers += moved[:, None]
-    if markers[-1, -1] != len(jpeg) - 1:
+    if markers[-1, -1] != jpeg.size - 1:
         raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")
-    np.frombuffer(jpeg, np.uint8)[markers] = _restarts(markers.size).reshape(markers.shape)
+    jpeg[markers] = _restarts(markers.size).reshape(markers.shape)
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT
-    jpeg[frame : frame + 4] = (rows.length << 16 | columns.length).to_bytes(4, "big")
+    jpeg[frame : frame + 4] = (rows.length >> 8, rows.length & 255, columns.length >> 8, columns.length & 255)
     return jpeg
 
 

@@ -12,7 +12,7 @@ from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers, random_sides
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Size
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
@@ -125,7 +125,7 @@ class RandomResizedCrop(Resizing):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.tile(np.array([self.size], np.int64), (len(sizes), 1))
+        return same_sizes(self.size, len(sizes))
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)

@@ -14,7 +14,7 @@ from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, like, to_pixels
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Fill, Size
 from fastload.transforms.transform import Parameters, Transform
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
@@ -99,6 +99,9 @@ class RandomCrop(BoxCrop):
         self.fill = fill
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return same_sizes(self.size, len(sizes))
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         left, top, right, bottom = self._pad.sides

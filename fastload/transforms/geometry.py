@@ -8,6 +8,7 @@ can express them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -104,9 +105,16 @@ class Geometry:
         return self.boxes[:, 2:] if self._resized is None else self._resized
 
 
+@functools.lru_cache(64)
+def same_sizes(size: tuple[int, int], count: int) -> Sizes:
+    """Return one (height, width) for each of `count` images, read-only and without a copy for each."""
+    return np.broadcast_to(np.array(size, np.int64), (count, 2))
+
+
 def common_size(sizes: Sizes) -> tuple[int, int] | None:
     """Return the one (height, width) of all images; None if they differ."""
-    return None if (sizes != sizes[0]).any() else (int(sizes[0, 0]), int(sizes[0, 1]))
+    is_one = sizes.strides[0] == 0 or not (sizes != sizes[0]).any()
+    return (int(sizes[0, 0]), int(sizes[0, 1])) if is_one else None
 
 
 def _box_in_box(outer: Ints, inner: Ints) -> Ints:

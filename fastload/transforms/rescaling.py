@@ -7,6 +7,7 @@ floats.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -115,14 +116,8 @@ class Rescale(NamedTuple):
 
     def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:
         """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
-        numbers: list[torch.Tensor | None] = []
-        for values, neutral in ((self.factors, 1), (self.offsets, 0)):
-            if bool((values == neutral).all()):
-                numbers.append(None)
-                continue
-            repeated = torch.from_numpy(np.tile(values, repeats) if len(values) > 1 else values)
-            numbers.append(repeated.to(out.device, out.dtype).reshape(-1, *[1] * trailing))
-        return numbers[0], numbers[1]
+        factors, offsets = tuple(self.factors.tolist()), tuple(self.offsets.tolist())
+        return _numbers(factors, offsets, out.device, out.dtype, trailing, repeats)
 
     def _require_channels(self, channels: int) -> None:
         if len(self.factors) not in (1, channels):
@@ -275,6 +270,23 @@ def _planes(images: NDArray[Any]) -> Sequence[NDArray[Any]]:
         return [np.require(images[..., channel], requirements="W") for channel in range(channels)]
     tall = images.reshape(count * height, width, channels)
     return [plane.reshape(count, height, width) for plane in cv2.split(tall)]
+
+
+@functools.lru_cache(16)
+def _numbers(
+    factors: tuple[float, ...],
+    offsets: tuple[float, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+    trailing: int,
+    repeats: int,
+) -> _Numbers:
+    numbers: list[torch.Tensor | None] = []
+    for values, neutral in ((factors, 1.0), (offsets, 0.0)):
+        repeated = torch.tensor(values * repeats if len(values) > 1 else values, dtype=torch.float64)
+        is_neutral = set(values) == {neutral}
+        numbers.append(None if is_neutral else repeated.to(device, dtype).reshape(-1, *[1] * trailing))
+    return numbers[0], numbers[1]
 
 
 def _of_channel(numbers: torch.Tensor | None, channel: int) -> torch.Tensor | None:

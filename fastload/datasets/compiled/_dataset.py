@@ -6,7 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, HostMemory, fill
@@ -80,41 +82,46 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
             IndexError: There is no such sample.
         """
         self._follow_transform()
-        (prepared,), (target,) = self._prepared([operator.index(index)])
+        (prepared,), (target,) = self._prepared(self.images.positions_of([operator.index(index)]))
         return self._compiled.finish(prepared), target
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         """Return several samples; their images may be parts of one tensor."""
-        images, targets = self._made(indices, HostMemory())
+        positions = self.images.positions_of(indices)
+        images: Any = self._vectorized(positions, HostMemory())
+        if images is None:
+            images, targets = self._made(positions, HostMemory())
+        else:
+            targets = self.images.targets_of(positions)
         if isinstance(images, torch.Tensor):
             images = map(self._compiled.wrap, images)
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """Make a batch in its final memory; see `ImageDataset.fetch_into`."""
-        images, targets = self._made(indices, out)
+        positions = self.images.positions_of(indices)
+        vectorized = self._vectorized(positions, out)
+        if vectorized is not None:
+            return [vectorized, self.images.batch_of_targets(positions, out)]
+        images, targets = self._made(positions, out)
         return [
             images if isinstance(images, torch.Tensor) else default_collate(images),
             default_collate(targets),
         ]
 
-    def _made(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> tuple[Any, list[Any]]:
+    def _made(self, positions: NDArray[np.int64], out: BatchMemory) -> tuple[Any, list[Any]]:
         """Return images, as one tensor if they have one size and as a list if not, and their targets."""
-        self._follow_transform()
-        images = self._vectorized(indices, out)
-        if images is not None:
-            return images, self.images.targets_of(self.images.positions_of(indices))
-        prepared, targets = self._prepared(indices)
+        prepared, targets = self._prepared(positions)
         if self._is_batch(prepared):
             return self._compiled.batch(prepared, out, self.memory_format), targets
         return [self._compiled.finish(image) for image in prepared], targets
 
-    def _vectorized(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> torch.Tensor | None:
+    def _vectorized(self, positions: NDArray[np.int64], out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn for all at once; None where that is not possible."""
+        self._follow_transform()
         pipeline = self._compiled.vector
         if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
             return None
-        positions = self.images.positions_of(indices)
         source = self.images.source_of(positions)
         if not pipeline.makes_one_size(source.sizes):
             return None
@@ -135,9 +142,8 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         if prefetch is not None:
             prefetch(indices)
 
-    def _prepared(self, indices: Sequence[SupportsIndex]) -> tuple[list[Any], list[Any]]:
+    def _prepared(self, positions: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
         """Draw all random numbers in the other dataset's order: each image's before its target's."""
-        positions = self.images.positions_of(indices)
         source = self.images.source_of(positions)
         stored = self.images.targets_of(positions)
         to_target = self.theirs.target_transform

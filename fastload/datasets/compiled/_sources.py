@@ -22,6 +22,7 @@ from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.sources.files import FileList, list_files
 from fastload.sources.protocol import evenly_spaced
+from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
 _SAMPLED = 32  # images from which the size of all pixels is estimated
@@ -102,8 +103,10 @@ class Arrays(ImageDataset):
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         return self._their_targets[positions].tolist()  # type: ignore[no-any-return]
 
-    def _labels(self, positions: NDArray[np.int64]) -> None:
-        return None
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+        targets = self._their_targets
+        fits = targets.dtype.kind in "iu" and np.can_cast(targets.dtype, np.int64)
+        return targets[positions] if fits and targets.ndim == 1 else None
 
     def _extent(self, wants_pixels: bool) -> Extent:
         raise OptionError("a dataset that lies in memory needs no cache: leave cache out")
@@ -119,7 +122,7 @@ class ArrayImages:
         self._pixels = pixels
         self._positions = positions
         self.channels = pixels.shape[3]
-        self.sizes = np.tile(np.array([pixels.shape[1:3]], np.int64), (len(positions), 1))
+        self.sizes = same_sizes((pixels.shape[1], pixels.shape[2]), len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""

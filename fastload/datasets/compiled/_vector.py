@@ -28,7 +28,7 @@ from fastload.transforms import (
     Resize,
 )
 from fastload.transforms.draws import Draws, fresh_draws
-from fastload.transforms.geometry import Sizes, common_size
+from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.transform import Parameters, Transform
@@ -214,7 +214,7 @@ class VectorPipeline(Pipeline):
             if drawer is None:
                 sizes = ours.sizes_after(sizes, ours.draw(fresh_draws(len(sizes)), sizes))
             elif drawer.size is not None:
-                sizes = np.tile(np.array([drawer.size], np.int64), (len(sizes), 1))
+                sizes = same_sizes(drawer.size, len(sizes))
             found.append(sizes)
         return found
 
