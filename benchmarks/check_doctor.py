@@ -138,7 +138,7 @@ def applied(fix: dict, places: dict, arguments: list[str], out: Path) -> list[st
                 "--quiet",
             ]
             subprocess.run(command, check=True)
-        return [*arguments, "--packed", str(dest)]
+        return [*arguments, "--packed", str(dest), "--fastload", "--compile"]
     if kind not in APPLIED:
         return None
     extra = APPLIED[kind](action)
@@ -153,10 +153,10 @@ def both_ways(situation, before, arguments, changed, runs, steps, places) -> dic
     steps = min(steps, _STEPS_COLD) if is_cold else steps
     long = [] if situation.measures == "whole_s" else ["--epochs", "50", "--steps", str(steps)]
     for _ in range(runs):
-        for name, way in (("as it is", arguments), ("fixed", changed)):
+        for name, given in (("as it is", arguments), ("fixed", changed)):
             if is_cold:
                 forget(Path(places["slow"]))
-            command = [*before, sys.executable, str(TRAIN), *way, *long, "--times", str(times)]
+            command = [*before, sys.executable, str(TRAIN), *given, *long, "--times", str(times)]
             subprocess.run(command, check=True, capture_output=True)
             taken[name].append(json.loads(times.read_text())[situation.measures])
     for copy in Path("/dev/shm").glob(f"fastload-check-doctor-{os.getpid()}"):

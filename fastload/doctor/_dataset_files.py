@@ -77,7 +77,7 @@ def parts_of(dataset: Any) -> Iterator[Any]:
         inner: list[Any] = []
         for part in parts:
             attributes = getattr(part, "__dict__", {})
-            names = ("dataset", "source", "_source", "files")
+            names = ("dataset", "theirs", "source", "_source", "files")
             inner += [attributes[name] for name in names if name in attributes]
             several = attributes.get("datasets")
             inner += several[:8] if isinstance(several, (list, tuple)) else []

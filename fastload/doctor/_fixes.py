@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
@@ -20,11 +20,11 @@ LEAST_GAIN = 1.05
 WRITES_LEFT = 0.1
 """The share of log writes that is left when logging less often."""
 
-CODE_EFFORT = 1.3
-"""A fix that replaces the dataset has to gain this many times as much to be listed before one that changes
-an argument."""
+DATA_EFFORT = 2.0
+"""A fix that packs the files or replaces the dataset has to gain this many times as much to be listed before
+one that changes a line."""
 
-_OTHER_DATASETS = frozenset({"decoder", "transforms", "pack"})
+_OTHER_DATA = frozenset({"decoder", "pack"})
 
 ENOUGH = 0.95
 """The fewest workers that reach this share of the best rate are advised: each takes some 200 MB."""
@@ -36,18 +36,18 @@ LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing"
 
 _FASTLOAD = {"class": "fastload.DataLoader"}
 _CREATE_ONCE = "create the loader once, before the first epoch: "
-_IMPORT = "import fastload, fastload.transforms as T; "
+_IMPORT = "import fastload; from fastload import DataLoader"
 _USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
 
 
 def fixes_of(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> tuple[Fix, ...]:
-    """Return the fixes by gain: changes of arguments before other datasets, unmeasured fixes last."""
+    """Return the fixes by gain: changes of a line before other data, unmeasured fixes last."""
     found = _candidates(measured, rates, loading, verdict)
 
     def rank(fix: Fix) -> tuple[bool, float]:
-        return fix.gain is None, -(fix.gain or 0.0) / (CODE_EFFORT if fix.kind in _OTHER_DATASETS else 1.0)
+        return fix.gain is None, -(fix.gain or 0.0) / (DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0)
 
     return tuple(sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank))
 
@@ -143,9 +143,10 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
     for trial in measured.trials:
         if trial.kind == "cache":
             yield from _cache_fix(measured, rates, trial)
-        elif action := _action(measured, trial):
+        elif trial.kind in ("loader", "compile", "decoder", "pack"):
             gain, why = _tried(measured, rates, trial, read_s)
-            yield Fix(trial.kind, action, gain, why, _FASTLOAD if trial.kind == "loader" else {})
+            action, arguments = _change(measured, trial)
+            yield Fix(trial.kind, action, gain, why, arguments)
     if reads and measured.encoding is None and not measured.trial("pack"):
         yield Fix(
             "pack",
@@ -165,36 +166,37 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         )
 
 
-def _action(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
-    """Return the change of code behind a trial; "" if there is none."""
-    folder, (encoding, _, transforms) = measured.folder, trial.detail.partition(" ")
-    code = re.sub(r"\b([A-Z]\w*\()", r"T.\1", trial.detail if trial.kind == "transforms" else transforms)
+def _change(measured: TrainingMeasurements, trial: LoaderTrial) -> tuple[str, dict[str, Any]]:
+    """Return the change behind a trial: in words, and as arguments if these are all of it."""
+    if trial.kind == "loader":
+        return _USE_FASTLOAD, _FASTLOAD
+    if trial.kind == "compile":
+        if measured.is_fastload:
+            return "DataLoader(…, compile=True)", {"compile": True}
+        unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
+        return f"{_USE_FASTLOAD}, and DataLoader(…, compile=True){unedited}", {**_FASTLOAD, "compile": True}
+    compiled = f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)"
+    if trial.kind == "decoder":
+        return compiled.format("FolderDataset", measured.folder), {}
     samples = measured.store.samples if measured.store is not None else 0
     room = f" ({format_size(samples * trial.stored_bytes)})" if samples and trial.stored_bytes else ""
-    return {
-        "loader": _USE_FASTLOAD,
-        "decoder": f"decode with OpenCV: fastload.FolderDataset({folder!r}, transform=…)",
-        "transforms": f"{_IMPORT}fastload.FolderDataset({folder!r}, transform={code})",
-        "pack": (
-            f"fastload pack {shlex.quote(folder)} data.fl --encode {encoding}, which makes data.fl{room}, "
-            f"then {_IMPORT}fastload.PackedDataset('data.fl', transform={code or '…'})"
-        ),
-    }.get(trial.kind, "")
+    packing = f"fastload pack {shlex.quote(measured.folder)} data.fl --encode {trial.encoding}"
+    return f"{packing}, which makes data.fl{room}, then {compiled.format('PackedDataset', 'data.fl')}", {}
 
 
 def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial) -> Iterator[Fix]:
     store, available = measured.store, measured.machine.available_bytes
     if store is None or fits_page_cache(store, available):
         return
-    ways = []
+    places = []
     if store.size_bytes < MOST_OF_MEMORY * (available or 0):
-        ways.append("copy the files to /dev/shm once, and read them there")
+        places.append("copy the files to /dev/shm once, and read them there")
     if measured.encoding is not None or not store.are_shards:
         kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
-        ways.append(f'fastload.{kind}(…, cache="auto")')
-    if ways:
+        places.append(f'fastload.{kind}(…, cache="auto")')
+    if places:
         gain, why = _tried(measured, rates, trial)
-        action = f"keep the data in memory: {', or '.join(ways)}"
+        action = f"keep the data in memory: {', or '.join(places)}"
         yield Fix("cache", action, gain, f"{why}; from the second epoch on")
 
 
@@ -215,8 +217,7 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
     waits = measured.wait_s > 0.1 * (measured.wait_s + measured.step_s)
     kinds = ["workers"] if waits or verdict == "little" else []
     if verdict in LOADING:
-        if measured.num_workers and not measured.is_fastload:
-            kinds.append("loader")
+        kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:
             kinds.append("cache")
         if share(loading, "decoding") >= STORAGE_SHARE or "decoding" not in loading:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import functools
 import itertools
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-import fastload.transforms
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import DataFiles, count_of, drop_pages, parts_of
@@ -41,7 +40,6 @@ _MOST_FILES = 64
 _MOST_BYTES = 16 << 20
 _TIMEOUT_S = 30.0
 _WITHOUT_END = 100_000
-_MOST_S = 20.0
 
 
 @dataclass
@@ -63,6 +61,10 @@ class Trials:
         self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
         self._ends_at = time.perf_counter() + _MOST_S
         self._batches = _batches_of(self.settings)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
         """Measure the loader once, as it is or with changes; return nothing if it fails or the time is up."""
@@ -88,27 +90,30 @@ class Trials:
             return self.tried("cache", batches=batches[: max(1, taken)])
         return []
 
+    def one_line(self) -> list[LoaderTrial]:
+        """Measure fastload's loader: with the compiled dataset, if compiling changes it."""
+        if self._compiled is not self.settings.dataset:
+            return self.tried("compile", dataset=self._compiled, kind=FastloadDataLoader)
+        if self.num_workers and not self.settings.is_fastload:
+            return self.tried("loader", kind=FastloadDataLoader)
+        return []
+
     def from_files(self) -> Iterator[LoaderTrial]:
-        """Measure a sample of the image files: decoded by OpenCV, with fastload's transforms, and packed."""
+        """Measure a sample of the image files with fastload's datasets, compiled: as they are, and packed."""
         dataset = next((part for part in parts_of(self.settings.dataset) if hasattr(part, "transform")), None)
         is_possible = self.files.are_images and self._batches and self.settings.batch_sampler is not None
         if not is_possible or dataset is None:
             return
         with contextlib.suppress(Exception):
             photos = link_files(self.files.paths, self.folder / "files", _MOST_FILES, _MOST_BYTES)
-            transform = dataset.transform
-            ours = translated(transform)
-            if not isinstance(dataset, (FolderDataset, PackedDataset)):
-                yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
-            if ours is not None:
-                for trial in self._of_files("transforms", FolderDataset(photos, transform=ours)):
-                    yield replace(trial, detail=repr(ours))
+            if not _decodes_by_fastload(self._compiled):
+                yield from self._of_files("decoder", FolderDataset(photos, transform=dataset.transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
-            packed = PackedDataset(self.folder / "sample.fl", transform=transform if ours is None else ours)
-            detail = result.encoding if ours is None else f"{result.encoding} {ours!r}"
+            packed = PackedDataset(self.folder / "sample.fl", transform=dataset.transform)
             for trial in self._of_files("pack", packed):
-                yield replace(trial, detail=detail, stored_bytes=result.size_bytes / max(1, len(packed)))
+                stored_bytes = result.size_bytes / max(1, len(packed))
+                yield replace(trial, encoding=result.encoding, stored_bytes=stored_bytes)
 
     def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
         assert self._batches
@@ -119,7 +124,7 @@ class Trials:
         size = len(self._batches[0])
         indices = itertools.cycle(range(len(dataset)))
         batches = [list(itertools.islice(indices, size)) for _ in range(max(1, len(dataset)))]
-        return self.tried(kind, dataset=dataset, batches=batches)
+        return self.tried(kind, dataset=_compiled(dataset), batches=batches, kind=FastloadDataLoader)
 
     def _measured(
         self,
@@ -218,21 +223,14 @@ def _images_in(sample: Any) -> list[tuple[Any, ...]]:
     return [image for part in parts for image in _images_in(part)] if isinstance(parts, (list, tuple)) else []
 
 
-def translated(transform: Any) -> Any:
-    """Return fastload's transforms for a pipeline of torchvision's; None if one of them is unknown."""
-    if isinstance(getattr(transform, "transforms", None), (list, tuple)):
-        parts = [translated(part) for part in transform.transforms]
-        return None if not parts or None in parts else fastload.transforms.Compose(parts)
-    if not type(transform).__module__.startswith("torchvision.transforms"):
-        return None
-    ours: Callable[..., Any] | None = getattr(fastload.transforms, type(transform).__name__, None)
-    if ours is None:
-        return None
-    arguments = {}
-    for name in inspect.signature(ours).parameters:
-        if hasattr(transform, name):
-            value = getattr(transform, name)
-            arguments[name] = getattr(value, "value", value)  # the name of an InterpolationMode
+def _compiled(dataset: Any) -> Any:
+    """Return the dataset compiled; itself if it is not known, or if PIL is not installed."""
     with contextlib.suppress(Exception):
-        return ours(**arguments)
-    return None
+        from fastload.datasets.compiled.compile import compile as compiled
+
+        return compiled(dataset)
+    return dataset
+
+
+def _decodes_by_fastload(dataset: Any) -> bool:
+    return any(type(part).__module__.startswith("fastload.datasets.") for part in parts_of(dataset))

@@ -19,7 +19,6 @@ from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
-from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time.
@@ -80,7 +79,8 @@ def examine_script(
     `steps` ends it after this many batches, `seconds` this long after its first step; by default, it runs to
     its end. `on_trials` is called before changes are tried.
     """
-    busy = BusyWatch()
+    # The script may change its arguments.
+    busy, command = BusyWatch(), script.command
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
@@ -103,6 +103,7 @@ def examine_script(
                 device=_device(record),
                 encoding=encoding_of(record.settings.dataset),
                 folder=folder_of(record.settings.dataset) or "FOLDER",
+                command=command,
                 gpu_share=busy_gpu,
                 was_cut=was_cut,
                 error="" if was_cut else ending.text,
@@ -147,8 +148,8 @@ def trials_of(measured: TrainingMeasurements, trials: Trials) -> Iterator[Loader
     if "workers" in kinds:
         for number in workers_to_try(measured):
             yield from trials.with_workers(number, is_cold="cache" in kinds)
-    if "loader" in kinds:
-        yield from trials.tried("loader", kind=FastloadDataLoader)
+    if "one line" in kinds:
+        yield from trials.one_line()
     if "files" in kinds:
         yield from trials.from_files()
 

@@ -37,9 +37,9 @@ class Sampled:
 class LoaderTrial:
     """Throughput of a loader that was created again with one change, measured without training.
 
-    `kind` is `same`, or the change: `workers`, `loader`, `decoder`, `transforms`, `pack`, `cache`. `cpu_s` is
-    CPU time per sample, `start_s` the time for starting and stopping the workers once; `detail` names the
-    encoding and the transforms, and `stored_bytes` is the size of a packed sample.
+    `kind` is `same`, or the change: `workers`, `loader`, `compile`, `decoder`, `pack`, `cache`. `cpu_s` is
+    CPU time per sample, `start_s` the time for starting and stopping the workers once; `encoding` and
+    `stored_bytes` are those of packed samples.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class LoaderTrial:
     samples_per_s: float
     cpu_s: float
     start_s: float
-    detail: str = ""
+    encoding: str = ""
     stored_bytes: float = 0.0
 
 
@@ -94,7 +94,8 @@ class TrainingMeasurements:
     `busiest_s` the `busy_s` of the busiest one at a time. `loading` and `training` are the stack samples of
     these processes, and of the main thread in the steps. `is_recreated` is True if the script creates the
     loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
-    `error` is the exception that ended the training; `folder` names the files in the actions of fixes.
+    `error` is the exception that ended the training. `folder` names the files, and `command` the script and
+    its arguments, in the actions of fixes.
     """
 
     machine: MachineState
@@ -130,6 +131,7 @@ class TrainingMeasurements:
     device: str = "cpu"
     encoding: str | None = None
     folder: str = "FOLDER"
+    command: str = ""
     was_cut: bool = False
     trials: tuple[LoaderTrial, ...] = ()
     store: DataStorage | None = None

@@ -8,6 +8,7 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -59,6 +60,13 @@ class Script:
     argv: list[str]
     folder: str
     names: dict[str, Any]
+
+    @property
+    def command(self) -> str:
+        """The words for a shell that come after `python`."""
+        spec = self.names.get("__spec__")
+        first = [self.argv[0]] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
+        return shlex.join([*first, *self.argv[1:]])
 
 
 def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -97,28 +97,30 @@ def try_first_fix(
 def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:
     """Change the arguments or the class of loaders of this class of dataset that are created in the block."""
 
-    def changed_init(original: Any) -> Any:
+    def changed_init(kind: Any, original: Any) -> Any:
+        known = signature(original)
+
         def __init__(self: Any, *given: Any, **options: Any) -> None:
-            named = inspect.signature(original).bind(self, *given, **options).arguments
-            if type(named["dataset"]).__name__ == dataset:
-                given, options = (), {**named, **changes}
-                del options["self"]
-                if not options.get("num_workers"):
-                    options = {name: value for name, value in options.items() if name not in _OF_WORKERS}
-            original(self, *given, **options)
+            named = known.bind(self, *given, **options).arguments
+            is_base = kind is DataLoader and isinstance(self, FastloadDataLoader)
+            if is_base or type(named["dataset"]).__name__ != dataset:
+                original(self, *given, **options)
+                return
+            del named["self"]
+            is_replaced = "class" in changes and type(self) is DataLoader
+            if is_replaced:
+                self.__class__ = FastloadDataLoader
+                FastloadDataLoader.__init__(self, **named)
+                return
+            named |= {name: value for name, value in changes.items() if name in known.parameters}
+            if not named.get("num_workers"):
+                named = {name: value for name, value in named.items() if name not in _OF_WORKERS}
+            original(self, **named)
 
         return __init__
 
-    def new_of_fastload(kind: type[Any], *given: Any, **options: Any) -> Any:
-        loaded = given[0] if given else options.get("dataset")
-        is_changed = kind is DataLoader and type(loaded).__name__ == dataset
-        # Python then calls `__init__` of the class of this object.
-        return object.__new__(FastloadDataLoader if is_changed else kind)
-
-    if changes.get("class") == "fastload.DataLoader":
-        return patched((DataLoader, "__new__", new_of_fastload))
     kinds: tuple[Any, ...] = (DataLoader, FastloadDataLoader)
-    return patched(*((kind, "__init__", changed_init(kind.__init__)) for kind in kinds))
+    return patched(*((kind, "__init__", changed_init(kind, kind.__init__)) for kind in kinds))
 
 
 def _run_changed(content: dict[str, Any]) -> None:

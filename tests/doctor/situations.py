@@ -44,6 +44,22 @@ SITUATIONS = [
     Situation("decoding with one worker", "decoding", "--data {photos} --workers 1"),
     Situation("decoding with two workers", "decoding", "--data {photos} --workers 2", is_short=True),
     Situation(
+        "torchvision's transforms on an ImageFolder, no workers",
+        "decoding",
+        "--data {classes} --decoder imagefolder --transform torchvision",
+    ),
+    Situation(
+        "torchvision's transforms on an ImageFolder, two workers",
+        "decoding",
+        "--data {classes} --decoder imagefolder --transform torchvision --workers 2",
+        is_short=True,
+    ),
+    Situation(
+        "torchvision's transforms in a dataset of one's own",
+        "decoding",
+        "--data {photos} --transform torchvision --workers 2",
+    ),
+    Situation(
         "a NumPy transform, no workers", "transforms", "--data {small} --transform numpy", is_short=True
     ),
     Situation(
@@ -165,8 +181,13 @@ def make_folders(root: Path) -> dict[str, Path]:
     """Make the folders that the situations use."""
     out = root / "out"
     out.mkdir(parents=True, exist_ok=True)
+    photos = make_photos(root / "photos", 48, 720, 960)
+    classes = root / "classes"
+    classes.mkdir(exist_ok=True)
+    (classes / "one").symlink_to(photos)
     return {
-        "photos": make_photos(root / "photos", 48, 720, 960),
+        "photos": photos,
+        "classes": classes,
         "small": make_photos(root / "small", 48, 64, 64),
         "many": make_photos(root / "many", 300, 240, 320),
         "out": out,
@@ -179,5 +200,7 @@ APPLIED: dict[str, Callable[[str], str | None]] = {
     "no workers": lambda action: "--workers 0",
     "persistent workers": lambda action: "--persistent",
     "loader": lambda action: "--fastload",
+    "compile": lambda action: "--fastload --compile",
+    "decoder": lambda action: "--fastload --compile --decoder folder",
     "workers": lambda action: f"--workers {action.partition('num_workers=')[2].partition(')')[0]}",
 }

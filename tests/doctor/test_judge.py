@@ -226,19 +226,25 @@ def test_no_other_number_of_workers_is_tried_for_an_iterable_dataset():
     assert "get_worker_info" in fix.action
 
 
+def test_compiling_names_the_line_and_the_command(tmp_path):
+    measured = training(2, command="train.py --lr 1", trials=(trial(rate=400.0), trial("compile", 2, 1000.0)))
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "compile")
+    assert fix.gain == pytest.approx(1000 / 400)
+    assert fix.arguments == {"class": "fastload.DataLoader", "compile": True}
+    assert "DataLoader(…, compile=True); or, without editing: fastload run train.py --lr 1" in fix.action
+    [fix] = (fix for fix in diagnose(replace(measured, is_fastload=True)).fixes if fix.kind == "compile")
+    assert (fix.action, fix.arguments) == ("DataLoader(…, compile=True)", {"compile": True})
+
+
 def test_code_of_fixes_can_be_pasted(tmp_path):
     photos = make_photos(tmp_path / "my photos", 2, 32, 32)
-    pipeline = "Compose([CenterCrop(size=(16, 16)), ToTensor()])"
-    trials = (
-        trial("transforms", 0, 4000.0, detail=pipeline),
-        trial("pack", 0, 6000.0, detail=f"raw {pipeline}"),
-    )
+    trials = (trial("decoder", 0, 4000.0), trial("pack", 0, 6000.0, encoding="raw"))
     fixes = {fix.kind: fix.action for fix in diagnose(training(folder=str(photos), trials=trials)).fixes}
-    exec(fixes["transforms"], {})
+    exec(fixes["decoder"].replace("…", "None"), {})
     command, _, code = fixes["pack"].partition(", then ")
     assert command.startswith(f"fastload pack '{photos}' data.fl --encode raw")
     fastload.pack(photos, tmp_path / "data.fl", workers=1)
-    exec(code.replace("data.fl", str(tmp_path / "data.fl")), {})
+    exec(code.replace("…", "None").replace("data.fl", str(tmp_path / "data.fl")), {})
 
 
 def test_the_fewest_workers_that_are_nearly_best_are_advised():
@@ -254,11 +260,12 @@ def test_a_small_gain_is_not_listed():
         assert [fix.kind for fix in diagnose(measured).fixes] == kinds
 
 
-def test_a_change_of_code_has_to_gain_more_than_an_argument():
-    trials = (trial("workers", 4, 700.0), trial("pack", 0, 1200.0, detail="raw"))
-    assert diagnose(training(trials=trials)).fixes[0].kind == "workers"
-    trials = (trial("workers", 4, 500.0), trial("pack", 0, 6000.0, detail="raw"))
-    assert diagnose(training(trials=trials)).fixes[0].kind == "pack"
+@pytest.mark.parametrize("kind", ["workers", "compile"])
+@pytest.mark.parametrize("other", ["decoder", "pack"])
+def test_other_data_have_to_gain_twice_as_much_as_a_line(kind, other):
+    for rate, first in ((1200.0, kind), (6000.0, other)):
+        trials = (trial(kind, 4, 500.0), trial(other, 0, rate, encoding="raw"))
+        assert diagnose(training(trials=trials)).fixes[0].kind == first
 
 
 def test_untried_fixes_have_no_number_and_come_last():
@@ -269,7 +276,7 @@ def test_untried_fixes_have_no_number_and_come_last():
 def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
     store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
     measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)
-    packed = replace(measured, trials=(trial("pack", 0, 1e9, detail="raw"),))
+    packed = replace(measured, trials=(trial("pack", 0, 1e9, encoding="raw"),))
     [fix] = (fix for fix in diagnose(packed).fixes if fix.kind == "pack")
     assert fix.gain < 2
 
@@ -301,9 +308,13 @@ class TestTrials:
         measured = training(wait_s=0.001, step_s=0.1)
         assert trials_to_make(measured, loading_work(measured), "model") == []
 
-    def test_slow_decoding_is_tried_with_workers_and_packed(self):
+    def test_slow_decoding_is_tried_with_workers_compiled_and_packed(self):
         measured = training()
-        assert trials_to_make(measured, loading_work(measured), "decoding") == ["workers", "files"]
+        assert trials_to_make(measured, loading_work(measured), "decoding") == [
+            "workers",
+            "one line",
+            "files",
+        ]
 
     @pytest.mark.parametrize(
         ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]

@@ -119,22 +119,6 @@ def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
     assert [part["measurements"]["batches"] for part in parts] == [8, 8, 1]
 
 
-def test_a_tuned_loader_is_measured_with_its_final_workers(script):
-    path = script(
-        "list(fastload.DataLoader(Many(), 4))",
-        "import fastload\n"
-        "torch.multiprocessing.set_start_method('fork')\n"
-        "class Many(Numbers):\n    def __len__(self):\n        return 800\n",
-    )
-    [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
-    measured = part["measurements"]
-    assert measured["num_workers"] > 1
-    assert 0 < measured["batches"] < 200
-    assert measured["work"]["samples"] > 0
-    # On few CPUs, starting this many workers takes longer than all their batches.
-    assert part["verdict"] in ("transforms", "little")
-
-
 def test_spawned_workers_are_watched_too(script):
     path = script("list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))")
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
@@ -266,16 +250,20 @@ def test_a_training_in_child_processes_is_reported_without_figures(script, start
 
 
 def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
-    done = run("doctor", "--json", "--try", "--steps", "30", script("for _ in range(5): batches()"))
+    # Sleeping workers load many times faster, and an epoch is much longer than their start.
+    path = script(
+        "list(DataLoader(Many(), 8))", "class Many(Numbers):\n    def __len__(self):\n        return 4000\n"
+    )
+    done = run("doctor", "--json", "--try", "--steps", "12", path)
     assert done.returncode == 0, done.stderr
     tried = json.loads(done.stdout)["tried"]
     assert tried["fix"]["kind"] == "workers"
-    assert tried["batches"] == 30
+    assert tried["batches"] == 12
     assert tried["after_per_s"] > 0
     assert tried["before_per_s"] > 0
 
 
-def test_an_evaluation_that_waits_is_tried_too(script):
+def test_changes_are_tried_on_an_evaluation_that_waits_too(script):
     path = script(
         "model = torch.nn.Linear(1, 1)\n"
         "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
@@ -286,10 +274,10 @@ def test_an_evaluation_that_waits_is_tried_too(script):
         "        optimizer.step()\n"
         "    list(testing)"
     )
-    content = json.loads(run("doctor", "--json", "--try", path).stdout)
-    assert [part["measurements"]["role"] for part in content["parts"]] == ["training", "evaluation"]
-    assert "workers" in [fix["kind"] for fix in content["parts"][1]["fixes"]]
-    assert content["tried"]["fix"] in content["parts"][1]["fixes"]
+    parts = json.loads(run("doctor", "--json", path).stdout)["parts"]
+    measured = [part["measurements"] for part in parts]
+    assert [each["role"] for each in measured] == ["training", "evaluation"]
+    assert "workers" in [trial["kind"] for trial in measured[1]["trials"]]
 
 
 def test_nothing_is_tried_if_there_is_no_fix(script):

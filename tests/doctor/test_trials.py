@@ -3,15 +3,16 @@
 import signal
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torchvision.datasets import ImageFolder
 
-import fastload.transforms as T
+import fastload
 from fastload.doctor._dataset_files import files_of
 from fastload.doctor._record import LoaderSettings
-from fastload.doctor._trials import Trials, translated
+from fastload.doctor._trials import Trials
 from tests.doctor.situations import make_photos
-from tests.doctor.train import Files, cropping_augment
+from tests.doctor.train import Files, cropping_augment, torchvision_augment
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_loader_is_made_again_with_another_number_of_workers(trials, workers):
 def test_files_are_decoded_and_packed_with_the_users_own_transform(trials):
     found = list(trials().from_files())
     assert [trial.kind for trial in found] == ["decoder", "pack"]
-    assert found[1].detail in ("raw", "tiled", "keep")
+    assert found[1].encoding in ("raw", "tiled", "keep")
     assert found[1].stored_bytes > 0
 
 
@@ -83,16 +84,32 @@ def test_a_second_pass_over_the_same_samples_is_measured(trials):
     assert [trial.kind for trial in trials().cached()] == ["cache"]
 
 
-def named_after_torchvision(name, **attributes):
-    kind = type(name, (), {"__module__": "torchvision.transforms.transforms"})
-    made = kind()
-    made.__dict__.update(attributes)
-    return made
+@pytest.mark.parametrize(("workers", "kinds"), [(0, []), (1, ["loader"])])
+def test_a_dataset_that_compiling_leaves_as_it_is_needs_workers_to_gain(trials, workers, kinds):
+    assert [trial.kind for trial in trials(workers).one_line()] == kinds
 
 
-def test_a_known_pipeline_of_torchvision_is_translated():
-    steps = [named_after_torchvision("CenterCrop", size=32), named_after_torchvision("ToTensor")]
-    ours = translated(named_after_torchvision("Compose", transforms=steps))
-    assert [type(part) for part in ours.transforms] == [T.CenterCrop, T.ToTensor]
-    assert translated(named_after_torchvision("Compose", transforms=[*steps, len])) is None
-    assert translated(named_after_torchvision("Unheard")) is None
+def test_a_compiled_transform_is_tried_on_the_users_own_dataset(trials, dataset):
+    dataset.transform = torchvision_augment()
+    made = trials()
+    assert [trial.kind for trial in made.one_line()] == ["compile"]
+    # Its images are still loaded by the user's own code.
+    assert [trial.kind for trial in made.from_files()] == ["decoder", "pack"]
+
+
+def test_an_image_folder_is_compiled_rather_than_replaced(trials, tmp_path):
+    make_photos(tmp_path / "classes" / "one", 8, 60, 80)
+    images = ImageFolder(tmp_path / "classes", torchvision_augment())
+    made = trials(0, Subset(images, range(8)))
+    assert [trial.kind for trial in made.one_line()] == ["compile"]
+    assert [trial.kind for trial in made.from_files()] == ["pack"]
+    compiled = fastload.compile(images)
+    assert len(files_of(compiled).paths) == 8
+
+
+def test_what_is_compiled_already_is_not_tried_again(trials, dataset):
+    dataset.transform = torchvision_augment()
+    loader = fastload.DataLoader(dataset, 4, num_workers=1, compile=True)
+    made = trials(1)
+    made.settings = LoaderSettings(loader)
+    assert made.one_line() == []

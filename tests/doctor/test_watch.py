@@ -16,6 +16,7 @@ from fastload.doctor._machine import BusyWatch
 from fastload.doctor._record import LoaderRecord, LoaderSettings, warmup_steps
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor._workers import WorkerLog, noting_fetches
+from tests.loader.tuning.deciding import trying
 
 
 class Numbers(Dataset):
@@ -74,6 +75,17 @@ def test_a_loader_is_watched_however_it_is_iterated(watch, kind, workers):
     assert measured.is_fastload == issubclass(kind, fastload.DataLoader)
     assert measured.batch_size == 4
     assert measured.work.samples == 24
+
+
+def test_a_tuned_loader_is_measured_with_its_final_workers(watch):
+    loader = trying(fastload.DataLoader(Numbers(4000, takes_s=0.001), 4), (2, 2))
+    with watch() as watcher:
+        list(loader)
+    [record] = watcher.records
+    measured = record.measured(watcher.logs_of(record), BusyWatch().state())
+    assert measured.num_workers == 2
+    assert 0 < measured.batches < 1000
+    assert measured.work.samples > 0
 
 
 def test_workers_of_a_forkserver_belong_to_their_own_loader(watch):

@@ -13,6 +13,8 @@ import torch
 from PIL import Image, ImageFilter
 from torch.utils.data import DataLoader, Dataset, Subset
 
+import fastload
+
 
 def options():
     parser = argparse.ArgumentParser()
@@ -31,6 +33,7 @@ def options():
     parser.add_argument("--out", default="")
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--fastload", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--collate", default="default")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--times", default="")
@@ -41,6 +44,9 @@ def options():
 
 def resized(image):
     return torch.from_numpy(cv2.resize(np.asarray(image), (64, 64)))
+
+
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 
 
 def no_transform(image):
@@ -77,6 +83,24 @@ def cropping_augment(image):
     box = (width // 6, height // 6, width - width // 6, height - height // 6)
     pixels = np.array(image.crop(box).resize((176, 176), Image.Resampling.BILINEAR))
     return torch.from_numpy(pixels).permute(2, 0, 1).float().div(255)
+
+
+def torchvision():
+    # A torchvision built for CUDA lacks its operators beside a torch for CPUs.
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision.datasets
+    import torchvision.transforms
+
+    return torchvision
+
+
+def torchvision_augment():
+    steps = torchvision().transforms
+    normalize = steps.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    flip = steps.RandomHorizontalFlip()
+    return steps.Compose([steps.RandomResizedCrop(224), flip, steps.ToTensor(), normalize])
 
 
 TRANSFORMS = {
@@ -208,12 +232,17 @@ class Journal:
 
 
 def dataset_of(given):
-    transform = TRANSFORMS[given.transform]
+    named = given.transform
+    transform = torchvision_augment() if named == "torchvision" else TRANSFORMS[named]
+    images = None
     if given.packed:
-        import fastload
-
-        packed = fastload.PackedDataset(given.packed, transform=transform)
-        return Subset(packed, [number % len(packed) for number in range(given.samples)])
+        images = fastload.PackedDataset(given.packed, transform=transform)
+    elif given.decoder == "folder":
+        images = fastload.FolderDataset(given.data, transform=transform)
+    elif given.decoder == "imagefolder":
+        images = torchvision().datasets.ImageFolder(given.data, transform)
+    if images is not None:
+        return Subset(images, [number % len(images) for number in range(given.samples)])
     if given.data in ("made", "large", "uneven"):
         return Made(given.data, transform, given.samples)
     return Files(given.data, given.decoder, transform, given.samples)
@@ -234,10 +263,10 @@ def main():
     torch.set_num_threads(given.threads)
     kind = DataLoader
     if given.fastload:
-        import fastload
-
         kind = fastload.DataLoader
     arguments = {"persistent_workers": True} if given.persistent else {}
+    if given.compile:
+        arguments["compile"] = True
     if given.collate == "slow":
         arguments["collate_fn"] = slow_collate
     loader = kind(dataset_of(given), batch_size=given.batch, num_workers=given.workers, **arguments)

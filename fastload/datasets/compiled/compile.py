@@ -32,9 +32,12 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
     if isinstance(dataset, CompiledDataset):
         return dataset
     if type(dataset) is Subset:
-        return Subset(compile(dataset.dataset), dataset.indices)
+        part = compile(dataset.dataset)
+        return dataset if part is dataset.dataset else Subset(part, dataset.indices)
     if type(dataset) is ConcatDataset:
-        return ConcatDataset([compile(part) for part in dataset.datasets])
+        parts = [compile(part) for part in dataset.datasets]
+        is_same = all(part is given for part, given in zip(parts, dataset.datasets, strict=True))
+        return dataset if is_same else ConcatDataset(parts)
     if isinstance(dataset, ImageDataset):
         return CompiledDataset(copy.copy(dataset), dataset) if _gives_pil_images(dataset) else dataset
     images = _images_of(dataset)
