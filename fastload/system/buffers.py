@@ -2,7 +2,8 @@
 
 New pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in new
 memory, the kernel spends 0.7 ms clearing pages; and the C library returns large blocks to the kernel as soon
-as they are freed.
+as they are freed. Where a library allocates by itself, importing this module makes the C library keep them:
+decoding a photo of 960×720 then takes 3.2 ms instead of 5.5.
 """
 
 from __future__ import annotations
@@ -23,6 +24,19 @@ _BLOCKS = 8
 
 # Smaller allocations are served from the C library's own free lists at no extra cost.
 _SMALLEST_BYTES = 1 << 16
+
+# glibc maps blocks above a threshold, and returns them to the kernel when they are freed. The threshold rises
+# to the largest mapped block that was freed, at most 32 MiB, and twice as much free memory is kept
+# (mallopt(3)).
+_LARGEST_KEPT_BYTES = (32 << 20) - (64 << 10)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory for the next image; other C libraries are not affected."""
+    np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
+
+
+keep_freed_memory()
 
 
 def reusable_array(shape: Sequence[int], dtype: Any = np.uint8) -> NDArray[Any]:

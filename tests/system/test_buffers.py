@@ -2,6 +2,9 @@
 
 import gc
 import os
+import platform
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -206,3 +209,28 @@ def test_an_array_of_similar_size_reuses_the_memory():
     place = address(large)
     del large
     assert place in {address(each) for each in [reusable_array((310, 300, 3)) for _ in range(8)]}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries decide for themselves")
+def test_freed_memory_of_an_image_is_kept_for_the_next_one():
+    program = """
+import resource
+import numpy as np
+import fastload.system.buffers
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def use_images(count):
+    for _ in range(count):
+        images = [np.empty(2 << 20, np.uint8) for _ in range(3)]
+        for image in images:
+            image[::4096] = 1
+use_images(5)
+before = faults()
+use_images(20)
+print((faults() - before) / 20)
+"""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=plain, check=True
+    )
+    assert float(done.stdout) < 100  # of 1,536 pages
