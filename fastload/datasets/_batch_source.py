@@ -19,7 +19,7 @@ from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import has_parsed_header, read_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
-from fastload.images.region import Box, crop, reduction_for
+from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.shards.records import Record, RecordReader
 from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
@@ -160,20 +160,22 @@ class FileImages:
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""
-        reduction = 1
         index = self._positions[position]
+        height, width = self.sizes[position].tolist()
         pixels = self._decoded.get(position)
         if pixels is None and self._cached is not None:
             pixels = self._cached.pixels(index)
         try:
             if pixels is None:
                 data = self._files.get(position) or self._read(position)
+                reduction = 1
                 if self._reducing_gap is not None and is_reducible(data):
                     reduction = reduction_for(box, size, self._reducing_gap)
-                pixels = decode(data, reduction)
-                if self._cached is not None and reduction == 1:
-                    self._cached.store_pixels(index, pixels, self._orientation(index))
-            return crop(pixels, tuple(self.sizes[position].tolist()), box, reduction)
+                if self._cached is None or not self._cached.holds_pixels or reduction > 1:
+                    return decode_region(data, (height, width), None, box, reduction)
+                pixels = decode(data)
+                self._cached.store_pixels(index, pixels, self._orientation(index))
+            return crop(pixels, (height, width), box)
         except DecodeError as error:
             raise self._with_path(position, error) from error
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images._nv12 import nv12_to_rgb, rgb_to_nv12
-from fastload.images.decode import decode, encode, is_reducible
+from fastload.images.decode import decode, encode
 from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
@@ -77,8 +77,8 @@ class Encoding(ABC):
     ) -> NDArray[np.uint8]:
         """Decode a region of a stored image, bit-equal to `decode` and cropping; possibly a view.
 
-        Without `index`, the tiles of a JPEG, the whole image is decoded. `reduction` is the factor by which
-        decoding shrinks each side of a JPEG; other formats ignore it. Raises DecodeError like `decode`.
+        `index` holds the tiles of a JPEG that has some. `reduction` is the factor by which decoding shrinks
+        each side of a JPEG; other formats ignore it. Raises DecodeError like `decode`.
         """
         return crop(self.decode(data, shape), shape[:2], box)
 
@@ -95,10 +95,7 @@ class _FileEncoding(Encoding):
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         _require_image(shape)
-        reduction = reduction if is_reducible(data) else 1
-        if index is not None:
-            return decode_region(data, shape[:2], index, box, reduction)
-        return crop(decode(data, reduction), shape[:2], box, reduction)
+        return decode_region(data, shape[:2], index, box, reduction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
-"""Decoding a region of a JPEG: only the tiles that the region touches.
+"""Decoding a region of an image file.
 
-The header and these tiles, with their markers, make a plain JPEG of the region's size, which OpenCV decodes
-like any other. Tiles outside the region cost neither time nor memory.
+Of a JPEG in tiles, only those that the region touches are decoded: the header and these tiles, with their
+markers, make a plain JPEG of the region's size, which OpenCV decodes like any other. Tiles outside the region
+cost neither time nor memory. Of a JPEG without tiles, the TurboJPEG library decodes a region; without that
+library, and in other formats, the image is decoded whole.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images.decode import decode
+from fastload.images._turbojpeg import decode_part
+from fastload.images.decode import decode, is_reducible, require_end
 from fastload.images.jpeg import TileIndex
 
 _RST0, _EOI = 0xD0, 0xD9
@@ -76,15 +79,35 @@ class _Span(NamedTuple):
 
 
 def decode_region(
-    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box, reduction: int = 1
+    data: bytes | NDArray[np.uint8],
+    size: tuple[int, int],
+    index: TileIndex | None,
+    box: Box,
+    reduction: int = 1,
 ) -> NDArray[np.uint8]:
-    """Decode a region of a tiled JPEG of size (height, width), bit-equal to decoding all and cropping.
+    """Decode a region of a file of size (height, width), bit-equal to decoding all and cropping.
 
-    Returns RGB, uint8, of the size of the box, or of `reduce_box`; a view of the decoded tiles.
+    `index` holds the tiles of a JPEG, None if it has none. Other formats ignore `reduction`. Returns RGB,
+    uint8, of the size of the box, or of `reduce_box`; a view.
 
     Raises:
-        DecodeError: The bytes are damaged, or are not those that the index describes.
+        DecodeError: The bytes are damaged, or are not of that size, or not those that the index describes.
     """
+    if not is_reducible(data):
+        return crop(decode(data), size, box)
+    if index is not None:
+        return _decode_tiles(data, size, index, box, reduction)
+    if reduction == 1 and (box.height, box.width) != size:
+        require_end(data)
+        part = decode_part(data, size, box)
+        if part is not None:
+            return part
+    return crop(decode(data, reduction), size, box, reduction)
+
+
+def _decode_tiles(
+    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box, reduction: int
+) -> NDArray[np.uint8]:
     _, _, tile_height, tile_width = index.grid
     margin = _MARGIN * reduction
     rows = _touched(box.top, box.height, tile_height, size[0], margin)
