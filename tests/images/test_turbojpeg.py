@@ -149,11 +149,12 @@ def regions(seed: int) -> bool:
     return all(np.array_equal(decode_part(file, (90, 120), BOX), expected) for _ in range(30))
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_threads_and_forked_processes_decode_alike():
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(regions, range(8)))
-        with get_context("fork").Pool(1) as processes:
-            found += processes.map(regions, range(2))
+    with get_context("fork").Pool(1) as processes:
+        found += processes.map(regions, range(2))
     assert all(found)
 
 
