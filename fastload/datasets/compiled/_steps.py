@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from fastload.datasets.compiled._delegation import delegate_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import OptionError
 from fastload.images.region import Box
@@ -79,6 +80,8 @@ def _flattened(transform: Any) -> Iterator[Any]:
             yield from _flattened(each)
     elif name == "ImageClassification":
         yield from _preset_steps(transform)
+    elif not name and (delegate := delegate_of(transform)) is not None:
+        yield from _flattened(delegate)
     else:
         yield transform
 

@@ -29,7 +29,8 @@ def _without_files(kind, **attributes):
 def _cifar(transform, count=70):
     from torchvision.datasets import CIFAR10
 
-    pixels = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), np.uint8)
+    planes = np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), np.uint8)
+    pixels = planes.transpose(0, 2, 3, 1)  # as torchvision reads them: not contiguous
     dataset = _without_files(CIFAR10, data=pixels, targets=[index % 10 for index in range(count)])
     dataset.transform = transform
     return dataset
