@@ -36,20 +36,22 @@ def run(options: argparse.Namespace) -> int:
     from fastload.loader.replacing import loaders_replaced
 
     script = find(options.path, options.is_module, options.arguments)
-    with loaders_replaced(script.folder) as replaced:
+    with loaders_replaced(script.folder, script.code.co_filename) as replaced:
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
     if not options.quiet and local_rank() == 0:
         sys.stdout.flush()
-        for line in _summary(replaced):
+        for line in _summary(replaced, ending.children):
             print(line, file=sys.stderr)
     return exit_code(ending)
 
 
-def _summary(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
+def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Iterator[str]:
     if not replaced:
         yield "fastload: the script made no DataLoader, so nothing was replaced"
+        if children:
+            yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
         return
     yield "\nfastload replaced:"
     for each in replaced:
@@ -57,7 +59,11 @@ def _summary(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
         changes = each.changes.splitlines() or ["the dataset is left as it is: it is not known"]
         yield from (f"    {line}" for line in changes)
-    yield "To keep it without 'fastload run': from fastload import DataLoader; DataLoader(…, compile=True)."
+    yield "To keep it without 'fastload run':"
+    if any(each.is_direct for each in replaced):
+        yield "  from fastload import DataLoader; DataLoader(…, compile=True)"
+    if not all(each.is_direct for each in replaced):
+        yield "  fastload.compile(dataset), for a library that makes the loader itself"
 
 
 def _speed(each: ReplacedLoader) -> str:

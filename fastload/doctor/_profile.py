@@ -9,9 +9,7 @@ import itertools
 import linecache
 import operator
 import os
-import site
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from types import CodeType
 from typing import Any
 
 from fastload.doctor._categories import Frame, Stack
+from fastload.system.libraries import LIBRARY_FOLDERS
 
 INTERVAL_S = 0.005
 """A thousand samples in five seconds give a share of 1 % to within a third of it, and one of 30 % to within
@@ -127,16 +126,6 @@ def _collect_in_child() -> None:
 os.register_at_fork(after_in_child=_collect_in_child)
 
 
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
-    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
-    folders.add(site.getusersitepackages())
-    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return tuple(os.path.join(folder, "") for folder in folders)
-
-
-_LIBRARIES = _library_folders()
 # By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.
 _described: dict[tuple[int, int], tuple[CodeType, Frame]] = {}
 
@@ -154,7 +143,7 @@ def described(code: CodeType, instruction: int) -> Frame:
 def _describe(code: CodeType, instruction: int, line: int) -> Frame:
     file = code.co_filename
     name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
-    is_users = not file.startswith(_LIBRARIES) and not file.startswith("<")
+    is_users = not file.startswith(LIBRARY_FOLDERS) and not file.startswith("<")
     text = _source_line(file, line).strip()
     exact = _expression(code, instruction) if text else ""
     return Frame(file, name, line, exact or text, is_users, _without_arguments(exact))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import os
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +17,7 @@ import torch.utils.data
 
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
+from fastload.system.libraries import LIBRARY_FOLDERS
 from fastload.system.patching import patched
 
 
@@ -23,6 +27,7 @@ class ReplacedLoader:
 
     Attributes:
         place: The file and line, `train.py:31`.
+        is_direct: Whether that line itself makes the loader, instead of a library that it calls.
         given: The dataset that the script gave, as the name of its class.
         samples: The number of its samples; None if it has no length.
         changes: How each step of its transform is done; empty if nothing was compiled.
@@ -30,6 +35,7 @@ class ReplacedLoader:
     """
 
     place: str
+    is_direct: bool
     given: str
     samples: int | None
     changes: str
@@ -42,24 +48,34 @@ class ReplacedLoader:
 
 
 @contextlib.contextmanager
-def loaders_replaced(folder: str) -> Iterator[list[ReplacedLoader]]:
+def loaders_replaced(folder: str, file: str) -> Iterator[list[ReplacedLoader]]:
     """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
 
-    Places are in files of `folder` where the call came from there.
+    Args:
+        folder: Where the script's own modules lie.
+        file: The script.
     """
-    found: dict[str, ReplacedLoader] = {}
     replaced: list[ReplacedLoader] = []
+    # Weakly, because the script may drop a dataset.
+    loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
 
     @functools.wraps(plain_init)
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
         options.setdefault("compile", find_spec("PIL") is not None)
         plain_init(self, dataset, *arguments, **options)
-        place = _place(folder)
-        if place not in found:
-            found[place] = _described(place, dataset, self.dataset)
-            replaced.append(found[place])
-        self._replaced = found[place]
+        place, is_direct = _place(folder, file)
+        of_this = (loader for of, loader in loaded if of() is dataset)
+        # A framework makes new loaders of the datasets of others.
+        known = None if is_direct else next(of_this, None)
+        if known is None:
+            made = _described(place, is_direct, dataset, self.dataset)
+            known = next((loader for loader in replaced if _is_alike(loader, made)), made)
+            if known is made:
+                replaced.append(made)
+            with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
+                loaded.append((weakref.ref(self.dataset), known))
+        self._replaced = known
 
     @functools.wraps(plain_begin)
     def begin(self: Any, iterate: Any) -> Any:
@@ -77,20 +93,35 @@ def loaders_replaced(folder: str) -> Iterator[list[ReplacedLoader]]:
         yield replaced
 
 
-def _described(place: str, given: Any, compiled: Any) -> ReplacedLoader:
+def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
+    """Return True for loaders of one line and of one kind, such as those of a new loader for each epoch."""
+    return dataclasses.replace(loader, clock=None) == other
+
+
+def _described(place: str, is_direct: bool, given: Any, compiled: Any) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
     explain = getattr(compiled, "explain", None)
-    return ReplacedLoader(place, type(given).__name__, samples, "" if explain is None else explain())
+    changes = "" if explain is None else explain()
+    return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
-def _place(folder: str) -> str:
-    """Return the innermost line of the script's own files that is running, else the line that called."""
+def _place(folder: str, file: str) -> tuple[str, bool]:
+    """Return the innermost line of the script's own files, and if that line itself made the loader.
+
+    Without such a line, return the one that made it.
+    """
     frame: Any = sys._getframe(2)
     called = frame
-    while frame is not None and not frame.f_code.co_filename.startswith(folder):
+    folder = os.path.join(folder, "")
+    while frame is not None and not _is_own(frame.f_code.co_filename, folder, file):
         frame = frame.f_back
+    is_direct = frame is called
     frame = frame or called
-    name = frame.f_code.co_filename
-    return f"{name.removeprefix(folder).lstrip('/')}:{frame.f_lineno}"
+    return f"{frame.f_code.co_filename.removeprefix(folder)}:{frame.f_lineno}", is_direct
+
+
+def _is_own(name: str, folder: str, file: str) -> bool:
+    # An environment may lie in the script's folder.
+    return name == file or (name.startswith(folder) and not name.startswith(LIBRARY_FOLDERS))

@@ -1,8 +1,10 @@
 """`fastload run`: the script's own output and exit code, and what was replaced."""
 
+import os
 import subprocess
 import sys
 import textwrap
+import venv
 
 import pytest
 
@@ -97,3 +99,80 @@ def test_an_error_of_the_script_is_shown_as_by_python(script):
     assert done.returncode == 1
     assert "KeyError: 'lr'" in done.stderr
     assert "fastload/" not in done.stderr
+
+
+HELPED = """
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "{folder}"))
+from torch.utils.data import DataLoader, TensorDataset
+import torch
+
+import loaders
+data, other = TensorDataset(torch.arange(6.0)), TensorDataset(torch.arange(6))
+for epoch in range(2):
+    parts = [DataLoader(part, 2, num_workers=0) for part in (data, range(4))]
+print([len(list(loader)) for loader in parts])
+print(len(loaders.made(other)))
+"""
+LOADERS = """
+from torch.utils.data import DataLoader
+
+def made(dataset):
+    return DataLoader(dataset, 3, num_workers=0)
+
+def again(loader):
+    return DataLoader(loader.dataset, 1, num_workers=0)
+"""
+
+
+def _places(stderr):
+    return [line.split(",")[0].strip() for line in stderr.splitlines() if ": DataLoader of " in line]
+
+
+def test_loaders_are_named_by_the_scripts_own_line(script, tmp_path):
+    """Two of one line are both listed, those of a second epoch are not."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "loaders.py").write_text(LOADERS)
+    done = run("-m", "fastload", "run", script(HELPED.format(folder="own")))
+    assert done.stdout == "[3, 2]\n2\n", done.stderr
+    assert _places(done.stderr) == [
+        "train.py:12: DataLoader of TensorDataset",
+        "train.py:12: DataLoader of range",
+        "own/loaders.py:5: DataLoader of TensorDataset",
+    ]
+    assert "fastload.compile(dataset)" not in done.stderr
+
+
+def test_an_environment_in_the_scripts_folder_is_not_the_scripts_own(script, tmp_path):
+    environment = tmp_path / ".venv"
+    venv.create(environment, with_pip=False, symlinks=True)
+    packages = next(environment.glob("lib/python*/site-packages"))
+    (packages / "loaders.py").write_text(LOADERS)
+    text = HELPED + "print(len(loaders.again(parts[0])))\n"
+    path = script(text.format(folder=packages.relative_to(tmp_path)))
+    search = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [environment / "bin" / "python", "-m", "fastload", "run", path],
+        capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=search),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # Of a dataset that had a loader before, a library's is not a further one.
+    assert [place.split(":")[1] for place in _places(done.stderr)] == ["12", "12", "14"], done.stderr
+    assert "fastload.compile(dataset)" in done.stderr
+
+
+def test_a_script_is_known_by_a_link_to_it(script, tmp_path):
+    """Python looks for its modules beside the file that the link leads to."""
+    path = script("import loaders; print(len(loaders.made(range(4)))); loaders.DataLoader(range(3))")
+    (tmp_path / "loaders.py").write_text(LOADERS)
+    link = tmp_path / "elsewhere" / "link.py"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    done = run("-m", "fastload", "run", link)
+    assert done.stdout == "2\n", done.stderr
+    assert _places(done.stderr) == [
+        "loaders.py:5: DataLoader of range",
+        "elsewhere/link.py:1: DataLoader of range",
+    ]

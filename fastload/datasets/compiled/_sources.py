@@ -91,7 +91,8 @@ class Arrays(ImageDataset):
 
     def __init__(self, pixels: Pixels, targets: NDArray[Any]) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
-        self.pixels = pixels
+        # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
+        self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
 
     def __len__(self) -> int:

@@ -69,7 +69,7 @@ def _images_of(dataset: Any) -> ImageDataset | None:
     if reads in (datasets.CIFAR10.__getitem__, datasets.MNIST.__getitem__):
         return _arrays(dataset.data, dataset.targets)
     if reads in (datasets.SVHN.__getitem__, datasets.STL10.__getitem__) and dataset.labels is not None:
-        return _arrays(dataset.data.transpose(0, 2, 3, 1), dataset.labels)
+        return _arrays(np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1)), dataset.labels)
     return None
 
 
@@ -78,8 +78,7 @@ def _arrays(data: Any, targets: Any) -> Arrays | None:
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         return None
-    # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
-    return Arrays(np.ascontiguousarray(pixels), np.asarray(targets))
+    return Arrays(pixels, np.asarray(targets))
 
 
 def _with_compiled_transform(dataset: Any) -> Any:
