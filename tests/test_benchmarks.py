@@ -204,6 +204,14 @@ def test_training_is_compared(tmp_path):
     assert tempfile.gettempdir() not in json.dumps(content)
 
 
+def test_closeness_is_measured_of_every_form(tmp_path):
+    printed = run(FOLDER / "check_closeness.py", "--smoke", "--out", tmp_path)
+    content = json.loads((tmp_path / "closeness.json").read_text(encoding="utf-8"))
+    assert "| RandomInvert() | equal | equal | equal |" in printed
+    assert len(content["closeness"]["RandomResize(200, 300)"]) == 2, "it is no transform of v1"
+    assert content["closeness"]["RandomResizedCrop(224)"]["PIL images, v1"]["largest"] in (1, 2)
+
+
 def test_tables_and_charts_are_those_of_the_results():
     run(FOLDER / "tables.py", "--check")
 

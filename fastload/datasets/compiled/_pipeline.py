@@ -178,9 +178,12 @@ def _is_same_for_tensors(theirs: Any, form: str) -> bool:
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"
-    interpolation = getattr(theirs, "interpolation", None)
-    # Only bilinear weights add up to levels that bytes can hold.
-    return form == "bytes" or interpolation is None or interpolation.value == "bilinear"
+    held = [step.theirs for each in getattr(theirs, "transforms", ()) for step in steps_of(each)]
+    if held or not hasattr(theirs, "interpolation"):
+        return all(_is_same_for_tensors(each, form) for each in held)
+    # The nearest pixels are others for tensors; only bilinear weights add up to levels that bytes can hold.
+    kernel = getattr(theirs.interpolation, "value", "")
+    return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")
 
 
 def _tail_of(steps: Sequence[Step], first: int) -> int:

@@ -50,6 +50,11 @@ PIPELINES = {
     "resize twice": (_to_float(transforms.Resize(50), transforms.RandomResizedCrop(32)), 3),
     "bicubic": (_to_float(transforms.Resize(40, transforms.InterpolationMode.BICUBIC)), 40),
     "nearest": (_to_float(transforms.Resize(40, transforms.InterpolationMode.NEAREST)), 0),
+    "nearest of tensors": (_to_float_v2(v2.Resize(40, v2.InterpolationMode.NEAREST)), 0),
+    "nearest of tensors, by chance": (
+        _to_float_v2(v2.RandomApply([v2.Resize(40, v2.InterpolationMode.NEAREST)], p=0.5)),
+        0,
+    ),
     "lanczos, which only PIL has": (
         _to_float(transforms.Resize(40, transforms.InterpolationMode.LANCZOS)),
         0,
