@@ -71,4 +71,4 @@ class LibraryMissingError(FastloadError, ImportError):
 
 
 class SlowTransformWarning(UserWarning):
-    """Other libraries' transforms in a Compose slow down loading; the message says by how much."""
+    """Other libraries' transforms slow down loading; the message says by how much, and the remedy."""

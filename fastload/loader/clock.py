@@ -14,6 +14,9 @@ import torch
 # Waits and steps that are stored individually.
 _LATEST = 4096
 
+LONG_WAITS_S = 2.0
+"""After this much waiting in an epoch, 150 ms for finding out how to avoid it are well spent."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
@@ -92,9 +95,13 @@ class StepClock:
         latest_wait_s: The latest wait, the first included.
         waits_s: The latest waits, without the first batch's.
         steps_s: The step after each of these waits; the last one may be missing.
+
+    Args:
+        on_long_waits: Called with the clock, once, after two seconds of waits; its time is no step's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_long_waits: Callable[[StepClock], None] | None = None) -> None:
+        self._on_long_waits = on_long_waits
         self._loading: Callable[[], tuple[LoadTimes, ...]] | None = None
         self.num_workers = 0
         self.prefetch_factor: int | None = None
@@ -103,7 +110,7 @@ class StepClock:
         self.steps_s: deque[float] = deque(maxlen=_LATEST)
         self.batches = self.batch_size = self.batch_bytes = 0
         self.latest_wait_s = 0.0
-        self.first_wait_s = self._waiting_s = self._stepping_s = 0.0
+        self.first_wait_s = self.waiting_s = self._stepping_s = 0.0
         self._asked = self._handed = 0.0
 
     def begin(
@@ -136,16 +143,20 @@ class StepClock:
         self._handed = time.perf_counter()
         wait = self.latest_wait_s = self._handed - self._asked
         if self.batches:
-            self._waiting_s += wait
+            self.waiting_s += wait
             self.waits_s.append(wait)
         else:
             self.first_wait_s = wait
             self.batch_size, self.batch_bytes = size_of(batch)
         self.batches += 1
+        if self._on_long_waits is not None and self.waiting_s >= LONG_WAITS_S:
+            call, self._on_long_waits = self._on_long_waits, None
+            call(self)
+            self._handed = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the sum of all waits and steps so far, without the first wait."""
-        return self._waiting_s + self._stepping_s
+        return self.waiting_s + self._stepping_s
 
     def loading(self) -> tuple[LoadTimes, ...]:
         """Return the load times of each process so far."""
@@ -162,7 +173,7 @@ class StepClock:
             batches=self.batches,
             samples=self.batches * self.batch_size,
             first_wait_s=self.first_wait_s,
-            waiting_s=self._waiting_s,
+            waiting_s=self.waiting_s,
             stepping_s=self._stepping_s,
             loading=self.loading(),
         )

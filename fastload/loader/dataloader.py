@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
+from fastload.loader._advice import advise_compiling
 from fastload.loader._arguments import (
     UNSET,
     DecidedAttribute,
@@ -192,7 +194,7 @@ class DataLoader(_Base[_T_co]):
             self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
-            self._clock = StepClock()
+            self._clock = StepClock(functools.partial(advise_compiling, view.dataset))
             start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
             self._beginning = view, start
             if isinstance(self._iterator, WorkersIterator):

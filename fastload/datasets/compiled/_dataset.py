@@ -46,6 +46,13 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         self._follow_transform()
         return explanation(self._compiled)
 
+    @property
+    def is_known(self) -> bool:
+        """True if each step of the transform is known, and targets are not transformed."""
+        self._follow_transform()
+        has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
+        return self.theirs.target_transform is None and not has_unknown
+
     def __len__(self) -> int:
         return len(self.images)
 

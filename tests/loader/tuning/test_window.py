@@ -18,7 +18,7 @@ def hand(clock: StepClock, waits_s: list[float], step_s: float = 0.0) -> None:
     for wait_s in waits_s:
         if clock.batches:
             clock.waits_s.append(wait_s)
-            clock._waiting_s += wait_s
+            clock.waiting_s += wait_s
         else:
             clock.first_wait_s = wait_s
         clock.latest_wait_s = wait_s
