@@ -14,7 +14,7 @@ import torch
 # Waits and steps that are stored individually.
 _LATEST = 4096
 
-LONG_WAITS_S = 2.0
+LONG_WAITS_S = 1.0
 """After this much waiting in an epoch, 150 ms for finding out how to avoid it are well spent."""
 
 
@@ -97,7 +97,7 @@ class StepClock:
         steps_s: The step after each of these waits; the last one may be missing.
 
     Args:
-        on_long_waits: Called with the clock, once, after two seconds of waits; its time is no step's.
+        on_long_waits: Called with the clock, once, after a second of waits; its time is no step's.
     """
 
     def __init__(self, on_long_waits: Callable[[StepClock], None] | None = None) -> None:
