@@ -209,11 +209,11 @@ def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
         )
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):
-        way = (
+        remedy = (
             "fastload's loader does not use it."
             if measured.is_fastload
             else "torch's loader crashes with a bus error when it is full: use docker run --shm-size=8g, or "
             "fastload's DataLoader, which does not need it."
         )
         size, waiting = format_size(shared), format_size(waiting_bytes)
-        yield f"/dev/shm: {size}, for {waiting} of prefetched batches. {way}"
+        yield f"/dev/shm: {size}, for {waiting} of prefetched batches. {remedy}"

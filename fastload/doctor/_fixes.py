@@ -140,11 +140,13 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
     reads = share(loading, "storage") >= STORAGE_SHARE
     # Files that are packed, or decoded differently, still have to be read.
     read_s = measured.work.blocked_s / measured.made_samples if reads and measured.made_samples else 0.0
+    compiling = 0.0
     for trial in measured.trials:
         if trial.kind == "cache":
             yield from _cache_fix(measured, rates, trial)
         elif trial.kind in ("loader", "compile", "decoder", "pack"):
             gain, why = _tried(measured, rates, trial, read_s)
+            compiling = gain if trial.kind == "compile" else compiling
             action, arguments = _change(measured, trial)
             yield Fix(trial.kind, action, gain, why, arguments)
     if reads and measured.encoding is None and not measured.trial("pack"):
@@ -156,7 +158,8 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
             "shards are read in long runs; how fast depends on the disk that they will be on",
         )
     slowest = next((one.place for one in attributed(measured.loading) if one.category == "transform"), "")
-    if slowest and share(loading, "transforms") >= STORAGE_SHARE:
+    # Compiled, another transform may be the slowest.
+    if slowest and share(loading, "transforms") >= STORAGE_SHARE and compiling < LEAST_GAIN:
         yield Fix(
             "transform",
             f"make {slowest} cheaper: do it once before the training, on whole batches, on the device, or "

@@ -106,11 +106,13 @@ class Trials:
             return
         with contextlib.suppress(Exception):
             photos = link_files(self.files.paths, self.folder / "files", _MOST_FILES, _MOST_BYTES)
+            # One that is compiled already takes the images of its own dataset only.
+            transform = getattr(dataset.transform, "theirs", dataset.transform)
             if not _decodes_by_fastload(self._compiled):
-                yield from self._of_files("decoder", FolderDataset(photos, transform=dataset.transform))
+                yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
-            packed = PackedDataset(self.folder / "sample.fl", transform=dataset.transform)
+            packed = PackedDataset(self.folder / "sample.fl", transform=transform)
             for trial in self._of_files("pack", packed):
                 stored_bytes = result.size_bytes / max(1, len(packed))
                 yield replace(trial, encoding=result.encoding, stored_bytes=stored_bytes)

@@ -273,6 +273,12 @@ def test_untried_fixes_have_no_number_and_come_last():
     assert [(fix.kind, fix.gain is None) for fix in fixes] == [("workers", False), ("transform", True)]
 
 
+@pytest.mark.parametrize(("rate", "kinds"), [(900.0, ["compile"]), (400.0, ["transform"])])
+def test_transforms_that_compiling_makes_faster_need_not_be_rewritten(rate, kinds):
+    measured = training(loading=seen(transform=8.0), trials=(trial("compile", 0, rate),))
+    assert [fix.kind for fix in diagnose(measured).fixes] == kinds
+
+
 def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
     store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
     measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)

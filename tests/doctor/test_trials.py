@@ -113,3 +113,4 @@ def test_what_is_compiled_already_is_not_tried_again(trials, dataset):
     made = trials(1)
     made.settings = LoaderSettings(loader)
     assert made.one_line() == []
+    assert [trial.kind for trial in made.from_files()] == ["decoder", "pack"]

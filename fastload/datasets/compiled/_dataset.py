@@ -46,13 +46,6 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         self._follow_transform()
         return explanation(self._compiled)
 
-    @property
-    def is_known(self) -> bool:
-        """True if each step of the transform is known, and targets are not transformed."""
-        self._follow_transform()
-        has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
-        return self.theirs.target_transform is None and not has_unknown
-
     def __len__(self) -> int:
         return len(self.images)
 
@@ -138,6 +131,13 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         """Compile the transform again if the user has set another one."""
         if self._compiled.theirs is not self.theirs.transform:
             self._compiled = CompiledTransform(self.theirs.transform)
+
+    @property
+    def is_known(self) -> bool:
+        """True if each step of the transform is known, and targets are not transformed."""
+        self._follow_transform()
+        has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
+        return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """Do on a batch's device what `fetch_into` left to it; see `ImageDataset.finish`."""
