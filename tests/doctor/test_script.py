@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from fastload.doctor.script import find
 from tests.commands import run
 from tests.doctor.situations import make_photos
 
@@ -195,6 +196,14 @@ def test_packed_data_without_a_readable_record_is_reported(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("fastload: ")
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_of_a_script_or_module_can_be_pasted(script, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = script("")
+    assert find(str(path), False, ["--name", "my run"]).command == f"{path} --name 'my run'"
+    assert find("json.tool", True, ["--indent"]).command == "-m json.tool --indent"
+    assert find("ensurepip", True, []).command == "-m ensurepip"
 
 
 def test_a_module_is_run_as_python_does(script, tmp_path):
