@@ -34,6 +34,7 @@ __all__ = [
     "ToolMissingError",
     "UnpicklableError",
     "compile",
+    "explain",
     "pack",
     "transforms",
     "unpack",
@@ -50,6 +51,7 @@ _MODULES = {
     "PackResult": "packing.result",
     "PackedDataset": "datasets.packed",
     "compile": "datasets.compiled.compile",
+    "explain": "datasets.compiled.compile",
     "pack": "packing.job",
     "unpack": "packing.unpack",
     "verify": "packing.verify",
@@ -58,7 +60,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from fastload import transforms
     from fastload.datasets.cache.options import Cache
-    from fastload.datasets.compiled.compile import compile
+    from fastload.datasets.compiled.compile import compile, explain
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.errors import (

@@ -57,7 +57,7 @@ def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Ite
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
-        changes = each.changes.splitlines() or ["the dataset is left as it is: it is not known"]
+        changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     yield "To keep it without 'fastload run':"
     if any(each.is_direct for each in replaced):

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
+from torch.utils.data import ConcatDataset, Dataset, default_collate
 
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache, cache_of
@@ -20,7 +20,7 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
-from fastload.loader._transport.filling import can_fill_batches
+from fastload.loader._transport.filling import can_fill_batches, innermost, is_plain_subset
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
 
@@ -103,9 +103,7 @@ class LoaderCache:
             raise OptionError(
                 f'cache="device" makes batches on the device, and {self._why_not_resident}: use cache="ram"'
             )
-        inner = dataset
-        while type(inner) is Subset:
-            inner = inner.dataset
+        inner, _ = innermost(dataset)
         if inner is not parts[0]:
             raise OptionError(
                 'cache="device" takes one dataset, or a Subset of one: use cache="ram" for several'
@@ -121,9 +119,9 @@ def _parts(dataset: Any) -> list[ImageDataset]:
         return [dataset]
     if isinstance(images := getattr(dataset, "images", None), ImageDataset):
         return _parts(images)  # of a compiled dataset
-    if type(dataset) is Subset:
+    if is_plain_subset(dataset):
         return _parts(dataset.dataset)
-    if type(dataset) is ConcatDataset:
+    if isinstance(dataset, ConcatDataset):
         found: list[Dataset[Any]] = list(dataset.datasets)
         parts = [_parts(part) for part in found]
         return [part for each in parts for part in each] if all(parts) else []

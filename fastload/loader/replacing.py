@@ -30,7 +30,7 @@ class ReplacedLoader:
         is_direct: Whether that line itself makes the loader, instead of a library that it calls.
         given: The dataset that the script gave, as the name of its class.
         samples: The number of its samples; None if it has no length.
-        changes: How each step of its transform is done; empty if nothing was compiled.
+        changes: How each step of its transform is done; empty without PIL.
         clock: The times of the latest epoch; None before the first.
     """
 
@@ -102,8 +102,11 @@ def _described(place: str, is_direct: bool, given: Any, compiled: Any) -> Replac
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
-    explain = getattr(compiled, "explain", None)
-    changes = "" if explain is None else explain()
+    changes = ""
+    if find_spec("PIL") is not None:
+        from fastload.datasets.compiled.compile import explain
+
+        changes = explain(compiled)
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 

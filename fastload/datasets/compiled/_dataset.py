@@ -6,20 +6,18 @@ import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
-from fastload.datasets.batch import BatchMemory, HostMemory, fill
-from fastload.datasets.compiled._explain import explanation
+from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
+from fastload.datasets.compiled._explain import Explained, description_of, indented
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.images import ImageDataset
 from fastload.transforms.draws import fresh_draws
 
 
-class CompiledDataset(Dataset[tuple[Any, Any]]):
+class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     """A dataset that returns the samples of another one, made faster.
 
     Attributes that are not defined here, such as `classes`, are the other dataset's. Its `transform` and
@@ -41,16 +39,13 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         self.memory_format = memory_format
         self._compiled = CompiledTransform(theirs.transform)
 
-    def explain(self) -> str:
-        """Return how each step of the transform is done, and how close its pixels are to torchvision's."""
+    def explanation_lines(self) -> list[str]:
+        """See `Explained`."""
         self._follow_transform()
-        return explanation(self._compiled)
+        return [type(self.theirs).__name__, *indented(description_of(self._compiled))]
 
     def __len__(self) -> int:
         return len(self.images)
-
-    def __repr__(self) -> str:
-        return f"compiled {self.theirs!r}\n{self.explain()}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "theirs":
@@ -82,17 +77,18 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
             IndexError: There is no such sample.
         """
         self._follow_transform()
-        (prepared,), (target,) = self._prepared(self.images.positions_of([operator.index(index)]))
+        positions = self.images.positions_of([operator.index(index)])
+        (prepared,), (target,) = self._prepared(
+            self.images.source_of(positions), self.images.targets_of(positions)
+        )
         return self._compiled.finish(prepared), target
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         """Return several samples; their images may be parts of one tensor."""
-        positions = self.images.positions_of(indices)
-        images: Any = self._vectorized(positions, HostMemory())
-        if images is None:
-            images, targets = self._made(positions, HostMemory())
-        else:
-            targets = self.images.targets_of(positions)
+        return self.samples_of(*self._made(indices, HostMemory()))
+
+    def samples_of(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Return what `made_of` made as samples."""
         if isinstance(images, torch.Tensor):
             images = map(self._compiled.wrap, images)
         return list(zip(images, targets, strict=True))
@@ -100,32 +96,47 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """Make a batch in its final memory; see `ImageDataset.fetch_into`."""
         positions = self.images.positions_of(indices)
-        vectorized = self._vectorized(positions, out)
+        source = self.images.source_of(positions)
+        vectorized = self._vectorized(source, len(positions), out)
         if vectorized is not None:
             return [vectorized, self.images.batch_of_targets(positions, out)]
-        images, targets = self._made(positions, out)
+        images, targets = self.made_of(source, self.images.targets_of(positions), out)
         return [
             images if isinstance(images, torch.Tensor) else default_collate(images),
             default_collate(targets),
         ]
 
-    def _made(self, positions: NDArray[np.int64], out: BatchMemory) -> tuple[Any, list[Any]]:
-        """Return images, as one tensor if they have one size and as a list if not, and their targets."""
-        prepared, targets = self._prepared(positions)
+    def _made(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> tuple[Any, list[Any]]:
+        positions = self.images.positions_of(indices)
+        return self.made_of(self.images.source_of(positions), self.images.targets_of(positions), out)
+
+    def made_of(
+        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
+    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
+        """Return transformed images, as one tensor if they have one size and as a list if not, and targets.
+
+        Args:
+            source: The images of a batch.
+            stored: Their targets before `target_transform`.
+            out: The allocator of the tensor.
+        """
+        images = self._vectorized(source, len(stored), out)
+        if images is not None:
+            return images, list(stored)
+        prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
             return self._compiled.batch(prepared, out, self.memory_format), targets
         return [self._compiled.finish(image) for image in prepared], targets
 
-    def _vectorized(self, positions: NDArray[np.int64], out: BatchMemory) -> torch.Tensor | None:
+    def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn for all at once; None where that is not possible."""
         self._follow_transform()
         pipeline = self._compiled.vector
         if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
             return None
-        source = self.images.source_of(positions)
         if not pipeline.makes_one_size(source.sizes):
             return None
-        return fill(source, pipeline, fresh_draws(len(positions)), out, self.memory_format)
+        return fill(source, pipeline, fresh_draws(count), out, self.memory_format)
 
     def _follow_transform(self) -> None:
         """Compile the transform again if the user has set another one."""
@@ -149,10 +160,8 @@ class CompiledDataset(Dataset[tuple[Any, Any]]):
         if prefetch is not None:
             prefetch(indices)
 
-    def _prepared(self, positions: NDArray[np.int64]) -> tuple[list[Any], list[Any]]:
+    def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Draw all random numbers in the other dataset's order: each image's before its target's."""
-        source = self.images.source_of(positions)
-        stored = self.images.targets_of(positions)
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):

@@ -1,12 +1,14 @@
-"""Description of a compiled transform, step by step."""
+"""Description of a compiled dataset: how each step of its transform is done, what was left and why."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._attributes import compiled_attributes
+from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._recognized import why_left
 
 # How each kind of step is done, and how close its pixels are to those of the transform itself, in levels of
 # 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are closer.
@@ -16,8 +18,8 @@ _HOW = {
     "conversion": "at the end",
     "rescale": "once for a batch",
     "erase": "once for a batch",
-    "unknown": "left as it is, called with one image at a time",
 }
+_LEFT = "left as it is, called with one image at a time"
 _CLOSENESS = {
     "Resize": "within two levels if bilinear",
     "RandomResizedCrop": "within two levels if bilinear",
@@ -37,17 +39,63 @@ _CLOSENESS = {
 }
 
 
-def explanation(transform: CompiledTransform) -> str:
-    """Return one line for each step: how it is done, and how close its pixels are."""
+class Explained:
+    """A compiled dataset that describes itself."""
+
+    def explain(self) -> str:
+        """Return what is done faster, what is left and why, and how close the pixels are, line by line."""
+        return "\n".join(self.explanation_lines())
+
+    def explanation_lines(self) -> list[str]:
+        """Return the lines of `explain`: the name of a dataset, indented what becomes of it."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"compiled {self.explain()}"
+
+
+def described(dataset: Any) -> list[str]:
+    """Return the lines that describe a dataset after `fastload.compile`."""
+    if isinstance(dataset, Explained):
+        return dataset.explanation_lines()
+    lines = [type(dataset).__name__]
+    for name, part in compiled_attributes(dataset).items():
+        inner = description_of(part) if isinstance(part, CompiledTransform) else described(part)
+        lines += [f"  {name}:", *indented(indented(inner))]
+    return lines if len(lines) > 1 else [*lines, f"  left as it is: {why_left(dataset)}"]
+
+
+def description_of_parts(parts: list[Any]) -> list[str]:
+    """Return the lines that describe the parts of a dataset; what is said of several, once."""
+    counts = Counter("\n".join(described(part)) for part in parts)
+    lines = []
+    for text, count in counts.items():
+        name, *others = text.split("\n")
+        lines += [name if count == 1 else f"{count} x {name}", *others]
+    return lines
+
+
+def description_of(transform: CompiledTransform) -> list[str]:
+    """Return one line for each step of a transform: how it is done, and how close its pixels are."""
     rows = list(_rows(transform))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+    return [line.rstrip() for line in lines]
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Return lines, moved to the right."""
+    return [f"  {line}" for line in lines]
 
 
 def _rows(transform: CompiledTransform) -> Iterator[tuple[str, str, str]]:
+    left = ""
     for step, kind in transform.kinds():
-        name = type(step.theirs).__name__
-        name = getattr(step.theirs, "__name__", name)
-        closeness = "" if kind == "unknown" else _CLOSENESS.get(step.name, "equal")
-        yield name, _HOW[kind], closeness
+        name = getattr(step.theirs, "__name__", type(step.theirs).__name__)
+        if kind != "unknown":
+            yield name, _HOW[kind], _CLOSENESS.get(step.name, "equal")
+        elif left:
+            yield name, _LEFT, f"comes after {left}"
+        else:
+            left = name
+            yield name, _LEFT, "not known" if step.kind == "unknown" else "would differ here"

@@ -84,10 +84,20 @@ class BatchMaker:
 
 def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
     """Return the dataset that a Subset, or a Subset of one, refers to, and the indices there."""
-    while type(dataset) is Subset:
+    while is_plain_subset(dataset):
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     return dataset, indices
+
+
+def is_plain_subset(dataset: Any) -> bool:
+    """Return True for a Subset whose samples are those of its dataset: no subclass changes them."""
+    kind = type(dataset)
+    return (
+        isinstance(dataset, Subset)
+        and kind.__getitem__ is Subset.__getitem__
+        and kind.__getitems__ is Subset.__getitems__
+    )
 
 
 def can_fill_batches(dataset: Any) -> bool:

@@ -1,0 +1,155 @@
+"""Subset and ConcatDataset of compiled datasets."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, Subset, default_collate
+
+from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
+from fastload.datasets.compiled._dataset import CompiledDataset
+from fastload.datasets.compiled._explain import Explained, described, description_of_parts, indented
+from fastload.images.region import Box
+
+
+class CompiledSubset(Explained, Subset[Any]):
+    """A Subset of a compiled dataset."""
+
+    def explanation_lines(self) -> list[str]:
+        """See `Explained`."""
+        name, *others = described(self.dataset)
+        return [f"Subset of {name}", *others]
+
+
+class CompiledConcat(Explained, ConcatDataset[Any]):
+    """A ConcatDataset with compiled parts; batches across parts are made at once if all share a transform."""
+
+    #: See `CompiledDataset`.
+    counts_draws = False
+
+    def explanation_lines(self) -> list[str]:
+        """See `Explained`."""
+        return ["ConcatDataset", *indented(description_of_parts(self.datasets))]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Return several samples; their images may be parts of one tensor."""
+        made = self._made(indices, HostMemory())
+        if made is None:
+            return [self[index] for index in indices]
+        part, images, targets = made
+        return part.samples_of(images, targets)
+
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+        """Make a batch in its final memory; NotImplemented if the parts differ in their transforms."""
+        made = self._made(indices, out)
+        if made is None:
+            return NotImplemented
+        _, images, targets = made
+        return [
+            images if isinstance(images, torch.Tensor) else default_collate(images),
+            default_collate(targets),
+        ]
+
+    def finish(self, images: torch.Tensor) -> torch.Tensor:
+        """Do on a batch's device what `fetch_into` left to it; see `ImageDataset.finish`."""
+        part = self._common()
+        return images if part is None else part.finish(images)
+
+    def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
+        """Ask the system to read some samples from disk now; see `ImageDataset`."""
+        for part, places in _by_part(self, indices).values():
+            if isinstance(part, CompiledDataset):
+                part.prefetch([index for _, index in places])
+
+    def _made(
+        self, indices: Sequence[SupportsIndex], out: BatchMemory
+    ) -> tuple[CompiledDataset, Any, list[Any]] | None:
+        """Return a part that has the transform of all, images and targets; None if there is no such part."""
+        common = self._common()
+        if common is None or not len(indices):
+            return None
+        source = _Joined(len(indices))
+        stored: list[Any] = [None] * len(indices)
+        for part, places in _by_part(self, indices).values():
+            positions = part.images.positions_of([index for _, index in places])
+            source.add(part.images.source_of(positions), [place for place, _ in places])
+            for (place, _), target in zip(places, part.images.targets_of(positions), strict=True):
+                stored[place] = target
+        if not source.has_one_form:
+            return None
+        return common, *common.made_of(source, stored, out)
+
+    def _common(self) -> CompiledDataset | None:
+        """Return the first part if all are compiled and have its transforms."""
+        first, *others = _leaves(self)
+        if not all(type(part) is CompiledDataset for part in (first, *others)):
+            return None
+        transforms = first.transform, first.target_transform
+        are_same = all(
+            part.transform is transforms[0] and part.target_transform is transforms[1] for part in others
+        )
+        return first if are_same else None
+
+
+class _Joined:
+    """Images of a batch that lie in several datasets; see `BatchSource`."""
+
+    def __init__(self, count: int) -> None:
+        self.channels = 0
+        self.has_one_form = True
+        self.sizes = np.zeros((count, 2), np.int64)
+        self._places: list[tuple[BatchSource, int]] = [None] * count  # type: ignore[list-item]
+
+    def add(self, source: BatchSource, places: Sequence[int]) -> None:
+        """Add the images of one dataset, with their places in the batch."""
+        self.has_one_form &= self.channels in (0, source.channels)
+        self.channels = source.channels
+        self.sizes[list(places)] = source.sizes
+        for position, place in enumerate(places):
+            self._places[place] = source, position
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        source, inner = self._places[position]
+        return source.region(inner, box, size)
+
+    def gathered(self) -> None:
+        return None
+
+
+def _leaves(dataset: Any) -> Iterator[Any]:
+    """Yield the datasets that a Subset or ConcatDataset is made of, innermost."""
+    if isinstance(dataset, Subset):
+        yield from _leaves(dataset.dataset)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _leaves(part)
+    else:
+        yield dataset
+
+
+def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
+    """Return, by the identity of each innermost dataset, itself and the places and indices of its samples."""
+    found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
+    for place, index in enumerate(indices):
+        part, inner = _located(dataset, index)
+        found.setdefault(id(part), (part, []))[1].append((place, inner))
+    return found
+
+
+def _located(dataset: Any, index: Any) -> tuple[Any, int]:
+    """Return the innermost dataset of a sample, and its index there."""
+    while True:
+        if isinstance(dataset, Subset):
+            dataset, index = dataset.dataset, dataset.indices[index]
+        elif isinstance(dataset, ConcatDataset):
+            ends = dataset.cumulative_sizes
+            # As torch's own: its errors are raised where a sample is asked for that does not exist.
+            index = index + ends[-1] if index < 0 else index
+            part = min(bisect.bisect_right(ends, index), len(ends) - 1)
+            dataset, index = dataset.datasets[part], index - (ends[part - 1] if part else 0)
+        else:
+            return dataset, int(index)

@@ -1,0 +1,92 @@
+"""Datasets that are known: their images and targets, as a dataset of fastload's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+
+from fastload.datasets.compiled._sources import Arrays, ListedFiles
+from fastload.datasets.images import ImageDataset
+from fastload.transforms.compose import package_of
+
+
+def images_of(dataset: Any) -> ImageDataset | None:
+    """Return the images of a known dataset, without its transform; None for any other."""
+    if isinstance(dataset, ImageDataset):
+        return None if _why_left_ours(dataset) else dataset
+    packages = {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}
+    if "timm" in packages:
+        return _of_timm(dataset)
+    return _of_torchvision(dataset) if "torchvision" in packages else None
+
+
+def why_left(dataset: Any) -> str:
+    """Return why a dataset is left as it is, as a clause."""
+    if isinstance(dataset, ImageDataset):
+        return _why_left_ours(dataset)
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return "it is iterable, and not read by index"
+    # Attributes, and no properties, which may do anything.
+    attributes = getattr(dataset, "__dict__", {})
+    inner = attributes.get("dataset")
+    if isinstance(inner, torch.utils.data.Dataset):
+        return f"of its {type(inner).__name__}, {why_left(inner)}"
+    if attributes.get("transform") is None:
+        return "it has no transform"
+    return "no step of its transform is known"
+
+
+def _why_left_ours(dataset: ImageDataset) -> str:
+    """Return why a dataset of fastload's is left; empty if it is to be compiled."""
+    if dataset.transform is None:
+        return "it has no transform"
+    if package_of(dataset.transform) != "torchvision":
+        # Other callables get arrays from it, not PIL images.
+        return "its transform is not one of torchvision's"
+    return "its on_error replaces samples" if dataset.substitutes_samples else ""
+
+
+def _of_torchvision(dataset: Any) -> ImageDataset | None:
+    import torchvision
+    from torchvision import datasets
+
+    reads = type(dataset).__getitem__
+    if reads is datasets.DatasetFolder.__getitem__:
+        loaders = datasets.folder.default_loader, datasets.folder.pil_loader
+        is_pil = torchvision.get_image_backend() == "PIL"
+        return ListedFiles(dataset.samples, dataset.loader) if is_pil and dataset.loader in loaders else None
+    if reads in (datasets.CIFAR10.__getitem__, datasets.MNIST.__getitem__):
+        return _arrays(dataset.data, dataset.targets)
+    if reads in (datasets.SVHN.__getitem__, datasets.STL10.__getitem__) and dataset.labels is not None:
+        return _arrays(np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1)), dataset.labels)
+    return None
+
+
+def _arrays(data: Any, targets: Any) -> Arrays | None:
+    pixels = np.asarray(data)
+    pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
+        return None
+    return Arrays(pixels, np.asarray(targets))
+
+
+def _of_timm(dataset: Any) -> ImageDataset | None:
+    from timm.data.dataset import ImageDataset as TimmDataset
+    from timm.data.readers.reader_image_folder import ReaderImageFolder
+
+    is_known = (
+        type(dataset).__getitem__ is TimmDataset.__getitem__ and type(dataset.reader) is ReaderImageFolder
+    )
+    is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"
+    if not is_plain or getattr(dataset, "additional_features", None) is not None:
+        return None
+    return ListedFiles(dataset.reader.samples, _opened)
+
+
+def _opened(path: str) -> Any:
+    from PIL import Image
+
+    with open(path, "rb") as file:
+        return Image.open(file).convert("RGB")

@@ -1,0 +1,53 @@
+"""Compiled datasets that give another sample for one that cannot be loaded, as timm's does."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+
+from fastload.datasets.batch import BatchMemory
+from fastload.datasets.compiled._dataset import CompiledDataset
+
+
+class SkippingDataset(CompiledDataset):
+    """A dataset whose samples are made by the other dataset if the fast way fails.
+
+    That one gets the same random numbers, and skips a damaged file with its own warning.
+    """
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+        """See `CompiledDataset`."""
+        state = _RandomState()
+        try:
+            return super().__getitem__(index)
+        except Exception:
+            state.restore()
+        image, target = self.theirs[operator.index(index)]
+        return image, target
+
+    def _made(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> tuple[Any, list[Any]]:
+        state = _RandomState()
+        try:
+            return super()._made(indices, out)
+        except Exception:
+            state.restore()
+        samples = [self.theirs[operator.index(index)] for index in indices]
+        return [image for image, _ in samples], [target for _, target in samples]
+
+
+class _RandomState:
+    """The state of all global generators."""
+
+    def __init__(self) -> None:
+        self._states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+    def restore(self) -> None:
+        python, numpy, torchs = self._states
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torchs)
