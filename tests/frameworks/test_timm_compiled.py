@@ -34,6 +34,7 @@ TRANSFORMS = {
     "kept ratio": ({**TRAIN, "train_crop_mode": "rkrc"}, 2),
     "kept ratio, random place": ({**TRAIN, "train_crop_mode": "rkrr"}, 2),
     "random interpolation": ({**TRAIN, "interpolation": "random"}, 60),
+    "no augmentation, border": ({**BILINEAR, "crop_border_pixels": 3}, 2),
     "no augmentation": ({**TRAIN, "no_aug": True}, 2),
     "evaluation": (BILINEAR, 2),
     "evaluation, for the prefetcher": ({**BILINEAR, "use_prefetcher": True}, 2),
@@ -147,3 +148,14 @@ def test_other_forms_of_timms_dataset_keep_their_own_samples(timm_data, photos):
         vars(theirs).update(options)
         ours = fastload.compile(theirs)
         assert type(ours) is type(theirs)
+
+
+def test_crops_are_done_while_decoding(timm_data, photos):
+    options = {**TRAIN, "auto_augment": "rand-m9-mstd0.5", "re_prob": 0.5}
+    transform = timm_data.create_transform((3, 32, 32), **options)
+    text = fastload.explain(timm_data.create_dataset("", root=str(photos), transform=transform))
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert "while decoding" in lines["RandomResizedCropAndInterpolation"]
+    assert "within two levels" in lines["RandomResizedCropAndInterpolation"]
+    assert lines["RandAugment"].endswith("not known")
+    assert lines["RandomErasing"].endswith("comes after RandAugment")

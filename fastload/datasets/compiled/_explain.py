@@ -26,6 +26,8 @@ _CLOSENESS = {
     "RandomResize": "within two levels if bilinear",
     "RandomShortestSize": "within two levels if bilinear",
     "ScaleJitter": "within two levels if bilinear",
+    "RandomResizedCropAndInterpolation": "within two levels if bilinear",
+    "ResizeKeepRatio": "within two levels if bilinear",
     "ColorJitter": "within a level; hue of PIL images by more",
     "GaussianBlur": "within a level",
     "Grayscale": "within a level",

@@ -20,7 +20,7 @@ import torch
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._steps import Kind, Step, steps_of
+from fastload.datasets.compiled._steps import Kind, Step, is_timms, steps_of
 from fastload.datasets.compiled._vector import vectorized
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
@@ -37,9 +37,9 @@ class CompiledTransform:
         makes_tensors: Whether finished images are tensors.
     """
 
-    def __init__(self, transform: Any) -> None:
+    def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
         self.theirs = transform
-        self.steps = steps_of(transform)
+        self.steps = steps_of(transform) if steps is None else steps
         first = _known(self.steps)
         is_known = first == len(self.steps)
         tail = first if is_known else _tail_of(self.steps, first)
@@ -47,7 +47,9 @@ class CompiledTransform:
         self._first = [step for step in known if step.kind in ("region", "pixels")]
         # Conversions before the last crop or adjustment wait until all of those are done.
         waiting = [step for step in known if step.kind in ("conversion", "rescale")]
-        self._middle = [] if is_known else [*waiting, *self.steps[first:tail]]
+        # An unknown transform that gets tensors gets them from the known ones, as a transform of their own.
+        self._head = None if is_known or not _make_tensors(waiting) else CompiledTransform(None, known)
+        self._middle = self.steps[first:tail]
         self._tail = self.steps[tail:]
         conversions = waiting if is_known else self._tail
         self._erasings = [step for step in (known if is_known else self._tail) if step.kind == "erase"]
@@ -55,7 +57,7 @@ class CompiledTransform:
         self._rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
-        self.makes_tensors = any(step.kind != "erase" for step in conversions)
+        self.makes_tensors = _make_tensors(conversions)
 
     def kinds(self) -> Iterator[tuple[Step, Kind]]:
         """Yield each step with how it is done; all from an unknown one to the tail are `unknown`."""
@@ -71,6 +73,11 @@ class CompiledTransform:
     def prepare(self, image: LazyImage) -> Any:
         """Draw all random numbers of one image; return a LazyImage for `finish`, or the finished image."""
         result: Any = image
+        if self._head is not None:
+            result = self._head.finish(self._head.prepare(image))
+            for step in self.steps[self._left.start :]:
+                result = step.theirs(result)
+            return result
         for step in self._first:
             result = step.call(result)
         if self._middle:
@@ -144,6 +151,11 @@ class CompiledTransform:
         return f"compiled({self.theirs!r})"
 
 
+def _make_tensors(steps: Sequence[Step]) -> bool:
+    """Return True if one of the steps makes a tensor of a PIL image."""
+    return any(step.kind in ("conversion", "rescale") and step.name != "ToPureTensor" for step in steps)
+
+
 def _known(steps: Sequence[Step]) -> int:
     """Return how many of the first steps can be done in the fast way to a PIL image."""
     # The form that pixels would have by now: of a PIL image, bytes of a tensor, 0...1, or any other numbers.
@@ -151,7 +163,7 @@ def _known(steps: Sequence[Step]) -> int:
     rescalings: list[Any] = []
     for place, step in enumerate(steps):
         if step.kind == "region":
-            is_known = form == "image" or _is_same_for_tensors(step.theirs, form)
+            is_known = form == "image" or _is_same_for_tensors(step, form)
         elif step.kind == "pixels":
             is_known = form in ("image", "bytes")
         elif step.kind == "conversion":
@@ -172,9 +184,10 @@ def _known(steps: Sequence[Step]) -> int:
     return len(steps)
 
 
-def _is_same_for_tensors(theirs: Any, form: str) -> bool:
+def _is_same_for_tensors(step: Step, form: str) -> bool:
     """Return True if bytes that are transformed and then converted differ by a level at most."""
-    if form == "numbers" or getattr(theirs, "antialias", True) is False:
+    theirs = step.theirs
+    if form == "numbers" or is_timms(theirs) or getattr(theirs, "antialias", True) is False:
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"

@@ -60,7 +60,10 @@ _REGIONS = {
     "CenterCrop", "Identity", "RandomCrop", "RandomHorizontalFlip", "RandomResize", "RandomResizedCrop",
     "RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter",
 }  # fmt: skip
-_TIMM_REGIONS = {"CenterCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio"}
+_TIMM_REGIONS = {
+    "CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio",
+    "TrimBorder",
+}  # fmt: skip
 _CONVERSIONS = {"PILToTensor", "ToImage", "ToPureTensor"}
 _TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTensor"}
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
@@ -102,9 +105,10 @@ def _preset_steps(preset: Any) -> list[Any]:
 
 def _step_of(theirs: Any) -> Step:
     name = _torchvision_name(theirs)
-    timm_name = type(theirs).__name__ if type(theirs).__module__ == "timm.data.transforms" else ""
-    name = _TIMM_CONVERSIONS.get(timm_name, name)
-    if name in _REGIONS or timm_name in _TIMM_REGIONS:
+    if is_timms(theirs):
+        name = type(theirs).__name__
+        name = _TIMM_CONVERSIONS.get(name, name if name in _TIMM_REGIONS else "")
+    if name in _REGIONS or name in _TIMM_REGIONS:
         return Step(theirs, name, "region", theirs)
     if name in _CONVERSIONS:
         return Step(theirs, name, "conversion", theirs)
@@ -137,6 +141,11 @@ def _torchvision_name(step: Any) -> str:
 def is_v2(step: Any) -> bool:
     """Return True for a transform of torchvision.transforms.v2."""
     return type(step).__module__.startswith("torchvision.transforms.v2")
+
+
+def is_timms(step: Any) -> bool:
+    """Return True for one of timm's own transforms."""
+    return type(step).__module__ == "timm.data.transforms"
 
 
 def _container(theirs: Any, name: str) -> Step:
