@@ -15,7 +15,7 @@ def with_compiled_attributes(dataset: Any) -> Any:
         if isinstance(value, CompiledTransform) or not callable(value):
             continue
         transform = CompiledTransform(value)
-        if any(step.kind != "unknown" for step in transform.steps):
+        if transform.is_useful:
             compiled[name] = transform
     if not compiled:
         return dataset

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastload.datasets.compiled._attributes import compiled_attributes
 from fastload.datasets.compiled._pipeline import CompiledTransform
-from fastload.datasets.compiled._recognized import why_left
+from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
 
 # How each kind of step is done, and how close its pixels are to those of the transform itself, in levels of
 # 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are closer.
@@ -64,6 +64,10 @@ def described(dataset: Any) -> list[str]:
     for name, part in compiled_attributes(dataset).items():
         inner = description_of(part) if isinstance(part, CompiledTransform) else described(part)
         lines += [f"  {name}:", *indented(indented(inner))]
+    if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
+        lines.append("  images: decoded when their pixels are asked for")
+        for name, transform in function.transforms.items():
+            lines += [f"  {name}:", *indented(indented(description_of(transform)))]
     return lines if len(lines) > 1 else [*lines, f"  left as it is: {why_left(dataset)}"]
 
 

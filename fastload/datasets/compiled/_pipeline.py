@@ -66,6 +66,11 @@ class CompiledTransform:
             yield step, "unknown" if is_left else step.kind
 
     @property
+    def is_useful(self) -> bool:
+        """True if a step is known."""
+        return any(step.kind != "unknown" for step in self.steps)
+
+    @property
     def can_finish_on_device(self) -> bool:
         """True if all that is done after decoding is arithmetic on levels."""
         return not self._middle and not self._erasings and self._rescale.dtype.is_floating_point

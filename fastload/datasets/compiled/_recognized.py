@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
+from fastload.datasets.compiled._reached import CompiledFunction
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
 from fastload.datasets.images import ImageDataset
 from fastload.transforms.compose import package_of
@@ -20,6 +21,17 @@ def images_of(dataset: Any) -> ImageDataset | None:
     if "timm" in packages:
         return _of_timm(dataset)
     return _of_torchvision(dataset) if "torchvision" in packages else None
+
+
+def is_huggingface(dataset: Any) -> bool:
+    """Return True for a map-style dataset of Hugging Face's `datasets`."""
+    return type(dataset).__module__ == "datasets.arrow_dataset"
+
+
+def compiled_function(dataset: Any) -> CompiledFunction | None:
+    """Return the function that transforms the rows of Hugging Face's dataset, if it is compiled."""
+    function = (dataset.format["format_kwargs"] or {}).get("transform")
+    return function if isinstance(function, CompiledFunction) else None
 
 
 def why_left(dataset: Any) -> str:

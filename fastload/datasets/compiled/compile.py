@@ -11,7 +11,7 @@ from fastload.datasets.compiled._attributes import with_compiled_attributes
 from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._explain import described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset
-from fastload.datasets.compiled._recognized import images_of
+from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
 from fastload.datasets.compiled._skipping import SkippingDataset
 from fastload.datasets.images import ImageDataset
 
@@ -39,6 +39,10 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
         parts = [compile(part) for part in dataset.datasets]
         are_left = all(part is given for part, given in zip(parts, dataset.datasets, strict=True))
         return dataset if are_left else CompiledConcat(parts)
+    if is_huggingface(dataset):
+        from fastload.datasets.compiled._huggingface import with_lazy_images  # which needs the package
+
+        return dataset if compiled_function(dataset) is not None else with_lazy_images(dataset)
     images = images_of(dataset)
     if images is None:
         return dataset if isinstance(dataset, ImageDataset) else with_compiled_attributes(dataset)

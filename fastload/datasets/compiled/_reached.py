@@ -1,0 +1,122 @@
+"""Transforms that a function uses, compiled while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NamedTuple
+
+from fastload.datasets.compiled._pipeline import CompiledTransform
+
+
+class CompiledFunction:
+    """A function of somebody's whose transforms are compiled: in its closure, its globals and its arguments.
+
+    While it runs, each of these names stands for the compiled transform; then for the transform itself again.
+
+    Attributes:
+        function: The function.
+        transforms: The compiled transforms by name.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._places = list(_places(function, set()))
+        self.transforms = {place.name: place.compiled for place in self._places}
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the function."""
+        with contextlib.ExitStack() as stack:
+            for place in self._places:
+                stack.enter_context(place.replaced())
+            return self.function(*args, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function,)
+
+    def __repr__(self) -> str:
+        return f"compiled({self.function!r})"
+
+
+class _Place(NamedTuple):
+    """A name that stands for a transform."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    theirs: Any
+    compiled: CompiledTransform
+
+    @contextlib.contextmanager
+    def replaced(self) -> Iterator[None]:
+        # Another object is there if the user has set one since, or while another thread is in the function.
+        if self.read() is not self.theirs:
+            yield
+            return
+        self.write(self.compiled)
+        try:
+            yield
+        finally:
+            if self.read() is self.compiled:
+                self.write(self.theirs)
+
+
+def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
+    """Yield the names that stand for transforms in a function, and in those of its module that it calls."""
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    if isinstance(function, functools.partial):
+        yield from _in_mapping(function.keywords, list(function.keywords))
+        yield from _places(function.func, seen)
+    elif isinstance(function, types.MethodType):
+        yield from _in_mapping(getattr(function.__self__, "__dict__", {}))
+        yield from _places(function.__func__, seen)
+    elif isinstance(function, types.FunctionType):
+        names = [name for name in _names(function.__code__) if name in function.__globals__]
+        yield from _in_mapping(function.__globals__, names)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        filled = {name: cell for name, cell in cells if _content(cell) is not None}
+        for name, cell in filled.items():
+            yield from _place(name, functools.partial(_content, cell), functools.partial(_fill, cell))
+        inner = [function.__globals__[name] for name in names] + list(map(_content, filled.values()))
+        for each in inner:
+            if isinstance(each, types.FunctionType) and each.__globals__ is function.__globals__:
+                yield from _places(each, seen)
+    elif not isinstance(function, type) and hasattr(function, "__dict__"):
+        yield from _in_mapping(vars(function))
+        yield from _places(type(function).__call__, seen)
+
+
+def _in_mapping(mapping: MutableMapping[str, Any], names: list[str] | None = None) -> Iterator[_Place]:
+    for name in list(mapping) if names is None else names:
+        read, write = functools.partial(mapping.get, name), functools.partial(mapping.__setitem__, name)
+        yield from _place(name, read, write)
+
+
+def _place(name: str, read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[_Place]:
+    theirs = read()
+    if not callable(theirs) or isinstance(theirs, CompiledTransform):
+        return
+    compiled = CompiledTransform(theirs)
+    if compiled.is_useful:
+        yield _Place(name, read, write, theirs, compiled)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Return the names that code looks up, also in the comprehensions and functions in it."""
+    inner = [_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing yet
+        return None
+
+
+def _fill(cell: types.CellType, value: Any) -> None:
+    cell.cell_contents = value
