@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import fastload
+from fastload.datasets.compiled._lazy import LazyImage
 from tests.folders import class_folders
 from tests.frameworks.batches import seed_all
 from tests.images.samples import file_of, photo
@@ -148,6 +149,15 @@ def test_images_are_pils(rows):
         assert row["image"].mode == other["image"].mode
         assert row["image"].info.get("transparency") == other["image"].info.get("transparency")
         assert np.array_equal(np.asarray(row["image"].convert("RGBA")), other["image"].convert("RGBA"))
+
+
+def test_photos_are_not_decoded_until_their_pixels_are_asked_for(rows):
+    kinds = []
+    dataset = rows.with_transform(lambda examples: kinds.append(type(examples["image"][0])) or examples)
+    list(fastload.compile(dataset))
+    assert kinds[:7] == [LazyImage] * 7
+    assert LazyImage not in kinds[7:]
+    assert len(kinds) == len(rows)
 
 
 def test_files_that_are_named_are_read(hf, tmp_path):

@@ -52,7 +52,7 @@ def with_lazy_images(dataset: Any) -> Any:
     result.reset_format()
     result = copy.deepcopy(result)  # of what describes it; the rows are shared
     for name in columns:
-        result.features[name] = _LazyImages(mode=dataset.features[name].mode)
+        result.info.features[name] = _LazyImages(mode=dataset.features[name].mode)
     options = {name: format[name] for name in ("columns", "output_all_columns")}
     result.set_transform(CompiledFunction(format["format_kwargs"]["transform"]), **options)
     return result
