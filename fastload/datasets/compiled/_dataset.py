@@ -26,6 +26,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     Attributes:
         theirs: The other dataset.
         images: Its images and targets, as a dataset of fastload's without a transform.
+        decodes_late: Whether images that are no tensors may be decoded when their pixels are asked for.
     """
 
     #: Draws come from torch's generators, in the order of the samples.
@@ -37,6 +38,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         self.theirs = theirs
         self.images = images
         self.memory_format = memory_format
+        self.decodes_late = False
         self._compiled = CompiledTransform(theirs.transform)
 
     def explanation_lines(self) -> list[str]:
@@ -81,7 +83,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         (prepared,), (target,) = self._prepared(
             self.images.source_of(positions), self.images.targets_of(positions)
         )
-        return self._compiled.finish(prepared), target
+        return self._finished(prepared), target
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         """Return several samples; their images may be parts of one tensor."""
@@ -126,7 +128,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
             return self._compiled.batch(prepared, out, self.memory_format), targets
-        return [self._compiled.finish(image) for image in prepared], targets
+        return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn for all at once; None where that is not possible."""
@@ -137,6 +139,17 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         if not pipeline.makes_one_size(source.sizes):
             return None
         return fill(source, pipeline, fresh_draws(count), out, self.memory_format)
+
+    def _finished(self, prepared: Any) -> Any:
+        """Return a sample's image of what `CompiledTransform.prepare` returned."""
+        is_left = self.decodes_late and not self._compiled.makes_tensors
+        return prepared if is_left else self._compiled.finish(prepared)
+
+    @property
+    def has_known_steps(self) -> bool:
+        """True if a step of the transform is known."""
+        self._follow_transform()
+        return self._compiled.is_useful
 
     def _follow_transform(self) -> None:
         """Compile the transform again if the user has set another one."""

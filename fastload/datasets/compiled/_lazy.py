@@ -77,6 +77,14 @@ class LazyImage(PIL.Image.Image):
         pixels = np.asarray(image)
         return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels)
 
+    @classmethod
+    def around(cls, image: PIL.Image.Image) -> LazyImage:
+        """Return a PIL image of mode RGB or L, which must not change, as a lazy one; itself if it is one."""
+        if isinstance(image, LazyImage):
+            return image
+        width, height = image.size
+        return cls.whole(_Decoded(image), 0, (height, width), len(image.getbands()))
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels."""
@@ -239,6 +247,19 @@ class _Array:
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         return self._pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+
+class _Decoded:
+    """One image of PIL's, of which only the regions that are needed are copied; see `Regions`."""
+
+    def __init__(self, image: PIL.Image.Image) -> None:
+        self._image = image
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        is_whole = (box.width, box.height) == self._image.size
+        part = (box.left, box.top, box.left + box.width, box.top + box.height)
+        pixels = np.asarray(self._image if is_whole else self._image.crop(part))
+        return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def _view_of(box: Box, flips: tuple[bool, bool]) -> View:

@@ -85,7 +85,7 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
 
     def _common(self) -> CompiledDataset | None:
         """Return the first part if all are compiled and have its transforms."""
-        first, *others = _leaves(self)
+        first, *others = leaves(self)
         if not all(type(part) is CompiledDataset for part in (first, *others)):
             return None
         transforms = first.transform, first.target_transform
@@ -120,13 +120,13 @@ class _Joined:
         return None
 
 
-def _leaves(dataset: Any) -> Iterator[Any]:
+def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the datasets that a Subset or ConcatDataset is made of, innermost."""
     if isinstance(dataset, Subset):
-        yield from _leaves(dataset.dataset)
+        yield from leaves(dataset.dataset)
     elif isinstance(dataset, ConcatDataset):
         for part in dataset.datasets:
-            yield from _leaves(part)
+            yield from leaves(part)
     else:
         yield dataset
 

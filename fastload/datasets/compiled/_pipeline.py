@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import torch
 
@@ -58,9 +59,21 @@ class CompiledTransform:
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
+        self._of_arrays = self._for_arrays()
+
+    def _for_arrays(self) -> CompiledTransform | None:
+        """Return what is done to an array in place of a PIL image; None if it can only be done by theirs."""
+        name = self.steps[0].name if self.steps else ""
+        if name == "ToPILImage" and getattr(self.steps[0].theirs, "mode", None) is None:
+            return CompiledTransform(None, self.steps[1:])
+        return self if name in ("ToImage", "ToTensor") else None
 
     def kinds(self) -> Iterator[tuple[Step, Kind]]:
         """Yield each step with how it is done; all from an unknown one to the tail are `unknown`."""
+        if self._of_arrays not in (None, self):
+            yield self.steps[0], "conversion"
+            yield from self._of_arrays.kinds()
+            return
         for place, step in enumerate(self.steps):
             is_left = self._left.start <= place < self._left.stop
             yield step, "unknown" if is_left else step.kind
@@ -143,17 +156,37 @@ class CompiledTransform:
         """Do what `batch` left to the device."""
         return self._rescale.on(images)
 
-    def __call__(self, image: Any) -> Any:
-        """Transform a PIL image as the other transform would; anything else is given to that one."""
-        if not (isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L")):
-            return self.theirs(image)
-        return self.finish(self.prepare(LazyImage.from_pil(image)))
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Transform an image of PIL's or NumPy's as the other transform would; all else is given to that."""
+        image = inputs[0] if len(inputs) == 1 and not options else None
+        if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
+            return self.finish(self.prepare(LazyImage.around(image)))
+        if self._of_arrays is not None and is_image_array(image):
+            of_arrays = self._of_arrays
+            return of_arrays.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))
+        return self.theirs(*inputs, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "theirs":
+            raise AttributeError(name)
+        return getattr(self.theirs, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledTransform, (self.theirs,)
 
     def __repr__(self) -> str:
         return f"compiled({self.theirs!r})"
+
+
+def is_image_array(image: Any) -> bool:
+    """Return True for an array of pixels, as OpenCV gives them: (height, width, 1 or 3), uint8."""
+    return (
+        isinstance(image, np.ndarray)
+        and image.dtype == np.uint8
+        and image.ndim == 3
+        and image.shape[2] in (1, 3)
+        and image.size > 0
+    )
 
 
 def _make_tensors(steps: Sequence[Step]) -> bool:

@@ -9,8 +9,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.compiled._attributes import with_compiled_attributes
 from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._explain import described
-from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset
+from fastload.datasets.compiled._explain import Explained, described
+from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
 from fastload.datasets.compiled._skipping import SkippingDataset
 from fastload.datasets.images import ImageDataset
@@ -30,7 +30,7 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
     Returns:
         A dataset of the same length; `dataset` itself if nothing in it is known.
     """
-    if isinstance(dataset, (CompiledDataset, CompiledSubset, CompiledConcat)):
+    if isinstance(dataset, Explained):
         return dataset
     if type(dataset) is Subset:
         inner = compile(dataset.dataset)
@@ -45,9 +45,24 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
         return dataset if compiled_function(dataset) is not None else with_lazy_images(dataset)
     images = images_of(dataset)
     if images is None:
-        return dataset if isinstance(dataset, ImageDataset) else with_compiled_attributes(dataset)
+        return (
+            dataset
+            if isinstance(dataset, ImageDataset)
+            else with_compiled_attributes(dataset, _compiled_inner)
+        )
     is_timms = type(dataset).__module__.startswith("timm.")
     return (SkippingDataset if is_timms else CompiledDataset)(copy.copy(dataset), images)
+
+
+def _compiled_inner(dataset: Any, may_decode_late: bool) -> Any:
+    """Return a dataset that another one reads, compiled if that makes it faster there."""
+    result = compile(dataset)
+    for part in leaves(result) if result is not dataset else ():
+        if isinstance(part, CompiledDataset):
+            if not (may_decode_late or part.has_known_steps):
+                return dataset
+            part.decodes_late = may_decode_late
+    return result
 
 
 def explain(dataset: Any) -> str:
