@@ -3,7 +3,6 @@
 import pickle
 import re
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -190,35 +189,6 @@ def test_an_own_dataset_gets_a_compiled_transform():
 def test_a_dataset_without_known_transforms_is_left_alone():
     for dataset in (Own(lambda image: image), torch.utils.data.TensorDataset(torch.zeros(3))):
         assert fastload.compile(dataset) is dataset
-
-
-@pytest.fixture
-def odd_files(tmp_path):
-    """Files that OpenCV and PIL read differently, or not at all."""
-    from PIL import Image
-
-    folder = tmp_path / "odd" / "class"
-    folder.mkdir(parents=True)
-    pixels = photo(40, 50, seed=3)
-    Image.fromarray(pixels).convert("CMYK").save(folder / "cmyk.jpg")
-    Image.fromarray(pixels).convert("P").save(folder / "palette.png", transparency=3)
-    Image.fromarray(np.dstack([pixels, pixels[:, :, :1]])).save(folder / "alpha.png")
-    Image.fromarray(pixels[:, :, 0]).save(folder / "grey.jpg")
-    Image.fromarray(pixels).save(folder / "pixels.bmp")
-    Image.fromarray(pixels).save(folder / "image.webp", lossless=True)
-    cv2.imwrite(str(folder / "deep.png"), pixels.astype(np.uint16) * 257)
-    return folder.parent
-
-
-def test_odd_files_have_pils_pixels(odd_files):
-    from torchvision import transforms
-    from torchvision.datasets import ImageFolder
-
-    theirs = ImageFolder(str(odd_files), transform=transforms.PILToTensor())
-    ours = fastload.compile(theirs)
-    for index, (path, _) in enumerate(theirs.samples):
-        for _ in range(2):
-            assert torch.equal(ours[index][0], theirs[index][0]), path
 
 
 def test_a_damaged_file_raises_what_it_always_raised(tmp_path):
