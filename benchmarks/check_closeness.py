@@ -173,13 +173,14 @@ def grid(closeness: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
 def _cell(found: dict[str, float] | None) -> str:
     if found is None:
         return "–"
-    if not found["largest"]:
-        return "equal"
-    return f"{found['largest']}; {_share(found['differ'])}; {_share(found['by_more_than_one'])}"
+    largest = found["largest"]
+    several = _share(found["by_more_than_one"]) if largest > 1 else "0"
+    return f"{largest}; {_share(found['differ'])}; {several}" if largest else "equal"
 
 
 def _share(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 else f"{1e6 * share:.0f} ppm" if share else "0"
+    millionths = round(1e6 * share)
+    return f"{share:.1%}" if share >= 0.001 else f"{millionths} ppm" if millionths else "< 1 ppm"
 
 
 def _of(module: Any, name: str) -> Any:

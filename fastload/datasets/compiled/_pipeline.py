@@ -229,7 +229,7 @@ def _is_same_for_tensors(step: Step, form: str) -> bool:
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"
-    held = [step.theirs for each in getattr(theirs, "transforms", ()) for step in steps_of(each)]
+    held = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
     if held or not hasattr(theirs, "interpolation"):
         return all(_is_same_for_tensors(each, form) for each in held)
     # The nearest pixels are others for tensors; only bilinear weights add up to levels that bytes can hold.
