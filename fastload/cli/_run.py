@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
     )
+    parser.add_argument(
+        "--cache",
+        choices=("ram", "tmpfs", "disk"),
+        help="keep the image files there; see docs/cache.md",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing of fastload's own")
     parser.add_argument("path", metavar="PATH", help="the script")
     own = parser.add_argument(
@@ -36,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from fastload.loader.replacing import loaders_replaced
 
     script = find(options.path, options.is_module, options.arguments)
-    with loaders_replaced(script.folder, script.code.co_filename) as replaced:
+    with loaders_replaced(script.folder, script.code.co_filename, options.cache) as replaced:
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fastload import errors
 from fastload._version import __version__
-from fastload.cli import _bench, _demo, _doctor, _info, _pack, _run, _unpack, _verify
+from fastload.cli import _bench, _cache, _demo, _doctor, _info, _pack, _run, _unpack, _verify
 from fastload.cli._parser import Parser
 from fastload.system import signals
 
@@ -36,6 +36,7 @@ _COMMANDS = {
     "unpack": _unpack,
     "doctor": _doctor,
     "run": _run,
+    "cache": _cache,
     "bench": _bench,
     "demo": _demo,
 }

@@ -20,6 +20,7 @@ from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, Transform
 from fastload.errors import DecodeError, SourceError
 from fastload.images.header import read_header
+from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 
@@ -109,6 +110,8 @@ class FolderDataset(ImageDataset):
             indices: The files; all in range.
         """
         self.fill_cache()
+        if self._disk_cache is not None:
+            indices = self._disk_cache.prefetch(np.asarray(indices, np.int64)).tolist()
         if self._cached_samples is not None:
             indices = self._cached_samples.missing(np.asarray(indices, np.int64)).tolist()
         self.source.files.prefetch(indices)
@@ -120,6 +123,9 @@ class FolderDataset(ImageDataset):
 
     def _through_store(self, opening: Opening) -> CachedFiles:
         return CachedFiles(self.source.files, opening)
+
+    def _cacheable_files(self) -> CacheableFiles:
+        return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         files, count = self.source.files, len(self)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import StoredImages, UprightImages
+from fastload.datasets._disk_cache import DiskCache, open_disk_cache
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
 from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
 from fastload.datasets.cache._choose import choose_cache, no_cache
@@ -30,6 +31,7 @@ from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
+from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.compose import flattened
 from fastload.transforms.draws import draws_for
 from fastload.transforms.pipeline import Pipeline
@@ -71,6 +73,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
         self._open_cache = _NO_CACHE
+        self._disk_cache: DiskCache | None = None
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -143,7 +146,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return self._open_cache.report()
+        return self._open_cache.report() if self._disk_cache is None else self._disk_cache.report()
 
     def use_cache(
         self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
@@ -161,8 +164,8 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         Raises:
             OptionError: This cache is not possible here.
         """
-        self.close_cache()
         if cache is None:
+            self.close_cache()
             return self.cached
         option, measured = cache_of(cache), measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
@@ -170,6 +173,14 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
                 "a cache of decoded images cannot be combined with reducing_gap, which decodes them for each "
                 'size: leave out one of them, or use form="encoded"'
             )
+        if option.kind == "disk":
+            form = "encoded" if self.reducing_gap is not None else option.form
+            # Opened before the old one is closed, because it may be the same.
+            disk_cache = open_disk_cache(self._cacheable_files(), option, form)
+            self.close_cache()
+            self._disk_cache = disk_cache
+            return self.cached
+        self.close_cache()
         # Only a loader measures whether caching pixels could pay.
         extent = self._extent(wants_pixels=option.form == "decoded" or measured != Measured())
         choice = None
@@ -181,12 +192,15 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def fill_cache(self) -> None:
         """Start reading the missing samples in the background, as making a batch does."""
+        if self._disk_cache is not None:
+            self._disk_cache.refresh()
         if (samples := self._open_cache.samples) is not None:
             samples.filler.ensure_running(samples)
 
     def close_cache(self) -> None:
-        """Leave the cache, which is removed if nobody else uses it."""
+        """Leave the cache, which is removed if nobody else uses it; a cache on the disk stays."""
         self._open_cache = _NO_CACHE
+        self._disk_cache = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -202,6 +216,10 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @abstractmethod
     def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
         """Return the dataset's samples through a store."""
+
+    @abstractmethod
+    def _cacheable_files(self) -> CacheableFiles:
+        """Return the files for a cache on the disk; raise OptionError if the images are not files."""
 
     @abstractmethod
     def _stored_images(self, positions: NDArray[np.int64]) -> StoredImages:
@@ -242,7 +260,10 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images at valid positions."""
         self.fill_cache()
-        stored = self._stored_images(positions)
+        if self._disk_cache is None:
+            stored = self._stored_images(positions)
+        else:
+            stored = self._disk_cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
     def batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:

@@ -24,6 +24,7 @@ from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
+from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.draws import current_seed
 
@@ -69,8 +70,8 @@ class PackedDataset(ImageDataset):
             average, and at edges by up to 16.
         apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is that of
             torchvision's ImageFolder. (`yuv420` and `raw` store none.)
-        cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"` or a
-            `fastload.Cache`; None for no cache. See docs/cache.md.
+        cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
+            also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -187,6 +188,12 @@ class PackedDataset(ImageDataset):
 
     def _through_store(self, opening: Opening) -> CachedRecords:
         return CachedRecords(self._records, self._encoding, opening)
+
+    def _cacheable_files(self) -> CacheableFiles:
+        raise OptionError(
+            f'cache="disk" keeps a packed copy of files, and {self} is packed already: leave it out, or copy '
+            'the packed folder to a faster disk; cache="ram" keeps it in memory'
+        )
 
     def _extent(self, wants_pixels: bool) -> Extent:
         records, count = self._records, len(self)

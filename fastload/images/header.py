@@ -56,6 +56,11 @@ class ImageHeader:
         """(height, width, channels)."""
         return self.height, self.width, self.channels
 
+    @property
+    def is_read_alike(self) -> bool:
+        """True if OpenCV and PIL make the same RGB pixels of such a JPEG or PNG."""
+        return self.bit_depth <= 8 and (self.format == "png" or self.channels in (1, 3))
+
 
 class ValidFile(NamedTuple):
     """A file whose image can be read."""

@@ -10,17 +10,18 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset, default_collate
+from torch.utils.data import default_collate
 
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
 from fastload.datasets.cache.resident import Resident, device_room
 from fastload.datasets.images import ImageDataset
+from fastload.datasets.within import image_datasets_in
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
-from fastload.loader._transport.filling import can_fill_batches, innermost, is_plain_subset
+from fastload.loader._transport.filling import can_fill_batches, innermost
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
 
@@ -59,7 +60,7 @@ class LoaderCache:
         self._is_decided = True
 
     def _use(self, dataset: Any, measured: Measured) -> None:
-        parts = _parts(dataset)
+        parts = image_datasets_in(dataset)
         if not parts:
             needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
             if self._asked.kind != "auto":
@@ -113,21 +114,6 @@ class LoaderCache:
         self.choice = PlannedValue("device", f"{size} of pixels are on {self._device}")
 
 
-def _parts(dataset: Any) -> list[ImageDataset]:
-    """Return the datasets of this library that a dataset is made of."""
-    if isinstance(dataset, ImageDataset):
-        return [dataset]
-    if isinstance(images := getattr(dataset, "images", None), ImageDataset):
-        return _parts(images)  # of a compiled dataset
-    if is_plain_subset(dataset):
-        return _parts(dataset.dataset)
-    if isinstance(dataset, ConcatDataset):
-        found: list[Dataset[Any]] = list(dataset.datasets)
-        parts = [_parts(part) for part in found]
-        return [part for each in parts for part in each] if all(parts) else []
-    return []
-
-
 def why_not_resident(view: LoaderView) -> str:
     """Return why a loader's batches cannot be made on its device, as a clause; "" if they can."""
     if not view.is_batched:
@@ -141,14 +127,14 @@ def why_not_resident(view: LoaderView) -> str:
 
 def is_filling(dataset: Any) -> bool:
     """Return whether a cache of a dataset is still filling."""
-    reports = [part.cached for part in _parts(dataset)]
-    filling = [report for report in reports if report.kind in ("ram", "tmpfs") and not report.stopped]
+    reports = [part.cached for part in image_datasets_in(dataset)]
+    filling = [report for report in reports if report.kind in ("ram", "tmpfs", "disk") and not report.stopped]
     return any(report.ready < _FULL * report.share for report in filling)
 
 
 def own_choice(dataset: Any) -> PlannedValue | None:
     """Return the cache that is set on a dataset itself; None if there is none."""
-    for report in (part.cached for part in _parts(dataset)):
+    for report in (part.cached for part in image_datasets_in(dataset)):
         if report.kind is not None or report.reason:
             return PlannedValue(report.kind, report.reason or "set on the dataset")
     return None
@@ -156,10 +142,24 @@ def own_choice(dataset: Any) -> PlannedValue | None:
 
 def can_be_cached(dataset: Any) -> bool:
     """Return True if a dataset has no cache, but could have one."""
-    parts = _parts(dataset)
+    parts = image_datasets_in(dataset)
     return can_cache() and bool(parts) and all(part.cached.kind is None for part in parts)
 
 
 def asks_for_device(dataset: Any) -> bool:
     """Return whether the device cache is set on a dataset itself; only a loader can provide it."""
-    return any(part.cached.kind == "device" for part in _parts(dataset))
+    return any(part.cached.kind == "device" for part in image_datasets_in(dataset))
+
+
+def see_to_filling(dataset: Any) -> None:
+    """Open caches on the disk that have become complete, before workers are forked; fill the others."""
+    for part in image_datasets_in(dataset):
+        if part.cached.kind == "disk":
+            part.fill_cache()
+
+
+def disk_states(dataset: Any) -> list[str]:
+    """Return the states of a dataset's caches on the disk, as sentences."""
+    reports = [part.cached for part in image_datasets_in(dataset)]
+    states = [f"Cache on the disk: {report.state}." for report in reports if report.kind == "disk"]
+    return list(dict.fromkeys(states))

@@ -31,7 +31,9 @@ from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,
     can_be_cached,
+    disk_states,
     own_choice,
+    see_to_filling,
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
@@ -71,8 +73,9 @@ class DataLoader(_Base[_T_co]):
             torch's as well, except for the four that are decided.
         device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate
             stream. None, or a device that this machine lacks: the CPU's memory.
-        cache: Where the bytes of a FolderDataset or a PackedDataset are kept: `"ram"`, `"tmpfs"` or
-            `"device"`; `"auto"` measures and decides; see `fastload.Cache`. None: as set on the dataset.
+        cache: Where the bytes of a FolderDataset or a PackedDataset, or the files of a compiled dataset, are
+            kept: `"ram"`, `"tmpfs"`, `"disk"` (files) or `"device"`; `"auto"` measures and decides; see
+            `fastload.Cache`. None: as set on the dataset.
         seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
             alone. None: they are drawn as in torch. It cannot be combined with `generator`, and does not
             affect a `sampler`.
@@ -233,6 +236,7 @@ class DataLoader(_Base[_T_co]):
             self._cache = self._make_cache("device")
         if self._cache is not None:
             self._cache.open(view.dataset)
+        see_to_filling(view.dataset)
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:
@@ -304,7 +308,7 @@ class DataLoader(_Base[_T_co]):
         times = self.last_epoch
         if times is None:
             raise OptionError("there is nothing to report yet: iterate the loader first")
-        return report_of(times, can_be_cached(self.dataset))
+        return report_of(times, can_be_cached(self.dataset), disk_states(self.dataset))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which `load_state_dict` continues with the next batch.

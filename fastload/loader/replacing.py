@@ -15,6 +15,8 @@ from typing import Any
 
 import torch.utils.data
 
+from fastload.datasets.within import image_datasets_in
+from fastload.errors import OptionError
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
 from fastload.system.libraries import LIBRARY_FOLDERS
@@ -48,12 +50,13 @@ class ReplacedLoader:
 
 
 @contextlib.contextmanager
-def loaders_replaced(folder: str, file: str) -> Iterator[list[ReplacedLoader]]:
+def loaders_replaced(folder: str, file: str, cache: str | None = None) -> Iterator[list[ReplacedLoader]]:
     """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
 
     Args:
         folder: Where the script's own modules lie.
         file: The script.
+        cache: Set on the datasets that can have one, unless the script sets one itself.
     """
     replaced: list[ReplacedLoader] = []
     # Weakly, because the script may drop a dataset.
@@ -64,6 +67,10 @@ def loaders_replaced(folder: str, file: str) -> Iterator[list[ReplacedLoader]]:
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
         options.setdefault("compile", find_spec("PIL") is not None)
         plain_init(self, dataset, *arguments, **options)
+        for part in [] if cache is None else image_datasets_in(self.dataset):
+            with contextlib.suppress(OptionError):  # it holds no files
+                if part.cached.kind is None:
+                    part.use_cache(cache)
         place, is_direct = _place(folder, file)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # A framework makes new loaders of the datasets of others.

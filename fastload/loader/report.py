@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,13 +71,17 @@ class EpochReport:
     __repr__ = __str__
 
 
-def report_of(times: EpochTimes, can_cache: bool = False) -> EpochReport:
-    """Return the report of an epoch; `can_cache` is True if the dataset has no cache, but could have one."""
+def report_of(times: EpochTimes, can_cache: bool = False, caches: Sequence[str] = ()) -> EpochReport:
+    """Return the report of an epoch.
+
+    `can_cache` is True if the dataset has no cache, but could have one; `caches` are sentences on those that
+    it has.
+    """
     verdict = _verdict(times)
     headline, next_step = _TEXTS[verdict]
     if verdict == "storage" and can_cache:
         next_step = f'keep the data in memory (cache="auto"); {_DOCTOR}'
-    return EpochReport(verdict, headline, tuple(_evidence(times)), next_step, times.samples_per_s)
+    return EpochReport(verdict, headline, (*_evidence(times), *caches), next_step, times.samples_per_s)
 
 
 def _verdict(times: EpochTimes) -> EpochVerdict:

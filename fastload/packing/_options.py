@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,8 +20,6 @@ _LOSSLESS_OF_SOURCE = ("keep", "tiled")
 # or a damaged file loses little.
 DEFAULT_SHARD_BYTES = 256_000_000
 _MIN_SHARD_BYTES = 4_096
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +69,6 @@ def check_fields(fields: Sequence[Field]) -> None:
     for field in fields:
         if field.encoding is not None:
             encoding_named(field.encoding)
-
-
-def parse_size(size: str | int) -> int:
-    """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError otherwise."""
-    text = str(size) if isinstance(size, int) else size
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise OptionError(f"a size must look like 256MB or 1.5GiB, got {size!r}")
-    exponent = "KMGT".index(match[2].upper()) + 1 if match[2] else 0
-    return int(float(match[1]) * (1024 if match[3] else 1000) ** exponent)
 
 
 def _require_one_of(name: str, got: str, allowed: tuple[str, ...]) -> None:

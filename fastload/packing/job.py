@@ -22,7 +22,6 @@ from fastload.packing._options import (
     PackOptions,
     check_fields,
     limit_of,
-    parse_size,
 )
 from fastload.packing._split import pack_split, require_records
 from fastload.packing._staging import Staging, check_apart
@@ -34,6 +33,7 @@ from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, Source, open_source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
+from fastload.system.units import parse_size
 
 
 def pack(

@@ -43,13 +43,16 @@ def open_source(
 ) -> dict[str, Source]:
     """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
 
-    An ImageFolder without transforms, or torch's Subset of one, is read from its files. `fields` describes a
-    dataset's samples if the first one does not suffice, `columns` gives the kinds of a table's columns.
+    A `Source` is returned as it is. An ImageFolder without transforms, or torch's Subset of one, is read from
+    its files. `fields` describes a dataset's samples if the first one does not suffice, `columns` gives the
+    kinds of a table's columns.
     SourceError is raised for a path that does not exist or cannot be read, OptionError for `fields` or
     `columns` that the source does not have.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
+    if isinstance(source, Source):
+        return {"": source}
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
     if columns and not (path and path.lower().endswith(TABLE_SUFFIXES)):
         raise OptionError(f"columns are for a .csv or .tsv table, got them for {source!r}: leave them out")

@@ -1,6 +1,12 @@
-"""Sizes, durations, ratios and counts as text for people."""
+"""Sizes, durations, ratios and counts as text for people, and sizes from text."""
 
 from __future__ import annotations
+
+import re
+
+from fastload.errors import OptionError
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
 
 
 def format_size(size_bytes: float) -> str:
@@ -29,3 +35,13 @@ def format_ratio(ratio: float) -> str:
 def format_count(number: int, noun: str, nouns: str | None = None) -> str:
     """Format a number of things: `1 sample`, `1,200 batches`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def parse_size(size: str | int) -> int:
+    """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError otherwise."""
+    text = str(size) if isinstance(size, int) else size
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise OptionError(f"a size must look like 256MB or 1.5GiB, got {size!r}")
+    exponent = "KMGT".index(match[2].upper()) + 1 if match[2] else 0
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** exponent)

@@ -176,3 +176,13 @@ def test_a_script_is_known_by_a_link_to_it(script, tmp_path):
         "loaders.py:5: DataLoader of range",
         "elsewhere/link.py:1: DataLoader of range",
     ]
+
+
+def test_image_files_are_cached(script, photos, tmp_path):
+    path = script(TRAIN)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "fastload", "run", "--cache", "disk", path, photos]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    assert list((tmp_path / "fastload").glob("photos-*.lock"))

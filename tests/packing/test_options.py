@@ -4,7 +4,8 @@ import pytest
 
 from fastload import pack
 from fastload.errors import OptionError
-from fastload.packing._options import PackOptions, parse_size
+from fastload.packing._options import PackOptions
+from fastload.system.units import parse_size
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,12 @@ class CacheReport:
     """State of a dataset's cache.
 
     Attributes:
-        kind: `ram`, `tmpfs` or `device`; None: no cache.
+        kind: `ram`, `tmpfs`, `disk` or `device`; None: no cache.
         form: `encoded` or `decoded`.
         share: The share of the samples for which there is room: the hit ratio of later epochs.
         reason: The reason for the choice.
         ready: The share of the samples stored so far.
-        used_bytes: The memory that these take.
+        used_bytes: The memory, or the room on the disk, that these take.
         stopped: The reason why no more samples are stored; "" while there is room.
         hits: Samples that this process and the workers forked from it have read from the cache.
         misses: Samples that they have read from the disk.
@@ -79,6 +79,13 @@ class CacheReport:
     stopped: str = ""
     hits: int = 0
     misses: int = 0
+
+    @property
+    def state(self) -> str:
+        """`complete`, `filling, 42%`, or `stopped at 42%` and the reason."""
+        if self.stopped:
+            return f"stopped at {self.ready:.0%}: {self.stopped}"
+        return "complete" if self.ready >= self.share else f"filling, {self.ready:.0%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,7 @@ def attach(
     `through_store` returns the samples read through a store; `choice` is the choice made for `auto`.
     """
     choice = choice or _explicit_choice(cache)
-    if choice.kind is None or choice.kind == "device":
+    if choice.kind is None or choice.kind == "device" or choice.kind == "disk":
         return OpenCache(choice)
     form: Form = cache.form or choice.form or "encoded"
     if not extent.can_be_decoded:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from fastload.system.units import format_ratio, format_size
 
-Kind = Literal["ram", "tmpfs", "device"]
+Kind = Literal["ram", "tmpfs", "disk", "device"]
 Form = Literal["encoded", "decoded"]
 
 # A smaller gain is within the difference between two measurements of one disk.

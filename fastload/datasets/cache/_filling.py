@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastload.datasets.cache._registry import StoreFolder, lock_exclusively
 from fastload.datasets.cache.opening import Opening, open_inherited
@@ -37,9 +37,12 @@ _CHECK_INTERVAL_S = 2.0
 # Starting the process takes 0.3 s of a core, which is not worth it for a short use of a dataset.
 _FIRST_S = 1.0
 
+# Packing removes its unfinished files within a second.
+_END_LIMIT_S = 5.0
+
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from fastload.datasets.cache._filling import run; run(*map(int, sys.argv[2:]))"
+    "from {module} import run; run(*map(int, sys.argv[2:]))"
 )
 
 
@@ -81,33 +84,49 @@ class Filler:
         try:
             if not lock_exclusively(lock_file):
                 return
-            with tempfile.TemporaryFile() as job:
-                # Only the state, because unpickling the samples themselves would open the store again.
-                pickle.dump((type(samples), samples.__getstate__()), job)
-                job.seek(0)
-                numbers = (samples.store.descriptor, lock_file)
-                arguments = [json.dumps(sys.path), *map(str, (*numbers, os.getpid()))]
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, *arguments],
-                    stdin=job,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=numbers,
-                )
+            # Only the state, because unpickling the samples themselves would open the store again.
+            job = type(samples), samples.__getstate__()
+            self._process = start_filling(self, __name__, job, samples.store.descriptor, lock_file)
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
             return
         finally:
             os.close(lock_file)
-        weakref.finalize(self, _end, self._process, os.getpid())
+
+
+def start_filling(owner: object, module: str, job: Any, *descriptors: int) -> subprocess.Popen[bytes]:
+    """Start a process that calls `run` of a module with open descriptors and the PID of this process.
+
+    It finds the pickled job on its standard input, and is ended with its owner. Raises OSError if no process
+    can be started.
+    """
+    program = _PROGRAM.format(module=module)
+    arguments = [json.dumps(sys.path), *map(str, (*descriptors, os.getpid()))]
+    with tempfile.TemporaryFile() as file:
+        pickle.dump(job, file)
+        file.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=file,
+            stdout=subprocess.DEVNULL,
+            pass_fds=descriptors,
+        )
+    weakref.finalize(owner, _end, process, os.getpid())
+    return process
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End a process, which may first remove its unfinished files; a stopped one is killed."""
     if os.getpid() != owner:
         process.returncode = 0  # a forked child's copy
         return
     with contextlib.suppress(OSError):
+        process.terminate()
+    try:
+        process.wait(_END_LIMIT_S)
+    except subprocess.TimeoutExpired:
         process.kill()
-    process.wait()
+        process.wait()
 
 
 def run(descriptor: int, lock_file: int, parent: int) -> None:

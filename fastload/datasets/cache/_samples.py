@@ -17,6 +17,26 @@ from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
 from fastload.images.header import has_parsed_header, read_header
 
+
+class ReadCounts:
+    """Numbers of samples read from a cache and from files, by this process and those forked from it."""
+
+    def __init__(self) -> None:
+        # Processes forked one after the other have consecutive PIDs, so each has its own pair.
+        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+
+    def add(self, hits: int, misses: int) -> None:
+        """Add to the hits and misses of this process."""
+        place = 2 * os.getpid() % len(self._counts)
+        self._counts[place] += hits
+        self._counts[place + 1] += misses
+
+    @property
+    def hits_and_misses(self) -> tuple[int, int]:
+        """The sums over this process and those forked from it."""
+        return sum(self._counts[::2]), sum(self._counts[1::2])
+
+
 # Attributes that are not pickled, because each process makes its own.
 _PER_PROCESS = ("store", "filler", "_counts", "_values")
 
@@ -31,9 +51,7 @@ class CachedSamples(ABC):
     def _open(self, is_guest: bool) -> None:
         self.store = open_store(self.opening, is_guest)
         self.filler = Filler()
-        # Hits and misses, shared with forked processes and kept after their end. Processes forked one after
-        # the other have consecutive PIDs, so each has its own pair.
-        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+        self._counts = ReadCounts()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
@@ -50,13 +68,11 @@ class CachedSamples(ABC):
     @property
     def hits_and_misses(self) -> tuple[int, int]:
         """Samples found in the store and not found there, by this process and those forked from it."""
-        return sum(self._counts[::2]), sum(self._counts[1::2])
+        return self._counts.hits_and_misses
 
     def count(self, hits: int, misses: int) -> None:
         """Add to the hits and misses of this process."""
-        place = 2 * os.getpid() % len(self._counts)
-        self._counts[place] += hits
-        self._counts[place + 1] += misses
+        self._counts.add(hits, misses)
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of samples that are not stored."""

@@ -8,6 +8,7 @@ from typing import get_args
 
 from fastload.datasets.cache._choose import Form, Kind
 from fastload.errors import OptionError
+from fastload.system.units import parse_size
 
 _KINDS = ("auto", *get_args(Kind))
 
@@ -18,10 +19,13 @@ class Cache:
 
     Args:
         kind: `auto` measures and decides; `ram` is memory shared by all processes of the node; `tmpfs` is a
-            file in a folder in memory; `device` is the memory of the model's device.
-        folder: The folder for `tmpfs`; for `ram`, where other processes find the cache. fastload makes a
-            subfolder in it. None: /dev/shm.
+            file in a folder in memory; `disk` is a packed copy on a disk, for files; `device` is the memory
+            of the model's device.
+        folder: The folder for `tmpfs` and `disk`; for `ram`, where other processes find the cache. fastload
+            makes a subfolder in it. None: /dev/shm, and for `disk` the user's cache folder.
         form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
+        size: For `disk`: the most that all caches in its folder may take, in bytes or as `200GB`. None: what
+            the disk has free, less a tenth of the disk.
 
     Raises:
         OptionError: An argument has an invalid value.
@@ -34,6 +38,7 @@ class Cache:
     kind: str
     folder: str | os.PathLike[str] | None = None
     form: Form | None = None
+    size: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
@@ -44,6 +49,15 @@ class Cache:
             raise OptionError(f"a cache's form must be encoded, decoded or None, got {self.form!r}")
         if self.folder is not None and self.kind == "device":
             raise OptionError("a cache on the device has no folder: leave it out")
+        if self.size is not None:
+            parse_size(self.size)
+            if self.kind != "disk":
+                raise OptionError(f"size is for a cache on a disk, got it for {self.kind}: leave it out")
+
+    @property
+    def most_bytes(self) -> int | None:
+        """The `size` in bytes; None if it is not limited."""
+        return None if self.size is None else parse_size(self.size)
 
 
 def cache_of(option: str | Cache) -> Cache:

@@ -11,7 +11,7 @@ import numpy as np
 from fastload.datasets._batch_source import FileImages, Headers
 from fastload.datasets.batch import Pixels
 from fastload.errors import DecodeError
-from fastload.images.header import ImageHeader, has_parsed_header, read_header
+from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box
 
 # In place of an orientation: a file that the dataset's own loader decodes.
@@ -66,7 +66,7 @@ class ListedImages(FileImages):
             header = read_header(data) if has_parsed_header(data) else None
         except (DecodeError, OSError):
             pass  # the loader's own error tells more
-        if header is not None and _is_read_alike(header):
+        if header is not None and header.is_read_alike:
             self._buffer(self._files, position, data, len(data))
             return self._note_header(index, header.height, header.width, header.orientation)
         pixels = self._loaded(position)
@@ -84,8 +84,3 @@ class ListedImages(FileImages):
 
     def _with_path(self, position: int, error: DecodeError) -> DecodeError:
         return DecodeError(f"{self._paths[position]}: {error}")
-
-
-def _is_read_alike(header: ImageHeader) -> bool:
-    """Return True if OpenCV and PIL make the same RGB pixels of such a file."""
-    return header.bit_depth <= 8 and (header.format == "png" or header.channels in (1, 3))

@@ -20,10 +20,13 @@ from fastload.datasets.compiled._files import ListedImages
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.images.region import Box
+from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
+
+_IN_MEMORY = "a dataset that lies in memory needs no cache: leave cache out"
 
 _SAMPLED = 32  # images from which the size of all pixels is estimated
 
@@ -71,6 +74,11 @@ class ListedFiles(ImageDataset):
     def _through_store(self, opening: Opening) -> CachedFiles:
         return CachedFiles(self._files(), opening)
 
+    def _cacheable_files(self) -> CacheableFiles:
+        files = self._files()
+        paths = [files.names[0], files.names[-1]] if len(files) else ["/"]
+        return CacheableFiles(files, os.path.commonpath(paths), alike_only=True)
+
     def _files(self) -> FileList:
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
 
@@ -110,7 +118,10 @@ class Arrays(ImageDataset):
         return targets[positions] if fits and targets.ndim == 1 else None
 
     def _extent(self, wants_pixels: bool) -> Extent:
-        raise OptionError("a dataset that lies in memory needs no cache: leave cache out")
+        raise OptionError(_IN_MEMORY)
+
+    def _cacheable_files(self) -> CacheableFiles:
+        raise OptionError(_IN_MEMORY)
 
     def _through_store(self, opening: Opening) -> CachedFiles:
         raise NotImplementedError

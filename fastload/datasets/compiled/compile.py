@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
+from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled._attributes import with_compiled_attributes
 from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._explain import Explained, described
@@ -14,9 +15,10 @@ from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, le
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
 from fastload.datasets.compiled._skipping import SkippingDataset
 from fastload.datasets.images import ImageDataset
+from fastload.datasets.within import use_cache_in
 
 
-def compile(dataset: Any) -> Any:  # named like torch.compile
+def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named like torch.compile
     """Return a dataset with the same samples, made faster.
 
     Known datasets (ImageFolder, CIFAR, MNIST and their like, timm's, FolderDataset, PackedDataset; also
@@ -26,17 +28,28 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
 
     Args:
         dataset: A map-style dataset. It is not changed.
+        cache: Where its image files are kept, as for `FolderDataset`; such as `"disk"`.
 
     Returns:
         A dataset of the same length; `dataset` itself if nothing in it is known.
+
+    Raises:
+        OptionError: This cache is not possible for this dataset.
     """
+    compiled = _compiled(dataset)
+    if cache is not None:
+        use_cache_in(compiled, cache)
+    return compiled
+
+
+def _compiled(dataset: Any) -> Any:
     if isinstance(dataset, Explained):
         return dataset
     if type(dataset) is Subset:
-        inner = compile(dataset.dataset)
+        inner = _compiled(dataset.dataset)
         return dataset if inner is dataset.dataset else CompiledSubset(inner, dataset.indices)
     if type(dataset) is ConcatDataset:
-        parts = [compile(part) for part in dataset.datasets]
+        parts = [_compiled(part) for part in dataset.datasets]
         are_left = all(part is given for part, given in zip(parts, dataset.datasets, strict=True))
         return dataset if are_left else CompiledConcat(parts)
     if is_huggingface(dataset):
@@ -44,14 +57,12 @@ def compile(dataset: Any) -> Any:  # named like torch.compile
 
         return dataset if compiled_function(dataset) is not None else with_lazy_images(dataset)
     images = images_of(dataset)
-    if images is None:
-        return (
-            dataset
-            if isinstance(dataset, ImageDataset)
-            else with_compiled_attributes(dataset, _compiled_inner)
-        )
-    is_timms = type(dataset).__module__.startswith("timm.")
-    return (SkippingDataset if is_timms else CompiledDataset)(copy.copy(dataset), images)
+    if images is not None:
+        is_timms = type(dataset).__module__.startswith("timm.")
+        return (SkippingDataset if is_timms else CompiledDataset)(copy.copy(dataset), images)
+    return (
+        dataset if isinstance(dataset, ImageDataset) else with_compiled_attributes(dataset, _compiled_inner)
+    )
 
 
 def _compiled_inner(dataset: Any, may_decode_late: bool) -> Any:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset
 
+from fastload.datasets.within import is_plain_subset
 from fastload.system.buffers import reusable_tensor
 from fastload.transforms.draws import epoch_seed
 
@@ -88,16 +89,6 @@ def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     return dataset, indices
-
-
-def is_plain_subset(dataset: Any) -> bool:
-    """Return True for a Subset whose samples are those of its dataset: no subclass changes them."""
-    kind = type(dataset)
-    return (
-        isinstance(dataset, Subset)
-        and kind.__getitem__ is Subset.__getitem__
-        and kind.__getitems__ is Subset.__getitems__
-    )
 
 
 def can_fill_batches(dataset: Any) -> bool:

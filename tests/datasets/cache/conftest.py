@@ -6,6 +6,8 @@ import os
 import pytest
 
 from fastload import Cache
+from fastload.datasets._disk_cache import DiskCache
+from fastload.packing._filling import fill
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 
 
@@ -24,3 +26,33 @@ def place(tmp_path):
 def cache(place):
     """Return a function `cache(kind, form)` whose stores are in this test's folder."""
     return lambda kind="ram", form=None: Cache(kind, place, form)
+
+
+@pytest.fixture
+def caches(tmp_path):
+    """A folder for caches on the disk."""
+    return tmp_path / "caches"
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    """Fill no cache in the background."""
+    monkeypatch.setattr(DiskCache, "_fill", lambda self, source: None)
+
+
+@pytest.fixture
+def on_disk(caches, no_process):
+    """Return a function that sets a dataset's cache and fills it at once."""
+
+    def on_disk(dataset, form=None):
+        dataset.use_cache(Cache("disk", caches, form))
+        disk = dataset._disk_cache
+        lock = disk._folder.lock(disk._name)
+        fill(disk._source, disk._folder, disk._name, disk._form, None, lambda: True)
+        os.close(lock)
+        disk._next_check_s = 0.0
+        disk.refresh()
+        assert dataset.cached.state == "complete"
+        return dataset
+
+    return on_disk

@@ -222,9 +222,9 @@ class TestOptions:
         with pytest.raises(OptionError, match="cannot be combined with reducing_gap"):
             FolderDataset(photos, reducing_gap=2.0, cache=cache("ram", "decoded"))
 
-    @pytest.mark.parametrize("wrong", ["page", "disk", 3, fastload])
+    @pytest.mark.parametrize("wrong", ["page", "memory", 3, fastload])
     def test_unknown_cache_is_refused(self, photos, wrong):
-        with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, device"):
+        with pytest.raises(OptionError, match="cache must be None, auto, ram, tmpfs, disk, device"):
             FolderDataset(photos, cache=wrong)
 
     def test_missing_folder_is_refused(self, photos, tmp_path):

@@ -1,0 +1,89 @@
+"""`fastload cache list|clear`: the caches on a disk that cache="disk" made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fastload.errors import OptionError
+from fastload.system.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from fastload.system.cache_folder import CacheEntry, CacheFolder
+
+HELP = 'show or remove the caches on the disk that cache="disk" made'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("action", choices=("list", "clear"), help="show all, or remove some")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to remove, as list names it")
+    parser.add_argument("--all", action="store_true", help="remove all that no running program uses")
+    parser.add_argument("--folder", help="the folder of fastload.Cache (default: the user's cache folder)")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """List or remove caches; return 1 if one is in use and stays."""
+    from fastload.system.cache_folder import CacheFolder
+
+    folder = CacheFolder(options.folder)
+    entries = folder.entries()
+    if options.action == "clear":
+        return _clear(folder, entries, options)
+    if options.names or options.all:
+        raise OptionError("list shows all caches: NAME and --all are for clear")
+    if options.json:
+        found = [{"path": str(folder.dataset(entry.name)), **asdict(entry)} for entry in entries]
+        print(json.dumps(found, indent=1))
+    else:
+        _print_table(folder, entries)
+    return 0
+
+
+def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
+    total = format_size(sum(entry.size_bytes for entry in entries))
+    print(f"{folder.path}: {total}" if entries else f"{folder.path}: no caches")
+    rows = [("name", "dataset", "samples", "size", "last used", "state")] if entries else []
+    rows += [
+        (
+            entry.name,
+            entry.dataset,
+            f"{entry.samples:,}" if entry.samples == entry.total else f"{entry.samples:,} of {entry.total:,}",
+            format_size(entry.size_bytes),
+            f"{format_duration(max(0.0, time.time() - entry.used_s))} ago",
+            _state(entry),
+        )
+        for entry in entries
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _state(entry: CacheEntry) -> str:
+    done = "" if entry.state == "complete" else f", {entry.done / max(1, entry.samples):.0%}"
+    return f"{entry.state}{done}" + (f": {entry.stopped}" if entry.stopped else "")
+
+
+def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse.Namespace) -> int:
+    if bool(options.names) == options.all:
+        raise OptionError("clear needs the names of caches, as 'fastload cache list' shows them, or --all")
+    sizes = {entry.name: entry.size_bytes for entry in entries}
+    unknown = [name for name in options.names if name not in sizes]
+    if unknown:
+        known = f"it has {', '.join(sizes)}" if sizes else "it has none"
+        raise OptionError(f"{folder.path} has no cache {unknown[0]!r}: {known}")
+    is_any_used = False
+    for name in options.names or sizes:
+        if folder.remove(name):
+            print(f"removed {name}: {format_size(sizes[name])}")
+        else:
+            is_any_used = True
+            print(f"{name} is in use by a running program, and stays: end that first", file=sys.stderr)
+    return int(is_any_used)

@@ -1,0 +1,309 @@
+"""Cache of image files on a disk: a packed copy, made beside the training and read once it is complete.
+
+The copy is an ordinary packed dataset, one record a file, in a `CacheFolder`; targets stay with the dataset.
+The first process that opens the cache starts one that packs the files. Every process looks once a second if
+the copy is complete, and from then on reads images from it. Damage makes it read the files again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import subprocess
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.datasets._batch_source import RecordImages, StoredImages
+from fastload.datasets.batch import Pixels
+from fastload.datasets.cache._attaching import CacheReport
+from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._filling import start_filling
+from fastload.datasets.cache._samples import ReadCounts
+from fastload.datasets.cache.options import Cache
+from fastload.errors import AccessError, DamageError, DecodeError, FormatError, OptionError
+from fastload.images.encodings import Encoding, Keep, encoding_named
+from fastload.images.opencv import cv2
+from fastload.images.region import Box
+from fastload.shards.records import RecordReader
+from fastload.sources.cacheable import CacheableFiles
+from fastload.system.cache_folder import CacheFolder
+from fastload.transforms.windows import Gathered
+
+# Increased when the records of a cache change their meaning.
+_VERSION = 1
+
+_CHECK_INTERVAL_S = 1.0
+
+# In the process that packs.
+_FILLING_MODULE = "fastload.packing._filling"
+
+_PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
+
+# The caches of this process: two datasets of the same files share one.
+_opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictionary()
+
+Files = Callable[[NDArray[np.int64]], StoredImages]
+
+
+def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> DiskCache:
+    """Open the cache of some files, and start filling it; raise OptionError if its folder cannot be used."""
+    if sys.platform == "win32":
+        raise OptionError('cache="disk" needs Linux or macOS (flock): leave it out, or pack the dataset')
+    folder = CacheFolder(cache.folder)
+    folder.make()
+    # Decoders differ between releases, by a level at most.
+    decoder = "" if form == "encoded" else cv2.__version__
+    parts = "\n".join((str(_VERSION), str(form), decoder, source.fingerprint()))
+    title = "".join(each if each.isalnum() else "_" for each in os.path.basename(source.name)) or "files"
+    name = f"{title}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+    path = str(folder.dataset(name))
+    opened = _opened.get(path)
+    if opened is None:
+        opened = _opened[path] = DiskCache(source, folder, name, form, cache.most_bytes)
+    opened.refresh()
+    return opened
+
+
+class DiskCache:
+    """The packed copy of a dataset's files, which may not be complete yet.
+
+    Attributes:
+        failure: Why this process has stopped using it, or filling it; "" if it has not.
+    """
+
+    def __init__(
+        self,
+        source: CacheableFiles,
+        folder: CacheFolder,
+        name: str,
+        form: Form | None,
+        most_bytes: int | None,
+    ) -> None:
+        self._count = len(source)
+        self._folder = folder
+        self._name = name
+        self._form = form
+        self._most_bytes = most_bytes
+        # Only this process starts others; not a worker that is forked from it.
+        self._owner = os.getpid()
+        self.failure = ""
+        self._prepare(source)
+
+    def _prepare(self, source: CacheableFiles | None) -> None:
+        self._source = source
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: RecordReader | None = None
+        self._is_stored: NDArray[np.bool_] = np.zeros(0, bool)
+        self._encoding: Encoding = Keep()
+        self._next_check_s = 0.0
+        self._counts = ReadCounts()
+        # Shared with forked processes, so that only the first of them warns.
+        self._is_given_up = mmap.mmap(-1, 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare(None)
+
+    def refresh(self) -> None:
+        """Open the copy if it has become complete, or see that a process makes it; for every batch."""
+        now = time.monotonic()
+        if self.failure or now < self._next_check_s:
+            return
+        self._next_check_s = now + _CHECK_INTERVAL_S
+        if self._is_given_up[0]:
+            self._reader, self.failure = None, "another process found it to be damaged"
+        elif self._reader is not None:
+            if self._process is not None and os.getpid() == self._owner:
+                self._process.poll()  # once it has ended, it is no zombie
+        elif self._folder.dataset(self._name).is_dir():
+            self._open()
+        elif self._source is not None and os.getpid() == self._owner:
+            self._fill(self._source)
+
+    def images(self, positions: NDArray[np.int64], files: Files, reducing_gap: float | None) -> StoredImages:
+        """Return the images at some positions, from the copy as far as it has them, else from `files`."""
+        reader = self._reader
+        if reader is not None and not (reducing_gap is not None and self._encoding.name == "raw"):
+            is_stored = self._is_stored[positions]
+            try:
+                images = _PartlyStored(
+                    positions,
+                    is_stored,
+                    lambda stored: _StoredRecords(reader, self._encoding, stored, reducing_gap),
+                    files,
+                )
+            except (AccessError, DamageError, FormatError) as error:
+                self._give_up(error)
+            else:
+                hits = int(is_stored.sum())
+                self._counts.add(hits, len(positions) - hits)
+                return images
+        self._counts.add(0, len(positions))
+        return files(positions)
+
+    def prefetch(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ask the system to read some records ahead; return the samples that must be read from files."""
+        if self._reader is None:
+            return indices
+        is_stored = self._is_stored[indices]
+        try:
+            self._reader.prefetch("image", indices[is_stored])
+        except (AccessError, DamageError, FormatError):
+            return indices  # reading them will raise it again
+        return indices[~is_stored]
+
+    def report(self) -> CacheReport:
+        """Return the state of the cache."""
+        self.refresh()
+        described = self._folder.description(self._name)
+        total = max(1, self._count)
+        samples = int(described.get("samples", total))
+        ready = min(int(described.get("done", 0)), 0.99 * samples)  # it is complete once it can be read
+        if self._reader is not None:
+            samples = ready = int(self._is_stored.sum())
+        hits, misses = self._counts.hits_and_misses
+        form = self._form
+        if self._reader is not None:
+            form = "decoded" if self._encoding.name == "raw" else "encoded"
+        return CacheReport(
+            kind="disk",
+            form=form,
+            share=samples / total,
+            reason=f"asked for: in {self._folder.dataset(self._name)}",
+            ready=ready / total,
+            used_bytes=self._folder.size_bytes(self._name),
+            stopped=self.failure or str(described.get("stopped", "")),
+            hits=hits,
+            misses=misses,
+        )
+
+    def _open(self) -> None:
+        """Open the complete copy for reading; remove it if it was found to be damaged."""
+        if self._folder.description(self._name).get("stopped"):
+            self._folder.remove(self._name)
+            return
+        try:
+            lock = self._folder.lock(self._name, shared=True)
+        except OSError as error:
+            self._give_up(error)
+            return
+        if lock is None:
+            return  # it was published or is removed at this moment
+        try:
+            reader = RecordReader(self._folder.dataset(self._name))
+            self._encoding = encoding_named(reader.manifest.image.encoding or "keep")
+            self._is_stored = np.arange(self._count) < len(reader)
+            self._is_stored[[int(each.key) for each in reader.manifest.kept]] = False
+            if os.getpid() == self._owner:
+                # Opens every shard, so that the workers of each epoch find them open.
+                ends = np.cumsum([shard.records for shard in reader.manifest.shards])
+                reader.take("orientation", ends - 1)
+        except (OSError, ValueError) as error:  # AccessError, FormatError, keys that are no numbers
+            os.close(lock)
+            self._give_up(error)
+            return
+        weakref.finalize(self, os.close, lock)
+        self._folder.note_use(self._name)
+        self._reader = reader
+
+    def _fill(self, source: CacheableFiles) -> None:
+        """Start the process that makes the copy, unless another one does."""
+        if self._process is not None:
+            if (code := self._process.poll()) is not None:
+                reason = self._folder.description(self._name).get("stopped")
+                self.failure = str(reason or f"the process that fills it ended with code {code}")
+            return
+        try:
+            lock = self._folder.lock(self._name)
+            if lock is None:
+                return
+            try:
+                if not self._folder.dataset(self._name).is_dir():
+                    job = source, self._folder, self._name, self._form, self._most_bytes
+                    self._process = start_filling(self, _FILLING_MODULE, job, lock)
+            finally:
+                os.close(lock)  # the process has it now
+        except OSError as error:
+            self.failure = f"no process could be started to fill it ({error})"
+
+    def _give_up(self, error: Exception) -> None:
+        """Read files from now on; the next process that opens a damaged copy makes a new one."""
+        self._reader = None
+        self.failure = str(error)
+        if isinstance(error, (DamageError, ValueError)) and self._folder.dataset(self._name).is_dir():
+            described = self._folder.description(self._name)
+            with contextlib.suppress(OSError):
+                self._folder.describe(self._name, **{**described, "stopped": self.failure})
+        if not self._is_given_up[0]:
+            self._is_given_up[0] = 1
+            warnings.warn(
+                f"the cache on the disk is no longer used, and files are read instead: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class _StoredRecords(RecordImages):
+    """Records of the copy; their orientation is a field, because pixels have none."""
+
+    def orientations(self) -> list[int]:
+        return self._records.take("orientation", self._positions).tolist()  # type: ignore[no-any-return]
+
+
+class _PartlyStored:
+    """Images at `positions`, from records where `is_stored`, else from files; see `BatchSource`.
+
+    An image whose record cannot be decoded comes from its file too, which raises its own error.
+    """
+
+    channels = 3
+
+    def __init__(
+        self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files
+    ) -> None:
+        self._positions = positions
+        self._open_files = files
+        self._is_stored = is_stored.tolist()
+        self._places = np.where(is_stored, is_stored.cumsum(), (~is_stored).cumsum()) - 1
+        # Files first, because an error of theirs is one of the dataset, with or without a cache.
+        self._files = None if is_stored.all() else files(positions[~is_stored])
+        self._records = records(positions[is_stored])
+        self.sizes: NDArray[np.int64] = np.empty((len(positions), 2), np.int64)
+        self.sizes[is_stored] = self._records.sizes
+        if self._files is not None:
+            self.sizes[~is_stored] = self._files.sizes
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        """See `BatchSource`."""
+        place = int(self._places[position])
+        if self._files is not None and not self._is_stored[position]:
+            return self._files.region(place, box, size)
+        try:
+            return self._records.region(place, box, size)
+        except (AccessError, DamageError, DecodeError):
+            return self._open_files(self._positions[position : position + 1]).region(0, box, size)
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+        found = np.ones(len(self._positions), np.int64)
+        stored = np.array(self._is_stored, bool)
+        found[stored] = self._records.orientations()
+        if self._files is not None:
+            found[~stored] = self._files.orientations()
+        return found.tolist()
+
+    def gathered(self) -> Gathered | None:
+        """See `BatchSource`."""
+        return self._records.gathered() if self._files is None else None

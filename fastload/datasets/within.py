@@ -1,0 +1,48 @@
+"""Datasets of this library within another one: a Subset, a ConcatDataset, a compiled dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import ConcatDataset, Dataset, Subset
+
+from fastload.datasets.cache.options import Cache
+from fastload.datasets.images import ImageDataset
+from fastload.errors import OptionError
+
+
+def image_datasets_in(dataset: Any) -> list[ImageDataset]:
+    """Return the datasets of this library that a dataset is made of; none if any part is another one."""
+    if isinstance(dataset, ImageDataset):
+        return [dataset]
+    if isinstance(images := getattr(dataset, "images", None), ImageDataset):
+        return image_datasets_in(images)  # of a compiled dataset
+    if is_plain_subset(dataset):
+        return image_datasets_in(dataset.dataset)
+    if isinstance(dataset, ConcatDataset):
+        found: list[Dataset[Any]] = list(dataset.datasets)
+        parts = [image_datasets_in(part) for part in found]
+        return [part for each in parts for part in each] if all(parts) else []
+    return []
+
+
+def is_plain_subset(dataset: Any) -> bool:
+    """Return True for a Subset whose samples are those of its dataset: no subclass changes them."""
+    kind = type(dataset)
+    return (
+        isinstance(dataset, Subset)
+        and kind.__getitem__ is Subset.__getitem__
+        and kind.__getitems__ is Subset.__getitems__
+    )
+
+
+def use_cache_in(dataset: Any, cache: str | Cache) -> None:
+    """Set the cache of all datasets within another one; raise OptionError if there are none."""
+    parts = image_datasets_in(dataset)
+    if not parts:
+        raise OptionError(
+            f"a cache needs a dataset of image files that is known, got {type(dataset).__name__}: load from "
+            "an ImageFolder, a FolderDataset or a PackedDataset, or leave cache out"
+        )
+    for part in parts:
+        part.use_cache(cache)

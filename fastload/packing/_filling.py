@@ -1,0 +1,145 @@
+"""Filling of a cache on a disk: packing of its files, in a process of low priority beside the training.
+
+The process holds the cache's lock, and exits at most one chunk after the process that started it. If it is
+interrupted, the next one keeps the shards that were finished; if it has to give up, it removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from fastload.errors import FastloadError, PackError
+from fastload.images.jpegtran import find_jpegtran
+from fastload.packing._cache_form import is_decoded_faster, read_form
+from fastload.packing._options import DEFAULT_SHARD_BYTES
+from fastload.packing.choose import estimate_stats
+from fastload.packing.job import pack
+from fastload.packing.result import PackProgress
+from fastload.sources.cacheable import CacheableFiles
+from fastload.system.cache_folder import CacheFolder
+from fastload.system.signals import set_worker_signals
+from fastload.system.units import format_size
+
+# With as many busy workers as CPUs, the process gets a tenth of each.
+_NICENESS = 5
+
+# A stored sample in bytes: its image and its columns. Tiles make photos of 110 KB 0.4 % larger; the mean size
+# of 64 images is within a tenth of the true one. Besides, each shard has metadata.
+_ENCODED_GROWTH, _DECODED_GROWTH, _COLUMN_BYTES, _METADATA_BYTES = 1.02, 1.1, 128, 8192
+
+# Small shards lose little when filling is interrupted, many shards cost time when they are opened.
+_LEAST_SHARD_BYTES = 16 << 20
+_MOST_SHARDS = 256
+
+
+def run(lock: int, parent: int) -> None:
+    """Run in the process that fills a cache, with the descriptor of its lock and the job on stdin."""
+    set_worker_signals()  # on Ctrl-C it ends with the process that started it
+    os.set_inheritable(lock, False)
+    _lower_priority()
+    source, folder, name, form, most_bytes = pickle.load(sys.stdin.buffer)
+    try:
+        fill(source, folder, name, form, most_bytes, lambda: os.getppid() == parent)
+    except (FastloadError, OSError, MemoryError) as error:
+        folder.drop_unfinished(name)
+        reason = str(error) or type(error).__name__
+        with contextlib.suppress(OSError):
+            folder.describe(name, **{**folder.description(name), "done": 0, "stopped": reason})
+        warnings.warn(
+            f"the cache of {source.name} is given up, and training goes on without it: {reason}",
+            RuntimeWarning,
+            stacklevel=1,
+        )
+        sys.exit(1)
+
+
+def fill(
+    source: CacheableFiles,
+    folder: CacheFolder,
+    name: str,
+    form: Literal["encoded", "decoded"] | None,
+    most_bytes: int | None,
+    is_wanted: Callable[[], bool],
+) -> None:
+    """Pack as many files as may be stored; the caller holds the cache's lock.
+
+    `form` None stores pixels where that is faster. Raises PackError if there is no room, and SystemExit as
+    soon as the cache is no longer wanted.
+    """
+    if not len(source):
+        raise PackError(f"{source.name}: there are no files to keep")
+    encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
+    ends = sizes.cumsum() + _METADATA_BYTES
+    room = folder.make_room(name, int(ends[-1]), most_bytes)
+    count = int(np.searchsorted(ends, room, side="right"))
+    advice = "allow a larger size, or name a folder on another disk"
+    if not count:
+        raise PackError(f"{folder.path}: it needs {format_size(ends[-1])}, and there is no room: {advice}")
+    described = {"dataset": source.name, "samples": count, "total": len(source), "encode": encode}
+    size_bytes = int(ends[count - 1])
+    folder.describe(name, **described, bytes=size_bytes)
+
+    def check(progress: PackProgress) -> None:
+        if not is_wanted():
+            raise SystemExit(0)
+        folder.describe(name, **described, bytes=size_bytes, done=progress.records)
+        if folder.room_for(name, most_bytes) < folder.entry(name).size_bytes:
+            raise PackError(f"{folder.path}: other files have taken the room that it needs: {advice}")
+
+    shard_bytes = min(DEFAULT_SHARD_BYTES, max(_LEAST_SHARD_BYTES, size_bytes // _MOST_SHARDS))
+    pack(
+        source.part(count),
+        folder.dataset(name),
+        encode=encode,
+        shard_size=shard_bytes,
+        on_error="keep",
+        progress=check,
+    )
+    folder.describe(name, **described, done=count)
+
+
+def _encoding_of(
+    source: CacheableFiles,
+    folder: CacheFolder,
+    name: str,
+    form: Literal["encoded", "decoded"] | None,
+    most_bytes: int | None,
+) -> tuple[str, NDArray[np.float64]]:
+    """Return how images are stored, without loss, and the bytes that each takes."""
+    described = folder.description(name)
+    encode = described.get("encode", "")
+    mean_pixels = estimate_stats(source, None).mean_pixels
+    decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
+    # One that was interrupted goes on as it began.
+    if encode not in ("keep", "tiled", "raw") or "stopped" in described:
+        is_tiled = find_jpegtran() is not None
+        encode = "tiled" if is_tiled else "keep"
+        if form is None:
+            room = folder.room_for(name, most_bytes)
+            has_size = most_bytes is not None
+            size = float(decoded.sum())
+            with folder.temporary(name) as place:
+                readings = read_form(source, place, size, room, has_size=has_size, is_tiled=is_tiled)
+            form = "decoded" if is_decoded_faster(readings) else "encoded"
+        encode = "raw" if form == "decoded" else encode
+    if encode == "raw":
+        return encode, decoded
+    return encode, _ENCODED_GROWTH * source.files.sizes_bytes.clip(min=0) + _COLUMN_BYTES
+
+
+def _lower_priority() -> None:
+    """Let the training's processes have CPU and disk first."""
+    os.nice(_NICENESS)
+    if sys.platform == "linux":
+        with contextlib.suppress(psutil.Error, OSError):
+            psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -1,0 +1,68 @@
+"""Image files as a source of a cache: record i is file i, without bytes if it must be read from the file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import Any
+
+from fastload.errors import DecodeError, SourceError
+from fastload.images.header import has_parsed_header, read_header
+from fastload.shards.schema import Field
+from fastload.sources.files import FileList
+from fastload.sources.protocol import Source, SourceRecord
+
+
+class CacheableFiles(Source):
+    """Image files, each with its EXIF orientation; a file that must not be cached has no bytes.
+
+    Such a file cannot be read or has changed since it was listed. With `alike_only`, it is also one that
+    OpenCV and PIL might read differently. Packed with `on_error="keep"`, it is an unreadable record, so that
+    the places of all others are kept.
+    """
+
+    def __init__(self, files: FileList, folder: str, *, alike_only: bool) -> None:
+        orientation = Field("orientation", "scalar", "uint8")
+        super().__init__(kind="files", name=folder, classes=(), fields=(orientation,))
+        self.files = files
+        self.alike_only = alike_only
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def part(self, count: int) -> CacheableFiles:
+        """Return the first files."""
+        if count >= len(self):
+            return self
+        return CacheableFiles(self.files.part(range(count)), self.name, alike_only=self.alike_only)
+
+    def key(self, index: int) -> str:
+        """Return the index in eight digits or more."""
+        return f"{index:08d}"
+
+    def read(self, index: int) -> SourceRecord:
+        """Read one file; raise AccessError if this process may not open more files."""
+        data, orientation = b"", 1
+        with contextlib.suppress(SourceError, DecodeError):
+            found = self.files.read(index)
+            header = read_header(found) if has_parsed_header(found) else None
+            is_alike = header is not None and header.is_read_alike
+            if (is_alike or not self.alike_only) and self._is_unchanged(index):
+                data, orientation = found, 1 if header is None else header.orientation
+        return SourceRecord(self.key(index), data, {"orientation": orientation})
+
+    def _is_unchanged(self, index: int) -> bool:
+        try:
+            return os.stat(self.files.path(index)).st_mtime_ns == int(self.files.times_ns[index])
+        except OSError:
+            return False
+
+    def fingerprint(self) -> str:
+        """Return a digest of the paths, sizes and times of all files."""
+        files = self.files
+        digest = hashlib.blake2b(repr((files.folder, self.alike_only)).encode(), digest_size=16)
+        columns: list[Any] = [files.names.offsets, files.names.data, files.sizes_bytes, files.times_ns]
+        for column in columns:
+            digest.update(column)
+        return digest.hexdigest()

@@ -1,0 +1,244 @@
+"""Folder of caches on a disk: each with a state, a lock and a last use, and one bound for all of them.
+
+A cache NAME, which ends with twelve hexadecimal digits, has in this folder
+
+    NAME.fl            the complete cache; while it is made, `.NAME.fl.partial`
+    NAME.json          its description: dataset, samples, how many of them are stored
+    NAME.lock          locked exclusively by the process that fills it, shared by those that read it; its time
+                       is that of the last use
+
+Nothing else in the folder is read, changed or removed. The locks are those of flock(2), which the kernel
+drops with their process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fastload.errors import OptionError
+
+if sys.platform != "win32":
+    import fcntl
+
+_LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
+
+# The share of a file system that stays free for others: file systems become slow when they are nearly full,
+# and logs, checkpoints and other programs need room too.
+_FREE_SHARE = 0.1
+
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+State = Literal["complete", "filling", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One cache of a folder.
+
+    Attributes:
+        name: Its name, which `remove` takes.
+        dataset: The folder of the files that it holds.
+        samples: The samples that it holds, or is to hold.
+        total: The samples of the dataset; more than `samples` if not all fit.
+        done: The samples stored so far.
+        size_bytes: The size of its files.
+        reserved_bytes: The size that it will have, if it is being filled; else `size_bytes`.
+        used_s: The time of its last use, in seconds since the epoch.
+        state: `unfinished`: its filling was interrupted or given up.
+        stopped: Why its filling was given up, or "".
+    """
+
+    name: str
+    dataset: str
+    samples: int
+    total: int
+    done: int
+    size_bytes: int
+    reserved_bytes: int
+    used_s: float
+    state: State
+    stopped: str
+
+
+def user_cache_folder() -> str:
+    """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(named):  # the specification ignores relative ones
+        return named
+    return os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+
+
+class CacheFolder:
+    """The caches in `parent`/fastload, or in the user's cache folder; the folder need not exist yet."""
+
+    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
+        place = user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
+        self.path = Path(os.path.abspath(place)) / "fastload"
+
+    def make(self) -> None:
+        """Make the folder, for this user alone; raise OptionError if that is not possible."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(13, "it is not writable")
+        except OSError as error:
+            raise OptionError(
+                f"{self.path}: must be a folder that can be written to ({error.strerror}): name another "
+                'place with fastload.Cache("disk", folder=...)'
+            ) from error
+
+    def dataset(self, name: str) -> Path:
+        """Return the path of a cache's packed dataset, which exists once it is complete."""
+        return self.path / f"{name}.fl"
+
+    def lock(self, name: str, *, shared: bool = False) -> int | None:
+        """Lock a cache without waiting; return the descriptor that holds the lock, or None."""
+        while True:
+            descriptor = os.open(self.path / f"{name}.lock", _FLAGS, 0o600)
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if isinstance(error, BlockingIOError):
+                    return None
+                raise
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+            os.close(descriptor)  # the cache was removed a moment ago
+
+    def note_use(self, name: str) -> None:
+        """Set the time of a cache's last use to now."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / f"{name}.lock")
+
+    def describe(self, name: str, **description: Any) -> None:
+        """Write a cache's description, in one step."""
+        draft = self.path / f"{name}.json.draft"
+        draft.write_text(json.dumps(description))
+        os.replace(draft, self.path / f"{name}.json")
+
+    def description(self, name: str) -> dict[str, Any]:
+        """Return a cache's description; empty if it has none."""
+        try:
+            found = json.loads((self.path / f"{name}.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def entry(self, name: str) -> CacheEntry:
+        """Return the state of a cache."""
+        found = self.description(name)
+        is_complete = self.dataset(name).is_dir()
+        is_locked = True
+        if not is_complete and (lock := self.lock(name)) is not None:
+            os.close(lock)
+            is_locked = False
+        size_bytes = self.size_bytes(name)
+        state: State = "complete" if is_complete else "filling" if is_locked else "unfinished"
+        samples = int(found.get("samples", 0))
+        return CacheEntry(
+            name=name,
+            dataset=str(found.get("dataset", "?")),
+            samples=samples,
+            total=int(found.get("total", 0)),
+            done=samples if is_complete else int(found.get("done", 0)),
+            size_bytes=size_bytes,
+            reserved_bytes=max(size_bytes, int(found.get("bytes", 0))) if state == "filling" else size_bytes,
+            used_s=(self.path / f"{name}.lock").stat().st_mtime,
+            state=state,
+            stopped=str(found.get("stopped", "")),
+        )
+
+    def size_bytes(self, name: str) -> int:
+        """Return the size of a cache's files."""
+        return sum(map(_size_bytes, self._folders(name)))
+
+    def entries(self) -> list[CacheEntry]:
+        """Return all caches, the last used first."""
+        found = []
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        for match in filter(None, map(_LOCK_FILE.fullmatch, names)):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                found.append(self.entry(match[1]))
+        return sorted(found, key=lambda entry: -entry.used_s)
+
+    def remove(self, name: str) -> bool:
+        """Remove a cache unless a process fills or reads it; return True on success."""
+        lock = self.lock(name)
+        if lock is None:
+            return False
+        try:
+            dataset, partial, temporary = self._folders(name)
+            for folder in (partial, temporary):
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+            if dataset.is_dir():
+                dataset.rename(temporary)  # a half-removed cache never has the name of a complete one
+                shutil.rmtree(temporary)
+            for suffix in ("json", "lock"):
+                (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+        return True
+
+    def room_for(self, name: str, most_bytes: int | None) -> int:
+        """Return how many bytes a cache may take in all: what the bound and the disk leave, in bytes."""
+        entries = {entry.name: entry for entry in self.entries()}
+        own = entries.pop(name).size_bytes if name in entries else 0
+        reserved = sum(entry.reserved_bytes for entry in entries.values())
+        usage = shutil.disk_usage(self.path)
+        free = usage.free - int(usage.total * _FREE_SHARE)
+        room = own + free - (reserved - sum(entry.size_bytes for entry in entries.values()))
+        return room if most_bytes is None else min(room, most_bytes - reserved)
+
+    def make_room(self, name: str, needed_bytes: int, most_bytes: int | None) -> int:
+        """Remove caches that nobody uses, the longest unused first, until another one fits.
+
+        Returns:
+            How many bytes it may take: fewer than needed if even that was not enough.
+        """
+        for entry in reversed(self.entries()):
+            if (room := self.room_for(name, most_bytes)) >= needed_bytes:
+                return room
+            if entry.name != name:
+                self.remove(entry.name)
+        return self.room_for(name, most_bytes)
+
+    @contextlib.contextmanager
+    def temporary(self, name: str) -> Iterator[Path]:
+        """Make a folder for temporary files of a cache, and remove it; the caller holds the cache's lock."""
+        folder = self._folders(name)[-1]
+        folder.mkdir(exist_ok=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_unfinished(self, name: str) -> None:
+        """Remove what is stored of a cache that is given up; the caller holds its lock."""
+        for folder in self._folders(name)[1:]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _folders(self, name: str) -> list[Path]:
+        """Return the folders that a cache may have: complete, being packed, temporary."""
+        names = (f"{name}.fl", f".{name}.fl.partial", f".{name}.fl.temporary")
+        return [self.path / each for each in names]
+
+
+def _size_bytes(folder: Path) -> int:
+    size_bytes = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes += os.lstat(os.path.join(place, name)).st_size
+    return size_bytes

@@ -1,0 +1,86 @@
+"""`fastload cache`: the caches on a disk, listed and removed."""
+
+import contextlib
+import json
+import os
+
+import pytest
+
+from fastload.cli.main import main
+from fastload.packing._filling import fill
+from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.folder import list_folder
+from fastload.system.cache_folder import CacheFolder
+from tests.folders import class_folders
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a complete cache of 12 samples and an unfinished one."""
+    files = list_folder(str(class_folders(tmp_path / "photos", count=12)))[""].files
+    folder = CacheFolder(tmp_path / "caches")
+    folder.make()
+    source = CacheableFiles(files, files.folder, alike_only=False)
+    for name, is_wanted in (("photos-aaaaaaaaaaaa", lambda: True), ("photos-bbbbbbbbbbbb", lambda: False)):
+        lock = folder.lock(name)
+        with contextlib.nullcontext() if is_wanted() else pytest.raises(SystemExit):
+            fill(source, folder, name, "encoded", None, is_wanted)
+        os.close(lock)
+    os.utime(folder.path / "photos-bbbbbbbbbbbb.lock", (1, 1))
+    return folder
+
+
+@pytest.fixture
+def cli(folder, capsys):
+    def cli(*words):
+        code = main(["cache", *words, "--folder", str(folder.path.parent)])
+        return code, *capsys.readouterr()
+
+    return cli
+
+
+def test_list_shows_every_cache(cli, folder):
+    code, out, _ = cli("list")
+    head, titles, first, second = out.splitlines()
+    assert code == 0
+    assert head.startswith(f"{folder.path}: ")
+    assert titles.split() == ["name", "dataset", "samples", "size", "last", "used", "state"]
+    assert first.split()[0] == "photos-aaaaaaaaaaaa"
+    assert first.endswith("complete")
+    assert " 12 " in first
+    assert second.endswith("unfinished, 0%")
+
+
+def test_list_as_json(cli):
+    found = json.loads(cli("list", "--json")[1])
+    assert [(each["samples"], each["state"]) for each in found] == [(12, "complete"), (12, "unfinished")]
+
+
+def test_a_filled_one_is_shown_as_filling(cli, folder):
+    lock = folder.lock("photos-bbbbbbbbbbbb")
+    assert "filling, 0%" in cli("list")[1]
+    os.close(lock)
+
+
+def test_clear_removes_what_is_named(cli, folder):
+    code, out, _ = cli("clear", "photos-aaaaaaaaaaaa")
+    assert (code, out.split(":")[0]) == (0, "removed photos-aaaaaaaaaaaa")
+    assert [entry.name for entry in folder.entries()] == ["photos-bbbbbbbbbbbb"]
+
+
+def test_clear_all_leaves_what_is_in_use(cli, folder):
+    lock = folder.lock("photos-aaaaaaaaaaaa", shared=True)
+    code, out, err = cli("clear", "--all")
+    assert code == 1
+    assert "removed photos-bbbbbbbbbbbb" in out
+    assert "photos-aaaaaaaaaaaa is in use by a running program" in err
+    os.close(lock)
+    assert cli("clear", "--all")[0] == 0
+    assert os.listdir(folder.path) == []
+    assert "no caches" in cli("list")[1]
+
+
+@pytest.mark.parametrize("words", [["clear"], ["clear", "x"], ["clear", "x", "--all"], ["list", "x"]])
+def test_what_cannot_be_meant_is_refused(cli, folder, words):
+    assert cli(*words)[0] == 2
+    assert len(folder.entries()) == 2
