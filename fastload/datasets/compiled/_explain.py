@@ -28,7 +28,7 @@ _CLOSENESS = {
     "ScaleJitter": "within two levels if bilinear",
     "RandomResizedCropAndInterpolation": "within two levels if bilinear",
     "ResizeKeepRatio": "within two levels if bilinear",
-    "ColorJitter": "within a level; hue of PIL images by more",
+    "ColorJitter": "within a level for each kind of change; hue of PIL images by more",
     "GaussianBlur": "within a level",
     "Grayscale": "within a level",
     "RandomGrayscale": "within a level",
@@ -56,13 +56,16 @@ class Explained:
         return f"compiled {self.explain()}"
 
 
-def described(dataset: Any) -> list[str]:
-    """Return the lines that describe a dataset after `fastload.compile`."""
+def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
+    """Return the lines that describe a dataset after `fastload.compile`; `outer` are those that hold it."""
     if isinstance(dataset, Explained):
         return dataset.explanation_lines()
     lines = [type(dataset).__name__]
     for name, part in compiled_attributes(dataset).items():
-        inner = description_of(part) if isinstance(part, CompiledTransform) else described(part)
+        if any(part is each for each in (*outer, dataset)):
+            continue
+        is_transform = isinstance(part, CompiledTransform)
+        inner = description_of(part) if is_transform else described(part, (*outer, dataset))
         lines += [f"  {name}:", *indented(indented(inner))]
     if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
         lines.append("  images: decoded when their pixels are asked for")

@@ -85,8 +85,11 @@ def _arrays(data: Any, targets: Any) -> Arrays | None:
 
 
 def _of_timm(dataset: Any) -> ImageDataset | None:
-    from timm.data.dataset import ImageDataset as TimmDataset
-    from timm.data.readers.reader_image_folder import ReaderImageFolder
+    try:
+        from timm.data.dataset import ImageDataset as TimmDataset
+        from timm.data.readers.reader_image_folder import ReaderImageFolder
+    except ImportError:
+        return None  # of a release before 0.8
 
     is_known = (
         type(dataset).__getitem__ is TimmDataset.__getitem__ and type(dataset.reader) is ReaderImageFolder

@@ -36,20 +36,22 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     Raises:
         OptionError: This cache is not possible for this dataset.
     """
-    compiled = _compiled(dataset)
+    compiled = _compiled(dataset, ())
     if cache is not None:
         use_cache_in(compiled, cache)
     return compiled
 
 
-def _compiled(dataset: Any) -> Any:
-    if isinstance(dataset, Explained):
+def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
+    """Return a dataset compiled, unless it is one of `outer`, which hold it: they may refer to each other."""
+    if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
+    outer = (*outer, dataset)
     if type(dataset) is Subset:
-        inner = _compiled(dataset.dataset)
+        inner = _compiled(dataset.dataset, outer)
         return dataset if inner is dataset.dataset else CompiledSubset(inner, dataset.indices)
     if type(dataset) is ConcatDataset:
-        parts = [_compiled(part) for part in dataset.datasets]
+        parts = [_compiled(part, outer) for part in dataset.datasets]
         are_left = all(part is given for part, given in zip(parts, dataset.datasets, strict=True))
         return dataset if are_left else CompiledConcat(parts)
     if is_huggingface(dataset):
@@ -60,14 +62,14 @@ def _compiled(dataset: Any) -> Any:
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
         return (SkippingDataset if is_timms else CompiledDataset)(copy.copy(dataset), images)
-    return (
-        dataset if isinstance(dataset, ImageDataset) else with_compiled_attributes(dataset, _compiled_inner)
-    )
+    if isinstance(dataset, ImageDataset):
+        return dataset
+    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer))
 
 
-def _compiled_inner(dataset: Any, may_decode_late: bool) -> Any:
+def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
     """Return a dataset that another one reads, compiled if that makes it faster there."""
-    result = compile(dataset)
+    result = _compiled(dataset, outer)
     for part in leaves(result) if result is not dataset else ():
         if isinstance(part, CompiledDataset):
             if not (may_decode_late or part.has_known_steps):

@@ -124,7 +124,8 @@ class Wrapper(Dataset):
         return len(self.inner)
 
     def __getitem__(self, index):
-        image, _ = self.inner[index]
+        sample = self.inner[index]
+        image = sample[0] if isinstance(sample, tuple) else sample
         self.kinds.append(type(image))
         return image if self.transform is None else self.transform(image)
 
@@ -147,6 +148,16 @@ def test_a_wrapper_without_a_transform_gets_what_it_always_got(photos):
     transformed = Wrapper(ImageFolder(str(photos), transform=TRAIN))
     _same(transformed, fastload.compile(transformed))
     assert "while decoding" in fastload.explain(transformed)
+
+
+def test_datasets_that_refer_to_each_other_are_compiled(photos):
+    from torchvision.datasets import ImageFolder
+
+    inner = Wrapper(ImageFolder(str(photos)), TRAIN)
+    outer = Wrapper(inner)
+    inner.outer = outer
+    _same(outer, ours := fastload.compile(outer))
+    assert "while decoding" in fastload.explain(ours)
 
 
 def test_a_subclass_of_imagefolder_keeps_its_own_samples(photos):
