@@ -56,6 +56,7 @@ def main() -> None:
     with work_folder(options) as folder:
         jobs = make_jobs(folder, scale)
         jobs = [job for job in jobs if options.only is None or options.only in job.name]
+        jobs = jobs[:3] if options.smoke else jobs
         with busy_processes(options.busy):
             rows = [_measure(job, options) for job in jobs]
     heads = [

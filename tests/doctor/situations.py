@@ -42,7 +42,7 @@ SITUATIONS = [
         "crops by PIL, torch's own threads", "decoding", "--data {photos} --transform crop --threads 2"
     ),
     Situation("decoding with one worker", "decoding", "--data {photos} --workers 1"),
-    Situation("decoding with two workers", "decoding", "--data {photos} --workers 2", is_short=True),
+    Situation("decoding with two workers", "decoding", "--data {photos} --workers 2"),
     Situation(
         "torchvision's transforms on an ImageFolder, no workers",
         "decoding",
@@ -83,7 +83,6 @@ SITUATIONS = [
         "log lines that are synced to the disk",
         "main thread",
         "--data made --log fsync --out {out} --epochs 9",
-        is_short=True,
     ),
     Situation(
         "log lines beside a quarter of waiting",
@@ -115,7 +114,6 @@ SITUATIONS = [
         "transport",
         "--data large --workers 2 --batch 32 --samples 4000",
         seconds=3,
-        is_short=True,
     ),
     Situation("a slow collate_fn", "transport", "--data made --collate slow --workers 1"),
     Situation(
@@ -124,7 +122,6 @@ SITUATIONS = [
         "--data {photos} --workers 2 --epochs 9",
         place="quota",
         limit="quota",
-        is_short=True,
     ),
     Situation(
         "a small /dev/shm",

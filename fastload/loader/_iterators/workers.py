@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import sys
 import time
 import traceback
 import weakref
@@ -172,9 +173,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
 
         clock.begin(num_workers, self._prefetch_factor, loading)
 
-    def _shutdown_workers(self) -> None:
+    def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # While Python shuts down nobody will read the clock, and modules may be gone.
-        if _torch is not None and not _torch.is_python_exiting():
+        if not is_finalizing() and not _torch.is_python_exiting():
             self.clock.settle()
         super()._shutdown_workers()
 
