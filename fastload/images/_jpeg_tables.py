@@ -4,7 +4,7 @@ A file with damaged tables cannot be decoded, although its markers and its end a
 read tables that pass. A file that does not pass, such as one without Huffman tables (Motion JPEG), may still
 be decodable: only decoding it shows.
 
-The checks take 6 us a photo. The files of a dataset often share quantization tables and parameters, so those
+The checks take 6 µs a photo. The files of a dataset often share quantization tables and parameters, so those
 results are cached; Huffman tables often differ from file to file.
 """
 

@@ -1,6 +1,6 @@
 """NV12 planes: a full plane of luma, then a quarter-size plane of interleaved chroma pairs.
 
-An image takes 1.5 bytes a pixel. Converting a photo back to RGB takes 80 us, decoding a JPEG 500 to 900.
+An image takes 1.5 bytes a pixel. Converting a photo back to RGB takes 80 µs, decoding a JPEG 500 to 900.
 Colours are BT.601 in studio range, the only range that OpenCV's conversion to RGB supports.
 """
 

@@ -74,7 +74,7 @@ def decode_part(
 def _decode(
     library: ctypes.CDLL, file: bytes, layout: JpegLayout, box: tuple[int, int, int, int]
 ) -> NDArray[np.uint8] | None:
-    # A new decoder for each image takes 1 us. A used one has the tables of the image before, with which it
+    # A new decoder for each image takes 1 µs. A used one has the tables of the image before, with which it
     # would decode a file that lacks its own; and after a damaged header it refuses all later files.
     decoder = library.tj3Init(_DECOMPRESS)
     try:

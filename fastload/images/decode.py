@@ -12,8 +12,8 @@ from fastload.errors import DecodeError, OptionError
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
 from fastload.images.opencv import cv2
 
-# IMREAD_COLOR_RGB (OpenCV 4.11) returns the channels in libjpeg's order: decoding takes 850 us a photo either
-# way, but this saves 30 us for swapping channels. Some readers of other formats get it wrong (OpenCV 5.0:
+# IMREAD_COLOR_RGB (OpenCV 4.11) returns the channels in libjpeg's order: decoding takes 850 µs a photo either
+# way, but this saves 30 µs for swapping channels. Some readers of other formats get it wrong (OpenCV 5.0:
 # AVIF with alpha and Sun raster with a palette differ from PIL by up to 255 levels; read as BGR they are
 # equal).
 _RGB = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION

@@ -1,6 +1,6 @@
 """Image headers, read without decoding where possible, and validation of files before packing.
 
-JPEG and PNG, the formats of most datasets, are parsed without OpenCV: in 15 us, where decoding takes 850. A
+JPEG and PNG, the formats of most datasets, are parsed without OpenCV: in 15 µs, where decoding takes 850. A
 truncated JPEG decodes to an image whose end is grey or, worse, comes from an earlier image
 (opencv/opencv#26488); so its end marker is required, as is every checksum of a PNG.
 

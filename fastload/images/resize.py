@@ -89,7 +89,7 @@ def resize(
 def resize_into(image: NDArray[Any], out: NDArray[Any], resampling: Resampling = _ANTIALIASED) -> None:
     """Resample an image, (height, width, channels), uint8 or float32, into a contiguous array of its type.
 
-    With antialiasing, PyTorch's uint8 kernel takes 80 us for 260x262 to 224x224, where PIL takes 480.
+    With antialiasing, PyTorch's uint8 kernel takes 80 µs for 260x262 to 224x224, where PIL takes 480.
     """
     if image.shape == out.shape:
         np.copyto(out, image)
@@ -116,7 +116,7 @@ def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None
     if image.shape[2] > _TRANSPOSED_CHANNELS:
         np.take(taken, columns, axis=1, out=out)
         return
-    # Columns are selected as rows, ten times as fast: 40 us for 224x224, OpenCV's resize takes 50.
+    # Columns are selected as rows, ten times as fast: 40 µs for 224x224, OpenCV's resize takes 50.
     turned = cv2.transpose(taken).take(columns, axis=0)
     cv2.transpose(turned, dst=out[:, :, 0] if out.shape[2] == 1 else out)
 
@@ -145,7 +145,7 @@ def _resize_by_torch(image: NDArray[Any], out: NDArray[Any], resampling: Resampl
 
 def _channels_last(pixels: NDArray[Any]) -> torch.Tensor:
     # `tensor[None]` would give the batch a stride of 0, which torch interprets as NCHW: the result would be
-    # planar, and take 170 us longer. These strides are unambiguous.
+    # planar, and take 170 µs longer. These strides are unambiguous.
     import torch
 
     height, width, channels = pixels.shape

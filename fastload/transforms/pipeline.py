@@ -142,7 +142,7 @@ class Pipeline:
         if self._compose is None or self._images != _IMAGES_TO_MEASURE:
             return
         costs = ", ".join(
-            f"{_name_of(self._before_tail[place])} {seconds * 1e6 / self._images:.0f} us"
+            f"{_name_of(self._before_tail[place])} {seconds * 1e6 / self._images:.0f} µs"
             for place, seconds in self._foreign_s.items()
         )
         if self._compose.is_first_to_warn():
