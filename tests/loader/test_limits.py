@@ -159,7 +159,7 @@ def test_several_threads_may_iterate_and_fork_at_once():
     assert_clean(run(body))
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
 def test_other_start_methods_leave_nothing_but_their_own_helpers(method):
     body = """
         def own_left():

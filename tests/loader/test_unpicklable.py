@@ -96,7 +96,7 @@ def test_objects_that_only_new_processes_can_receive_are_not_named():
     assert unpicklable_part(Careful(transform=double, file=threading.Lock()), "dataset") == ""
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("name", "options"),
     [

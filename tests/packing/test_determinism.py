@@ -47,7 +47,7 @@ def test_bytes_of_every_encoding_do_not_depend_on_the_number_of_workers(
     assert tree(tmp_path / "1.fl") == tree(tmp_path / "3.fl")
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.soak), "spawn"])
 def test_bytes_do_not_depend_on_how_workers_start(tmp_path, source, method):
     pack(source, tmp_path / "here.fl", encode="raw", on_error="skip", workers=2, shard_size="100KB")
     # From a file with the usual guard, which spawn and forkserver require.
