@@ -193,6 +193,7 @@ def test_tar_of_class_folders_is_unpacked_by_class(monkeypatch, tmp_path):
     assert (tmp_path / "out/cats/a.jpg").read_bytes() == b"cat"
 
 
+@pytest.mark.soak
 def test_training_is_compared(tmp_path):
     printed = run(FOLDER / "check_training.py", "--smoke", "--out", tmp_path)
     content = json.loads((tmp_path / "training.json").read_text(encoding="utf-8"))

@@ -50,7 +50,7 @@ class TestForeignTransforms:
         dataset = PackedDataset(packed("thumbnails", "raw"))
         dataset.transform = T.Compose([T.RandomHorizontalFlip(), np.copy])
         loader = fastload.DataLoader(dataset, batch_size=8)
-        with pytest.warns(SlowTransformWarning, match=r"numpy\.copy \d+ us") as caught:
+        with pytest.warns(SlowTransformWarning, match=r"numpy\.copy \d+ µs") as caught:
             assert len([*loader, *loader]) == 2 * len(loader)
         assert len(caught) == 1
 

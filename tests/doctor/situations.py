@@ -90,7 +90,7 @@ SITUATIONS = [
         "--data made --transform python --log sleep --batch 2 --epochs 9",
         is_short=True,
     ),
-    Situation("a long warm-up", "decoding", "--data {photos} --warm-up 4", is_short=True),
+    Situation("a long warm-up", "decoding", "--data {photos} --warm-up 4"),
     Situation(
         "an evaluation that decodes",
         "model",
@@ -143,7 +143,6 @@ SITUATIONS = [
         "storage",
         "--data {slow} --decoder buffer --samples 300",
         place="latency",
-        is_short=True,
     ),
     Situation(
         "a disk of high latency, two workers",

@@ -100,6 +100,7 @@ def test_nothing_is_tried_on_data_that_load_at_once(tmp_path):
     assert found.measured.trials == ()
 
 
+@pytest.mark.soak
 def test_options_may_follow_the_path_of_data(tmp_path):
     photos = make_photos(tmp_path / "photos", 3, 64, 64)
     done = run("doctor", photos, "--quiet", "--json")

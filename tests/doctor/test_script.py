@@ -55,7 +55,7 @@ def test_arguments_name_and_folder_are_those_of_python(script):
     assert "nothing to judge" in done.stdout
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_batches_and_random_states_are_the_same(script, workers):
     path = script(f"print(batches({workers}), torch.rand(1).item())")
     watched = run("doctor", path)
@@ -120,6 +120,7 @@ def test_several_loaders_are_told_apart_and_the_slowest_comes_first(script):
     assert [part["measurements"]["batches"] for part in parts] == [8, 8, 1]
 
 
+@pytest.mark.soak
 def test_spawned_workers_are_watched_too(script):
     path = script("list(DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context='spawn'))")
     [part] = json.loads(run("doctor", "--json", path).stdout)["parts"]
@@ -272,6 +273,7 @@ def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
     assert tried["before_per_s"] > 0
 
 
+@pytest.mark.soak
 def test_changes_are_tried_on_an_evaluation_that_waits_too(script):
     path = script(
         "model = torch.nn.Linear(1, 1)\n"

@@ -122,6 +122,7 @@ def test_loader_made_anew_keeps_every_argument(require_package, package):
     assert anew.sampler is sampler
 
 
+@pytest.mark.soak
 def test_ranks_get_their_parts_from_loaders_made_anew(lightning, run_programs, tmp_path):
     run_programs(("lightning_ranks", tmp_path))
     numbers = TensorDataset(torch.arange(22))

@@ -80,7 +80,13 @@ def check(unshare, source, folder, container, encode, sizes_kb):
     return codes
 
 
-@pytest.mark.parametrize(("container", "encode"), [("hdf5", "keep"), ("lmdb", "keep"), ("hdf5", "tiled")])
+@pytest.mark.parametrize(
+    ("container", "encode"),
+    [
+        ("hdf5", "keep"),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in [("lmdb", "keep"), ("hdf5", "tiled")]),
+    ],
+)
 def test_packing_to_a_full_disk_fails_and_resumes(tmp_path, unshare, source, container, encode, require_tool):
     if encode == "tiled":
         require_tool("jpegtran")

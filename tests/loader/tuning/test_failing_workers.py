@@ -136,7 +136,8 @@ def test_daemonic_process_starts_no_workers(tmp_path):
     assert "daemonic" in result.read_text()
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.soak
 def test_script_without_a_guard_is_run_only_once(tmp_path, method):
     script = tmp_path / "train.py"
     script.write_text(
