@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
@@ -13,15 +14,30 @@ from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
 from fastload.datasets.compiled._explain import Explained, description_of, indented
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._recognized import held_by, images_of
 from fastload.datasets.images import ImageDataset
+from fastload.errors import OptionError
 from fastload.transforms.draws import fresh_draws
+
+_OWN = frozenset(
+    {
+        "theirs",
+        "images",
+        "memory_format",
+        "decodes_late",
+        "_held",
+        "_compiled",
+        "transform",
+        "target_transform",
+    }
+)
 
 
 class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     """A dataset that returns the samples of another one, made faster.
 
-    Attributes that are not defined here, such as `classes`, are the other dataset's. Its `transform` and
-    `target_transform` may be set at any time, here or there.
+    Attributes that are not defined here, such as `classes`, are the other dataset's, and may be set at any
+    time, here or there.
 
     Attributes:
         theirs: The other dataset.
@@ -39,20 +55,29 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         self.images = images
         self.memory_format = memory_format
         self.decodes_late = False
+        self._held = held_by(theirs)
         self._compiled = CompiledTransform(theirs.transform)
 
     def explanation_lines(self) -> list[str]:
         """See `Explained`."""
-        self._follow_transform()
+        self._follow()
         return [type(self.theirs).__name__, *indented(description_of(self._compiled))]
 
     def __len__(self) -> int:
+        self._follow()
         return len(self.images)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "theirs":
             raise AttributeError(name)
         return getattr(self.theirs, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = name in _OWN or name in vars(self) or not hasattr(self.theirs, name)
+        if is_own:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.theirs, name, value)
 
     @property
     def transform(self) -> Any:
@@ -78,7 +103,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         Raises:
             IndexError: There is no such sample.
         """
-        self._follow_transform()
+        self._follow()
         positions = self.images.positions_of([operator.index(index)])
         (prepared,), (target,) = self._prepared(
             self.images.source_of(positions), self.images.targets_of(positions)
@@ -97,20 +122,24 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """Make a batch in its final memory; see `ImageDataset.fetch_into`."""
-        positions = self.images.positions_of(indices)
-        source = self.images.source_of(positions)
-        vectorized = self._vectorized(source, len(positions), out)
-        if vectorized is not None:
-            return [vectorized, self.images.batch_of_targets(positions, out)]
-        images, targets = self.made_of(source, self.images.targets_of(positions), out)
+        images, targets = self._made(indices, out, is_collated=True)
         return [
             images if isinstance(images, torch.Tensor) else default_collate(images),
-            default_collate(targets),
+            targets if isinstance(targets, torch.Tensor) else default_collate(targets),
         ]
 
-    def _made(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> tuple[Any, list[Any]]:
+    def _made(
+        self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
+    ) -> tuple[Any, Any]:
+        """Return images and targets as `made_of` does; targets as a tensor too, if wanted and faster."""
+        self._follow()
         positions = self.images.positions_of(indices)
-        return self.made_of(self.images.source_of(positions), self.images.targets_of(positions), out)
+        source = self.images.source_of(positions)
+        images = self._vectorized(source, len(positions), out)
+        if images is not None and is_collated:
+            return images, self.images.batch_of_targets(positions, out)
+        stored = self.images.targets_of(positions)
+        return (images, stored) if images is not None else self.made_of(source, stored, out)
 
     def made_of(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
@@ -122,6 +151,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
             stored: Their targets before `target_transform`.
             out: The allocator of the tensor.
         """
+        self._follow()
         images = self._vectorized(source, len(stored), out)
         if images is not None:
             return images, list(stored)
@@ -132,8 +162,9 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn for all at once; None where that is not possible."""
-        self._follow_transform()
         pipeline = self._compiled.vector
+        if torch.get_default_dtype() != torch.float32:
+            return None  # torchvision draws numbers of another precision
         if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
             return None
         if not pipeline.makes_one_size(source.sizes):
@@ -148,18 +179,29 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     @property
     def has_known_steps(self) -> bool:
         """True if a step of the transform is known."""
-        self._follow_transform()
+        self._follow()
         return self._compiled.is_useful
 
-    def _follow_transform(self) -> None:
-        """Compile the transform again if the user has set another one."""
-        if self._compiled.theirs is not self.theirs.transform:
+    def _follow(self) -> None:
+        """Compile again what the user has replaced or changed: the transform, the lists of samples."""
+        if not self._compiled.is_of(self.theirs.transform):
             self._compiled = CompiledTransform(self.theirs.transform)
+        held = held_by(self.theirs)
+        if any(new is not old for new, old in zip(held, self._held, strict=True)) or (
+            held[0] is not None and len(held[0]) != len(self.images)
+        ):
+            images = images_of(self.theirs)
+            if images is None:
+                raise OptionError(
+                    f"{type(self.theirs).__name__}: its samples were replaced by some of another form: "
+                    "compile the dataset again"
+                )
+            self.images, self._held = images, held
 
     @property
     def is_known(self) -> bool:
         """True if each step of the transform is known, and targets are not transformed."""
-        self._follow_transform()
+        self._follow()
         has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
         return self.theirs.target_transform is None and not has_unknown
 
@@ -189,8 +231,14 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return len({image.shape for image in prepared}) == 1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._held = held_by(self.theirs)
         self._compiled = CompiledTransform(self.theirs.transform)
+
+    def __copy__(self) -> Any:
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
+        return result

@@ -27,6 +27,9 @@ from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
 from fastload.transforms.rescaling import Rescale, ToDtype
 
+# Deeper, and in larger containers, a transform's parameters are not compared.
+_MOST_DEPTH, _MOST_PARTS = 6, 32
+
 
 class CompiledTransform:
     """A transform that returns the same as another one, made faster.
@@ -40,6 +43,7 @@ class CompiledTransform:
 
     def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
         self.theirs = transform
+        self._state = _state_of(transform)
         self.steps = steps_of(transform) if steps is None else steps
         first = _known(self.steps)
         is_known = first == len(self.steps)
@@ -60,6 +64,10 @@ class CompiledTransform:
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
         self._of_arrays = self._for_arrays()
+
+    def is_of(self, transform: Any) -> bool:
+        """Return True if this is what compiling a transform gives, which may have been changed since."""
+        return self.theirs is transform and self._state == _state_of(transform)
 
     def _for_arrays(self) -> CompiledTransform | None:
         """Return what is done to an array in place of a PIL image; None if it can only be done by theirs."""
@@ -187,6 +195,18 @@ def is_image_array(image: Any) -> bool:
         and image.shape[2] in (1, 3)
         and image.size > 0
     )
+
+
+def _state_of(value: Any, depth: int = 0) -> Any:
+    """Return what a transform is made of, for comparing: its parameters, and those of what it holds."""
+    if isinstance(value, (list, tuple, dict)) and len(value) <= _MOST_PARTS:
+        parts = value.values() if isinstance(value, dict) else value
+        return tuple(_state_of(part, depth) for part in parts)
+    if isinstance(value, (int, float, str)):
+        return value
+    is_transform = depth < _MOST_DEPTH and callable(value) and not isinstance(value, type)
+    held = getattr(value, "__dict__", None) if is_transform else None
+    return (id(value), _state_of(held, depth + 1)) if held else id(value)
 
 
 def _make_tensors(steps: Sequence[Step]) -> bool:

@@ -64,16 +64,31 @@ def _of_torchvision(dataset: Any) -> ImageDataset | None:
     import torchvision
     from torchvision import datasets
 
-    reads = type(dataset).__getitem__
-    if reads is datasets.DatasetFolder.__getitem__:
+    if _reads_as(dataset, datasets.DatasetFolder):
         loaders = datasets.folder.default_loader, datasets.folder.pil_loader
         is_pil = torchvision.get_image_backend() == "PIL"
         return ListedFiles(dataset.samples, dataset.loader) if is_pil and dataset.loader in loaders else None
-    if reads in (datasets.CIFAR10.__getitem__, datasets.MNIST.__getitem__):
+    if _reads_as(dataset, datasets.CIFAR10, datasets.MNIST):
         return _arrays(dataset.data, dataset.targets)
-    if reads in (datasets.SVHN.__getitem__, datasets.STL10.__getitem__) and dataset.labels is not None:
+    if _reads_as(dataset, datasets.SVHN, datasets.STL10) and dataset.labels is not None:
         return _arrays(np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1)), dataset.labels)
     return None
+
+
+def _reads_as(dataset: Any, *kinds: type) -> bool:
+    """Return True if a dataset is of one of these classes, or of a subclass that reads as they do."""
+    names = "__getitem__", "__getitems__", "__len__"
+    return any(
+        isinstance(dataset, kind)
+        and all(getattr(type(dataset), name, None) is getattr(kind, name, None) for name in names)
+        for kind in kinds
+    )
+
+
+def held_by(dataset: Any) -> tuple[Any, ...]:
+    """Return the attributes of a known dataset that its samples are made of."""
+    names = ("samples", "loader", "data", "targets", "labels", "reader")
+    return tuple(vars(dataset).get(name) for name in names)
 
 
 def _arrays(data: Any, targets: Any) -> Arrays | None:
@@ -81,7 +96,7 @@ def _arrays(data: Any, targets: Any) -> Arrays | None:
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         return None
-    return Arrays(pixels, np.asarray(targets))
+    return Arrays(pixels, targets)
 
 
 def _of_timm(dataset: Any) -> ImageDataset | None:
@@ -91,9 +106,7 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     except ImportError:
         return None  # of a release before 0.8
 
-    is_known = (
-        type(dataset).__getitem__ is TimmDataset.__getitem__ and type(dataset.reader) is ReaderImageFolder
-    )
+    is_known = _reads_as(dataset, TimmDataset) and type(dataset.reader) is ReaderImageFolder
     is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"
     if not is_plain or getattr(dataset, "additional_features", None) is not None:
         return None

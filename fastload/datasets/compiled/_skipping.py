@@ -30,10 +30,12 @@ class SkippingDataset(CompiledDataset):
         image, target = self.theirs[operator.index(index)]
         return image, target
 
-    def _made(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> tuple[Any, list[Any]]:
+    def _made(
+        self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
+    ) -> tuple[Any, Any]:
         state = _RandomState()
         try:
-            return super()._made(indices, out)
+            return super()._made(indices, out, is_collated)
         except Exception:
             state.restore()
         samples = [self.theirs[operator.index(index)] for index in indices]

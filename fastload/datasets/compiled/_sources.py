@@ -41,7 +41,7 @@ class ListedFiles(ImageDataset):
         self._headers = unread_headers(len(listed))
 
     def __len__(self) -> int:
-        return len(self.listed)
+        return len(self._headers)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
         indices = positions.tolist()
@@ -97,7 +97,7 @@ class ListedFiles(ImageDataset):
 class Arrays(ImageDataset):
     """Images in one array (images, height, width, channels), uint8, with an array of targets."""
 
-    def __init__(self, pixels: Pixels, targets: NDArray[Any]) -> None:
+    def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
         self.pixels = np.ascontiguousarray(pixels)
@@ -110,12 +110,19 @@ class Arrays(ImageDataset):
         return ArrayImages(self.pixels, positions)
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
-        return self._their_targets[positions].tolist()  # type: ignore[no-any-return]
+        return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
-        targets = self._their_targets
+        targets = self._targets_at(positions)
         fits = targets.dtype.kind in "iu" and np.can_cast(targets.dtype, np.int64)
-        return targets[positions] if fits and targets.ndim == 1 else None
+        return targets if fits and targets.ndim == 1 else None
+
+    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        # From the dataset's own list, whose elements may be set at any time.
+        targets = self._their_targets
+        if isinstance(targets, list):
+            return np.array([targets[position] for position in positions.tolist()])
+        return np.asarray(targets)[positions]
 
     def _extent(self, wants_pixels: bool) -> Extent:
         raise OptionError(_IN_MEMORY)

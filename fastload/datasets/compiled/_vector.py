@@ -255,7 +255,7 @@ def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
     """
     regions: list[tuple[Transform, _Drawer | None]] = []
     for step in steps:
-        if step.kind == "region" and _has_kernel(step.theirs):
+        if step.kind == "region" and _has_kernel(step.theirs) and _draws_by_torchvision(step.theirs):
             try:
                 drawer = _DRAWERS[step.name](step.theirs) if step.name in _DRAWERS else None
                 if drawer is None and step.name not in _UNDRAWN:
@@ -267,6 +267,15 @@ def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
             return None
     rescalings = [step.rescaling for step in steps if step.rescaling is not None]
     return VectorPipeline(regions, rescalings) if are_words_as_expected() else None
+
+
+def _draws_by_torchvision(theirs: Any) -> bool:
+    """Return True unless somebody has replaced the function that draws a transform's parameters."""
+    name = "make_params" if is_v2(theirs) else "get_params"
+    draws = getattr(type(theirs), name, None)
+    home = getattr(draws, "__qualname__", f"{type(theirs).__name__}.").partition(".")[0]
+    bases = {kind.__name__ for kind in type(theirs).__mro__}
+    return name not in vars(theirs) and (draws is None or home in bases)
 
 
 def _has_kernel(theirs: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
@@ -27,7 +26,8 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     parameters are drawn by the transforms' own functions, from the same generators in the same order.
 
     Args:
-        dataset: A map-style dataset. It is not changed.
+        dataset: A map-style dataset. Its attributes, such as `transform`, stay shared with the result: set
+            in one of them, they count in both.
         cache: Where its image files are kept, as for `FolderDataset`; such as `"disk"`.
 
     Returns:
@@ -61,7 +61,7 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
     images = images_of(dataset)
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
-        return (SkippingDataset if is_timms else CompiledDataset)(copy.copy(dataset), images)
+        return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
     if isinstance(dataset, ImageDataset):
         return dataset
     return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer))

@@ -1,5 +1,6 @@
 """Compiled ImageFolders return what torchvision returns, for the same seeds."""
 
+import copy
 import random
 
 import numpy as np
@@ -146,12 +147,98 @@ def test_a_probability_that_is_changed_later_counts(folder):
         assert torch.allclose(ours[0][0], expected)
 
 
-def test_the_given_dataset_is_not_changed(folder):
+def _to_tensor(side):
     from torchvision import transforms
 
-    theirs = folder(transforms.CenterCrop(20))
-    fastload.compile(theirs).transform = None
-    assert isinstance(theirs.transform, transforms.CenterCrop)
+    return transforms.Compose([transforms.CenterCrop(side), transforms.ToTensor()])
+
+
+def test_what_is_set_on_one_dataset_counts_in_both(folder):
+    theirs = folder(_to_tensor(20))
+    ours = fastload.compile(theirs)
+    theirs.transform = _to_tensor(24)
+    assert ours.__getitems__([0])[0][0].shape == (3, 24, 24)
+    ours.transform = _to_tensor(16)
+    assert theirs[0][0].shape == (3, 16, 16)
+    ours.samples = ours.samples[:10]
+    assert len(theirs) == len(ours) == 10
+    theirs.samples = [(path, 7) for path, _ in theirs.samples]
+    assert [label for _, label in ours.__getitems__([3, 9])] == [7, 7]
+    theirs.samples.append(theirs.samples[0])
+    assert len(ours) == 11
+    assert torch.allclose(ours[10][0], theirs[10][0])
+
+
+def test_a_copy_has_a_transform_of_its_own(folder):
+    ours = fastload.compile(folder(_to_tensor(20)))
+    other = copy.copy(ours)
+    other.transform = _to_tensor(24)
+    assert (ours[0][0].shape[1], other[0][0].shape[1]) == (20, 24)
+
+
+def test_parameters_that_are_changed_in_place_are_followed(folder):
+    from torchvision import transforms
+
+    crop = transforms.RandomResizedCrop(20)
+    normalize = transforms.Normalize([0.5] * 3, [1.0] * 3)
+    steps = transforms.Compose([crop, transforms.ToTensor(), normalize])
+    theirs = folder(steps)
+    ours = fastload.compile(theirs)
+
+    def both():
+        _seed()
+        expected = theirs[1][0]
+        _seed()
+        return expected, ours.__getitems__([1])[0][0]
+
+    for change in (
+        lambda: setattr(crop, "size", (24, 24)),
+        lambda: setattr(normalize, "std", [0.5] * 3),
+        lambda: normalize.mean.__setitem__(0, 0.1),
+        lambda: steps.transforms.__setitem__(0, transforms.CenterCrop(16)),
+    ):
+        change()
+        expected, image = both()
+        assert image.shape == expected.shape
+        assert (image - expected).abs().max() < 0.05
+
+
+def test_subclasses_that_read_differently_are_read_by_their_own_code(photos):
+    from torchvision.datasets import ImageFolder
+
+    class First(ImageFolder):
+        def __len__(self):
+            return 5
+
+    class Marked(ImageFolder):
+        def __getitems__(self, indices):
+            return [(self[index][0], -1) for index in indices]
+
+    assert len(fastload.compile(First(str(photos), _to_tensor(20)))) == 5
+    assert fastload.compile(Marked(str(photos), _to_tensor(20))).__getitems__([1])[0][1] == -1
+
+
+def test_draws_that_somebody_replaced_are_used(folder, monkeypatch):
+    from torchvision import transforms
+
+    monkeypatch.setattr(
+        transforms.RandomResizedCrop, "get_params", staticmethod(lambda image, scale, ratio: (1, 2, 20, 20))
+    )
+    theirs = folder(transforms.Compose([transforms.RandomResizedCrop(20), transforms.ToTensor()]))
+    assert torch.allclose(fastload.compile(theirs).__getitems__([2])[0][0], theirs[2][0])
+
+
+def test_another_default_dtype_gives_the_same_draws(folder):
+    theirs = folder(PIPELINES["train"][0])
+    ours = fastload.compile(theirs)
+    torch.set_default_dtype(torch.float64)
+    try:
+        _seed()
+        expected = theirs[2][0]
+        _seed()
+        assert (ours.__getitems__([2])[0][0] - expected).abs().max() < 0.05
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_attributes_are_the_dataset_s(folder):
