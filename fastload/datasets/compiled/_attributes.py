@@ -17,7 +17,10 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
-    """Return a copy of a dataset whose attributes are compiled; itself if there is nothing to compile.
+    """Return a dataset with the attributes of another one, some compiled; that one if there are none.
+
+    Its class is a subclass of the other's, with a property for each compiled attribute. All other attributes
+    are shared: set in one of the two, they count in both.
 
     Args:
         dataset: The dataset.
@@ -41,21 +44,77 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
             compiled[name] = LateLoader(value)
     if not compiled:
         return dataset
-    result = copy.copy(dataset)
-    vars(result).update(compiled)
-    both: Any = getattr(result, "transforms", None)
-    if type(both).__name__ == "StandardTransform" and both.transform is dataset.transform:
+    both: Any = attributes.get("transforms")
+    if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
         # VisionDataset's pair of transform and target_transform, which some of its subclasses call.
-        result.transforms = copy.copy(both)
-        result.transforms.transform = result.transform
+        compiled["transforms"] = copy.copy(both)
+        compiled["transforms"].transform = compiled.get("transform", both.transform)
+    members: dict[str, Any] = {
+        name: _Compiled(name, attributes[name], value) for name, value in compiled.items()
+    }
+    kind = type(dataset)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    try:
+        return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
+    except TypeError:
+        return dataset  # of a class that cannot be derived from like that
+
+
+def _sharing(kind: type, dataset: Any) -> Any:
+    """Return an object of a class that has the attributes of a dataset, now and later."""
+    result: Any = object.__new__(kind)
+    result.__dict__ = dataset.__dict__
     return result
+
+
+class SharingDataset:
+    """A dataset that shares its attributes with the one that it was made of."""
+
+    def explain(self) -> str:
+        """See `fastload.explain`."""
+        from fastload.datasets.compiled._explain import described
+
+        return "\n".join(described(self))
+
+    def __repr__(self) -> str:
+        return f"compiled {self.explain()}"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from fastload.datasets.compiled.compile import compile
+
+        return compile, (_sharing(type(self).__mro__[1], self),)
+
+    def __copy__(self) -> Any:
+        compile, (dataset,) = self.__reduce_ex__(2)
+        return compile(copy.copy(dataset))
+
+
+class _Compiled:
+    """A compiled attribute, as long as the attribute is what was compiled."""
+
+    def __init__(self, name: str, theirs: Any, compiled: Any) -> None:
+        self._name = name
+        self._theirs = theirs
+        self.compiled = compiled
+
+    def __get__(self, dataset: Any, kind: type) -> Any:
+        if dataset is None:
+            return self
+        value = vars(dataset)[self._name]
+        if isinstance(self.compiled, CompiledTransform) and not self.compiled.is_of(value):
+            self._theirs, self.compiled = value, CompiledTransform(value)
+        return self.compiled if value is self._theirs else value
+
+    def __set__(self, dataset: Any, value: Any) -> None:
+        vars(dataset)[self._name] = value
 
 
 def compiled_attributes(dataset: Any) -> dict[str, Any]:
     """Return the transforms and datasets among the attributes of a dataset that are compiled."""
-    attributes = getattr(dataset, "__dict__", {})
+    members = vars(type(dataset)).items() if isinstance(dataset, SharingDataset) else ()
     kinds = CompiledTransform, torch.utils.data.Dataset
-    return {name: value for name, value in attributes.items() if isinstance(value, kinds)}
+    found = {name: member.compiled for name, member in members if isinstance(member, _Compiled)}
+    return {name: value for name, value in found.items() if isinstance(value, kinds)}
 
 
 class LateLoader:

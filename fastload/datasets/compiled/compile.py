@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._attributes import with_compiled_attributes
+from fastload.datasets.compiled._attributes import SharingDataset, with_compiled_attributes
 from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._explain import Explained, described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
@@ -44,7 +44,8 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
 def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
     """Return a dataset compiled, unless it is one of `outer`, which hold it: they may refer to each other."""
-    if isinstance(dataset, Explained) or any(dataset is each for each in outer):
+    is_compiled = isinstance(dataset, (Explained, SharingDataset))
+    if is_compiled or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)
     if type(dataset) is Subset:

@@ -1,5 +1,6 @@
 """Datasets of any class: what their attributes hold is compiled, their own code stays."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -111,6 +112,25 @@ def test_what_is_no_image_is_given_to_the_transform_itself():
     assert ours.transform(image).shape == (3, 10, 10)
     assert ours.transform(floats) is floats
     assert ours.transform.transforms[0].size == (10, 10)
+
+
+def test_attributes_are_shared_with_the_given_dataset():
+    theirs = Plain("tf", TRAIN, _pil)
+    ours = fastload.compile(theirs)
+    assert fastload.compile(ours) is ours
+    assert ours.explain() == fastload.explain(theirs)
+    theirs.epoch = 3
+    assert ours.epoch == 3
+    ours.epoch = 4
+    assert theirs.epoch == 4
+    theirs.tf = lambda image: 7
+    assert ours[0] == theirs[0]
+    ours.tf = TRAIN
+    assert theirs.tf is TRAIN
+    _same(theirs, ours)
+    other = copy.copy(ours)
+    other.epoch = 5
+    assert ours.epoch == 4
 
 
 class Wrapper(Dataset):
