@@ -147,7 +147,7 @@ def test_other_forms_of_timms_dataset_keep_their_own_samples(timm_data, photos):
         theirs = timm_data.ImageDataset(str(photos), transform=transform)
         vars(theirs).update(options)
         ours = fastload.compile(theirs)
-        assert type(ours) is type(theirs)
+        assert isinstance(ours, type(theirs))
 
 
 def test_crops_are_done_while_decoding(timm_data, photos):
