@@ -29,6 +29,7 @@ from fastload.transforms.rescaling import Rescale, ToDtype
 
 # Deeper, and in larger containers, a transform's parameters are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
+_PLAIN = frozenset({bool, float, int, str})
 
 
 class CompiledTransform:
@@ -199,14 +200,18 @@ def is_image_array(image: Any) -> bool:
 
 def _state_of(value: Any, depth: int = 0) -> Any:
     """Return what a transform is made of, for comparing: its parameters, and those of what it holds."""
-    if isinstance(value, (list, tuple, dict)) and len(value) <= _MOST_PARTS:
-        parts = value.values() if isinstance(value, dict) else value
-        return tuple(_state_of(part, depth) for part in parts)
-    if isinstance(value, (int, float, str)):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    is_transform = depth < _MOST_DEPTH and callable(value) and not isinstance(value, type)
-    held = getattr(value, "__dict__", None) if is_transform else None
-    return (id(value), _state_of(held, depth + 1)) if held else id(value)
+    if kind in (list, tuple) and len(value) <= _MOST_PARTS:
+        return [_state_of(part, depth) for part in value]
+    held = getattr(value, "__dict__", None) if depth < _MOST_DEPTH and callable(value) else None
+    if not held or kind is type:
+        return id(value)
+    # Of a Module's own attributes, only what it holds; its hooks and parameters are none of a transform's.
+    inner = held["_modules"].values() if "_modules" in held else ()
+    parts = [part for name, part in held.items() if name[0] != "_"]
+    return [id(value), *(_state_of(part, depth + 1) for part in (*inner, *parts))]
 
 
 def _make_tensors(steps: Sequence[Step]) -> bool:
