@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastload.datasets.batch import Pixels
+from fastload.datasets.compiled._info import info_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.decode import decode
@@ -54,3 +55,6 @@ class _EncodedImage:
         except DecodeError:
             pixels = np.asarray(self._load().convert("RGB"))
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+    def info(self, position: int) -> dict[Any, Any]:
+        return info_of(self._data)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastload.datasets._batch_source import FileImages, Headers
 from fastload.datasets.batch import Pixels
+from fastload.datasets.compiled._info import info_of
 from fastload.errors import DecodeError
 from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box
@@ -35,6 +36,7 @@ class ListedImages(FileImages):
     ) -> None:
         self._paths = paths
         self._load = load
+        self._infos: dict[int, dict[Any, Any]] = {}
         super().__init__(None, "", positions, headers, None, cached)  # type: ignore[arg-type]
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
@@ -55,6 +57,15 @@ class ListedImages(FileImages):
             )
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
 
+    def info(self, position: int) -> dict[Any, Any]:
+        """Return what PIL's `info` of one image is, as the dataset's own loader would return it."""
+        if position not in self._infos:
+            try:
+                return info_of(self._files.get(position) or self._read(position))
+            except OSError:
+                self._loaded(position)
+        return self._infos[position]
+
     def _size(self, position: int) -> tuple[int, int]:
         index = self._positions[position]
         height, width, mark = self._headers[index].tolist()
@@ -74,7 +85,9 @@ class ListedImages(FileImages):
         return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
 
     def _loaded(self, position: int) -> Pixels:
-        return np.asarray(self._load(self._paths[position]).convert("RGB"))
+        image = self._load(self._paths[position]).convert("RGB")
+        self._infos[position] = image.info
+        return np.asarray(image)
 
     def _read(self, position: int) -> bytes:
         if self._cached is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -25,7 +26,10 @@ _UNFLIPPED = (False, False)
 
 
 class Regions(Protocol):
-    """Images by position; a part of `fastload.datasets.batch.BatchSource`."""
+    """Images by position; a part of `fastload.datasets.batch.BatchSource`.
+
+    Images of files may have `info(position)` too, which returns what PIL's `info` of the image is.
+    """
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """Return a region of one image, (height, width, channels)."""
@@ -48,6 +52,7 @@ class LazyImage(PIL.Image.Image):
         resampling: Resampling | None = None,
         channels: int = 3,
         adjustments: tuple[Callable[[Pixels], Pixels], ...] = (),
+        keeps_info: bool = True,
     ) -> None:
         # Not PIL's attributes themselves, because their names differ between its releases.
         self._source = source
@@ -56,6 +61,7 @@ class LazyImage(PIL.Image.Image):
         self._resampling = resampling
         self._channels = channels
         self._adjustments = adjustments
+        self._keeps_info = keeps_info
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, Any]] = []
 
@@ -75,7 +81,8 @@ class LazyImage(PIL.Image.Image):
         if isinstance(image, LazyImage):
             return image
         pixels = np.asarray(image)
-        return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels)
+        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        return cls.whole(_Array(pixels, image.info.copy), 0, pixels.shape[:2], pixels.shape[2])
 
     @classmethod
     def around(cls, image: PIL.Image.Image) -> LazyImage:
@@ -146,7 +153,9 @@ class LazyImage(PIL.Image.Image):
         if (width, height) == self.size:
             return self.copy()
         if self._resampling is not None or self._adjustments or any(self._view.flips):
-            return LazyImage.of(self.pixels()).resize(size, resample)
+            info = functools.partial(_info_of, self._source, self._position) if self._keeps_info else dict
+            pixels = _Array(self.pixels(), info)
+            return LazyImage.whole(pixels, 0, self.shape[:2], self._channels).resize(size, resample)
         whole = Box(0, 0, height, width)
         return self._with(View(self._view.box, (height, width), whole, _UNFLIPPED), resampling)
 
@@ -169,11 +178,21 @@ class LazyImage(PIL.Image.Image):
         """Return a copy that is not decoded yet either."""
         return self._with(self._view)
 
-    def adjusted(self, adjust: Callable[[Pixels], Pixels], channels: int | None = None) -> LazyImage:
+    def adjusted(
+        self, adjust: Callable[[Pixels], Pixels], channels: int | None = None, keeps_info: bool = True
+    ) -> LazyImage:
         """Return the image with a function of its pixels noted, which may change the number of channels."""
         image = self._with(self._view)
         image._adjustments = (*self._adjustments, adjust)
         image._channels = channels or self._channels
+        image._keeps_info = self._keeps_info and keeps_info
+        return image
+
+    def without_info(self) -> LazyImage:
+        """Return the image with an empty `info`, for which no file is read."""
+        image = self._with(self._view)
+        image._keeps_info = False
+        image._rendered = self._rendered
         return image
 
     def load(self) -> Any:
@@ -212,11 +231,14 @@ class LazyImage(PIL.Image.Image):
             resampling or self._resampling,
             self._channels,
             self._adjustments,
+            self._keeps_info,
         )
 
     def _become_plain(self) -> None:
         pixels = self.pixels()
         plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+        if self._keeps_info:
+            plain.info = _info_of(self._source, self._position)
         vars(self).clear()
         vars(self).update(vars(plain), _pixels=pixels)
         self.__class__ = PIL.Image.Image  # type: ignore[assignment]
@@ -242,11 +264,15 @@ class LazyImage(PIL.Image.Image):
 class _Array:
     """One image in memory; see `Regions`."""
 
-    def __init__(self, pixels: Pixels) -> None:
+    def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> None:
         self._pixels = pixels
+        self._info = info
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         return self._pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+    def info(self, position: int) -> dict[Any, Any]:
+        return self._info()
 
 
 class _Decoded:
@@ -260,6 +286,14 @@ class _Decoded:
         part = (box.left, box.top, box.left + box.width, box.top + box.height)
         pixels = np.asarray(self._image if is_whole else self._image.crop(part))
         return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+    def info(self, position: int) -> dict[Any, Any]:
+        return self._image.info.copy()
+
+
+def _info_of(source: Regions, position: int) -> dict[Any, Any]:
+    info = getattr(source, "info", None)
+    return {} if info is None else dict(info(position))
 
 
 def _view_of(box: Box, flips: tuple[bool, bool]) -> View:

@@ -116,6 +116,11 @@ class _Joined:
         source, inner = self._places[position]
         return source.region(inner, box, size)
 
+    def info(self, position: int) -> dict[Any, Any]:
+        source, inner = self._places[position]
+        info = getattr(source, "info", None)
+        return {} if info is None else dict(info(inner))
+
     def gathered(self) -> None:
         return None
 

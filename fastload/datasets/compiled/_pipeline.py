@@ -105,6 +105,8 @@ class CompiledTransform:
             for step in self.steps[self._left.start :]:
                 result = step.theirs(result)
             return result
+        if self.makes_tensors and not self._middle:
+            result = image.without_info()  # nobody looks at it
         for step in self._first:
             result = step.call(result)
         if self._middle:

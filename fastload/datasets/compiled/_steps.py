@@ -211,24 +211,31 @@ class _Erasing:
         return self._drawn
 
 
-def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]]) -> Callable[[Any], Any]:
-    """Return a step that draws parameters and notes an adjustment by a transform of fastload's."""
+def _adjusting(
+    ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False
+) -> Callable[[Any], Any]:
+    """Return a step that draws parameters and notes an adjustment by a transform of fastload's.
+
+    torchvision makes a new image for most of them, whose `info` is empty.
+    """
 
     def adjust(image: Any) -> LazyImage:
         row = draw()
         lazy = LazyImage.from_pil(image)
-        return lazy.adjusted(lambda pixels: ours.apply(pixels, row), ours.channels_after(lazy.shape[2]))
+        channels = ours.channels_after(lazy.shape[2])
+        return lazy.adjusted(lambda pixels: ours.apply(pixels, row), channels, keeps_info)
 
     return adjust
 
 
-def _by_chance(theirs: Any, ours: Transform) -> Callable[[Any], Any]:
+def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> Callable[[Any], Any]:
     """Return a step that adjusts an image with probability `p`, drawn as torchvision draws it."""
 
     def adjust(image: Any) -> Any:
         if torch.rand(1) >= theirs.p:
             return image
-        return LazyImage.from_pil(image).adjusted(lambda pixels: ours.apply(pixels, (1.0,)))
+        lazy = LazyImage.from_pil(image)
+        return lazy.adjusted(lambda pixels: ours.apply(pixels, (1.0,)), keeps_info=keeps_info)
 
     return adjust
 
@@ -243,7 +250,8 @@ def _color_jitter(theirs: Any) -> Callable[[Any], Any]:
             order, *amounts = theirs.get_params(*ranges)
         return [*order.tolist(), *(0.0 if amount is None else amount for amount in amounts)]
 
-    return _adjusting(ColorJitter(*ranges), draw)
+    only_saturates = all(each is None for each in (theirs.brightness, theirs.contrast, theirs.hue))
+    return _adjusting(ColorJitter(*ranges), draw, keeps_info=only_saturates)
 
 
 def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
@@ -258,8 +266,10 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
 _ADJUSTMENTS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
     "ColorJitter": _color_jitter,
     "GaussianBlur": _gaussian_blur,
-    "Grayscale": lambda theirs: _adjusting(Grayscale(theirs.num_output_channels), list),
-    "RandomGrayscale": lambda theirs: _by_chance(theirs, Grayscale(3)),
+    "Grayscale": lambda theirs: _adjusting(
+        Grayscale(theirs.num_output_channels), list, keeps_info=theirs.num_output_channels == 1
+    ),
+    "RandomGrayscale": lambda theirs: _by_chance(theirs, Grayscale(3), keeps_info=False),
     "RandomAdjustSharpness": lambda theirs: _by_chance(
         theirs, RandomAdjustSharpness(theirs.sharpness_factor)
     ),

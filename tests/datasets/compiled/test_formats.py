@@ -1,6 +1,8 @@
 """Image files of every format and mode: a compiled dataset has PIL's pixels, bit for bit."""
 
 import copy
+import struct
+import zlib
 
 import cv2
 import numpy as np
@@ -36,10 +38,12 @@ FILES = {
     "kept rgb.jpg": ("RGB", {"keep_rgb": True}),
     "turned.jpg": ("RGB", _turned(6)),
     "mirrored.jpg": ("RGB", _turned(2)),
+    "profile and resolution.jpg": ("RGB", {"icc_profile": b"profile", "dpi": (300, 200), "comment": b"text"}),
     "grey.jpg": ("L", {}),
     "cmyk.jpg": ("CMYK", {}),
     "rgb.png": ("RGB", {}),
     "turned.png": ("RGB", _turned(8)),
+    "profile and resolution.png": ("RGB", {"icc_profile": b"profile", "dpi": (300, 200)}),
     "one transparent colour.png": ("RGB", {"transparency": tuple(PIXELS[3, 4].tolist())}),
     "alpha.png": ("RGBA", {}),
     "grey.png": ("L", {}),
@@ -78,6 +82,14 @@ def _image(mode):
     return Image.fromarray(PIXELS).convert(mode)
 
 
+def _with_text_behind(path):
+    """Return a PNG file with a text behind its pixels, where ImageMagick puts it."""
+    chunk = b"tEXt" + b"Author\0somebody"
+    text = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    data = path.read_bytes()
+    return data[:-12] + text + data[-12:]
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """ImageFolders, plain and compiled."""
@@ -89,12 +101,13 @@ def folders(tmp_path_factory):
     for name, (mode, options) in FILES.items():
         _image(mode).save(root / "class" / name, **options)
     cv2.imwrite(str(root / "class" / "deep.png"), PIXELS.astype(np.uint16) * 257)
+    (root / "class" / "text behind.png").write_bytes(_with_text_behind(root / "class" / "rgb.png"))
     theirs = ImageFolder(str(root), transform=transforms.PILToTensor(), is_valid_file=lambda path: True)
-    assert len(theirs) == len(FILES) + 1
+    assert len(theirs) == len(FILES) + 2
     return theirs, fastload.compile(theirs)
 
 
-@pytest.mark.parametrize("name", [*FILES, "deep.png"])
+@pytest.mark.parametrize("name", [*FILES, "deep.png", "text behind.png"])
 def test_pixels_are_pils(folders, name):
     theirs, ours = folders
     index = [path.rpartition("/")[2] for path, _ in theirs.samples].index(name)
@@ -118,3 +131,22 @@ def test_images_that_are_decoded_late_are_pils(folders, name):
     theirs, _ = folders
     path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
     assert np.array_equal(np.asarray(LateLoader(theirs.loader)(path)), np.asarray(theirs.loader(path)))
+
+
+def test_metadata_are_pils(folders):
+    from torchvision import transforms
+
+    theirs, ours = map(copy.copy, folders)
+    ours.theirs = copy.copy(ours.theirs)
+    ours.transform = theirs.transform = transforms.Lambda(lambda image: (image.info, dict(image.getexif())))
+    for _ in range(2):
+        for index in range(len(theirs)):
+            assert ours[index][0] == theirs[index][0]
+    assert [info for info, _ in ours.__getitems__([0, 1])] == [theirs[0][0], theirs[1][0]]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_metadata_of_images_that_are_decoded_late_are_pils(folders, name):
+    theirs, _ = folders
+    path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
+    assert LateLoader(theirs.loader)(path).info == theirs.loader(path).info

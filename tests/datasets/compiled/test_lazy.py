@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from torchvision import transforms
 
 from fastload.datasets.compiled._lazy import LazyImage
+from fastload.datasets.compiled._pipeline import CompiledTransform
 from tests.images.samples import photo
 
 PIXELS = photo(37, 53, seed=1)
@@ -87,6 +89,49 @@ def test_any_other_operation_is_pils(operation):
     expected, result = map(operation, _both())
     assert result == expected
     assert type(result) is type(expected)
+
+
+def test_metadata_stay_with_crops_resizes_and_flips():
+    image, _ = _both()
+    image.info["dpi"] = (300, 300)
+    for lazy in (LazyImage.around(image), LazyImage.from_pil(image)):
+        changed = lazy.crop((1, 1, 30, 30)).resize((20, 20), Image.Resampling.BILINEAR)
+        changed = changed.transpose(Image.Transpose.FLIP_LEFT_RIGHT).resize((9, 9), Image.Resampling.BILINEAR)
+        assert isinstance(changed, LazyImage)
+        assert changed.info == image.info
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        transforms.ColorJitter(0.4),
+        transforms.ColorJitter(contrast=0.4),
+        transforms.ColorJitter(saturation=0.4),
+        transforms.ColorJitter(hue=0.4),
+        transforms.GaussianBlur(3),
+        transforms.Grayscale(),
+        transforms.Grayscale(3),
+        transforms.RandomGrayscale(1.0),
+        transforms.RandomAdjustSharpness(2, p=1.0),
+        transforms.RandomAutocontrast(p=1.0),
+        transforms.RandomEqualize(p=1.0),
+        transforms.RandomInvert(p=1.0),
+        transforms.RandomPosterize(3, p=1.0),
+        transforms.RandomSolarize(128, p=1.0),
+        transforms.Pad(3),
+        transforms.RandomCrop(60, padding=8, pad_if_needed=True),
+        transforms.Resize(20, transforms.InterpolationMode.NEAREST),
+    ],
+    ids=repr,
+)
+def test_metadata_stay_where_torchvision_leaves_them(step):
+    image, _ = _both()
+    image.info["dpi"] = (300, 300)
+    found = []
+    steps = transforms.Compose([step, lambda image: found.append(image.info) or image, transforms.ToTensor()])
+    steps(image)
+    CompiledTransform(steps)(image)
+    assert found[0] == found[1]
 
 
 def test_grey_images_have_one_channel():
