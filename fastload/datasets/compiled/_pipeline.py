@@ -21,7 +21,7 @@ import torch
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._steps import Kind, Step, is_timms, steps_of
+from fastload.datasets.compiled._steps import Kind, Step, is_timms, is_v2, steps_of
 from fastload.datasets.compiled._vector import vectorized
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
@@ -64,6 +64,7 @@ class CompiledTransform:
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
+        self._broadcast_channels = _broadcast_channels(conversions)
         self._of_arrays = self._for_arrays()
 
     def is_of(self, transform: Any) -> bool:
@@ -119,10 +120,17 @@ class CompiledTransform:
                     result = step.theirs(result)
                 return result
         if self.makes_tensors:
-            result = LazyImage.from_pil(result)
+            result = self._broadcast(LazyImage.from_pil(result))
         for step in self._erasings:
             result = step.call(result)
         return result
+
+    def _broadcast(self, image: LazyImage) -> LazyImage:
+        """Return a grey image with as many channels as arithmetic with a number for each will give it."""
+        count = self._broadcast_channels
+        if image.shape[2] > 1 or count == 1:
+            return image
+        return image.adjusted(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
     def finish(self, prepared: Any) -> Any:
         """Return the finished image of what `prepare` returned."""
@@ -244,7 +252,9 @@ def _known(steps: Sequence[Step]) -> int:
         else:
             is_last = all(later.kind == "erase" for later in steps[place:])
             is_known = step.kind == "erase" and form != "image" and is_last
-        if not is_known:
+        if not is_known or (
+            step.kind in ("region", "pixels") and _changes_class(step) and _is_tv_image(steps[:place], steps)
+        ):
             return place
     return len(steps)
 
@@ -284,9 +294,40 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
 
 def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
     """Return the function that gives a finished tensor the class that torchvision's conversions give it."""
-    names = [step.name for step in conversions]
-    if "ToImage" not in names or "ToPureTensor" in names:
+    if not _is_tv_image(conversions, conversions):
         return lambda tensor: tensor
     from torchvision import tv_tensors
 
     return lambda tensor: tv_tensors.Image(tensor)
+
+
+def _is_tv_image(done: Sequence[Step], steps: Sequence[Step]) -> bool:
+    """Return True if the first of some steps make a tv_tensors.Image, and its class matters in the end."""
+    if any(step.name == "ToPureTensor" for step in steps):
+        return False
+    is_image = False
+    dtype = torch.uint8
+    for step in done:
+        if step.name == "ToImage":
+            is_image = True
+        elif step.rescaling is not None:
+            after = getattr(step.rescaling, "dtype", None)
+            # The older transforms return plain tensors, unless they have nothing to do.
+            is_image = is_image and (is_v2(step.theirs) or after == dtype)
+            dtype = after or dtype
+    return is_image
+
+
+def _changes_class(step: Step) -> bool:
+    """Return True for one of the older transforms, which make plain tensors of tv_tensors.Image by chance."""
+    held = [inner for each in getattr(step.theirs, "transforms", ()) for inner in steps_of(each)]
+    return any(map(_changes_class, held)) if held else not is_v2(step.theirs)
+
+
+def _broadcast_channels(conversions: Sequence[Step]) -> int:
+    """Return how many channels Normalize makes of one; only the newer class makes several."""
+    for step in conversions:
+        if step.name == "Normalize" and len(step.theirs.mean) > 1:
+            broadcasts = is_v2(step.theirs) and not step.theirs.inplace
+            return len(step.theirs.mean) if broadcasts else 1
+    return 1

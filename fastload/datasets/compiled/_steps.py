@@ -260,7 +260,14 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
     def draw() -> Sequence[float]:
         return [theirs.make_params([])["sigma"][0] if is_v2(theirs) else theirs.get_params(low, high)]
 
-    return _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
+    adjust = _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
+
+    def blur(image: Any) -> Any:
+        # Theirs mirrors the edges, and raises an error if the image is too small for that.
+        fits = all(side // 2 < length for side, length in zip(theirs.kernel_size, image.size, strict=True))
+        return (adjust if fits else theirs)(image)
+
+    return blur
 
 
 _ADJUSTMENTS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {

@@ -113,6 +113,56 @@ PIPELINES = {
         transforms.Compose([transforms.Grayscale(), transforms.CenterCrop(24), transforms.ToTensor()]),
         1,
     ),
+    "grey in three channels": (
+        v2.Compose(
+            [
+                v2.Grayscale(),
+                v2.Resize((40, 40)),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, STD),
+                v2.RandomErasing(p=0.9, value="random"),
+            ]
+        ),
+        3,
+    ),
+    "grey by somebody's function": (
+        v2.Compose(
+            [
+                transforms.Lambda(lambda image: image.convert("L")),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, STD),
+            ]
+        ),
+        0,
+    ),
+    "both generations": (
+        v2.Compose(
+            [
+                v2.CenterCrop(40),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                transforms.Normalize(MEAN, STD),
+            ]
+        ),
+        0,
+    ),
+    "both generations, by chance": (
+        v2.Compose(
+            [
+                v2.CenterCrop(40),
+                v2.ToImage(),
+                transforms.RandomHorizontalFlip(),
+                v2.ToDtype(torch.float32, scale=True),
+            ]
+        ),
+        0,
+    ),
+    "both generations, dtypes": (
+        v2.Compose([v2.ToImage(), transforms.ConvertImageDtype(torch.float32), v2.CenterCrop(40)]),
+        0,
+    ),
     "policy": (_to_float(transforms.CenterCrop(40), transforms.TrivialAugmentWide()), 0),
     "policy v2": (_to_float_v2(v2.CenterCrop(40), v2.RandAugment()), 0),
     "rotation, unknown": (_to_float(transforms.CenterCrop(40), transforms.RandomRotation(30)), 0),

@@ -134,6 +134,17 @@ def test_metadata_stay_where_torchvision_leaves_them(step):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("blur", [transforms.GaussianBlur(23), transforms.GaussianBlur((3, 23))], ids=repr)
+def test_blurs_that_do_not_fit_raise_torchvisions_error(blur):
+    steps = transforms.Compose([blur, transforms.ToTensor()])
+    image = Image.fromarray(PIXELS[:8, :12].copy())
+    for transform in (steps, CompiledTransform(steps)):
+        with pytest.raises(RuntimeError, match="Padding size should be less"):
+            transform(image)
+    fitting = Image.fromarray(PIXELS[:12, :12].copy())
+    assert CompiledTransform(steps)(fitting).shape == steps(fitting).shape
+
+
 def test_grey_images_have_one_channel():
     expected, lazy = Image.fromarray(PIXELS[:, :, 0].copy()), LazyImage.of(PIXELS[:, :, :1])
     assert (lazy.mode, lazy.getbands(), lazy.shape) == ("L", ("L",), (37, 53, 1))
