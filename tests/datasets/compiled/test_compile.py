@@ -226,6 +226,24 @@ def test_a_file_that_was_replaced_is_named_and_read_again(photos, tmp_path):
     assert ours[0][0].shape == (3, 40, 25)
 
 
+def test_an_epoch_goes_on_after_a_file_that_was_replaced(tmp_path):
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    (tmp_path / "class").mkdir()
+    for index in range(4):
+        (tmp_path / "class" / f"{index}.png").write_bytes(file_of(photo(20, 30, seed=index), "PNG"))
+    steps = transforms.Compose([transforms.RandomResizedCrop(8), transforms.ToTensor()])
+    ours = fastload.compile(ImageFolder(str(tmp_path), transform=steps))
+    assert len(ours.__getitems__(range(4))) == 4
+    (tmp_path / "class" / "1.png").write_bytes(file_of(photo(40, 25, seed=2), "PNG"))
+    batches = iter(fastload.DataLoader(ours, sampler=[0, 1, 1, 2], num_workers=0))
+    next(batches)
+    with pytest.raises(DecodeError, match=r"1\.png: must have 20x30 pixels, as before, got 40x25"):
+        next(batches)
+    assert len(list(batches)) == 2
+
+
 def test_a_loader_compiles_its_dataset(photos):
     from torchvision.datasets import ImageFolder
 
