@@ -76,7 +76,8 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:
-            code = compile(source.read(), file, "exec")
+            # Without this module's `from __future__ import annotations`.
+            code = compile(source.read(), file, "exec", dont_inherit=True)
     except OSError as error:
         raise OptionError(f"{path}: the script must be readable: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:

@@ -55,6 +55,14 @@ def test_arguments_name_and_folder_are_those_of_python(script):
     assert "nothing to judge" in done.stdout
 
 
+def test_annotations_are_evaluated_as_by_python(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def train(epochs: int): ...\nkinds = train.__annotations__\n")
+    names = {}
+    exec(find(str(path), False, []).code, names)
+    assert names["kinds"] == {"epochs": int}
+
+
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_batches_and_random_states_are_the_same(script, workers):
     path = script(f"print(batches({workers}), torch.rand(1).item())")
