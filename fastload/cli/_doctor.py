@@ -174,7 +174,10 @@ def _print_result(
 
 
 def print_error(error: BaseException, file: str) -> None:
-    """Print an exception as Python would have, without the frames that led to the script."""
+    """Print an exception, or call the script's `sys.excepthook`, as Python would have done.
+
+    The frames that led to the script are left out.
+    """
     from fastload.doctor.script import HardExit
 
     if isinstance(error, (SystemExit, HardExit)):
@@ -184,7 +187,16 @@ def print_error(error: BaseException, file: str) -> None:
     place = error.__traceback__
     while place is not None and place.tb_frame.f_code.co_filename != file:
         place = place.tb_next
-    traceback.print_exception(type(error), error, place or error.__traceback__)
+    error = error.with_traceback(place or error.__traceback__)
+    if sys.excepthook is not sys.__excepthook__:
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+            return
+        except Exception as failure:
+            print("Error in sys.excepthook:", file=sys.stderr)
+            traceback.print_exception(failure)
+            print("\nOriginal exception was:", file=sys.stderr)
+    traceback.print_exception(error)
 
 
 def exit_code(ending: Ending) -> int:

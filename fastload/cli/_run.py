@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("ram", "tmpfs", "disk"),
         help="keep the image files there; see docs/cache.md",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing of fastload's own")
+    parser.add_argument("--quiet", action="store_true", help="print no summary")
     parser.add_argument("path", metavar="PATH", help="the script")
     own = parser.add_argument(
         "arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments"
@@ -40,8 +40,12 @@ def run(options: argparse.Namespace) -> int:
     from fastload.doctor.script import find, local_rank, run_script
     from fastload.loader.replacing import loaders_replaced
 
+    def say(reason: str) -> None:
+        if local_rank() == 0:
+            print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
+
     script = find(options.path, options.is_module, options.arguments)
-    with loaders_replaced(script.folder, script.code.co_filename, options.cache) as replaced:
+    with loaders_replaced(script.folder, script.code.co_filename, options.cache, say) as replaced:
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)

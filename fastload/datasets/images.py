@@ -209,6 +209,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     #: True if a sample that cannot be made is replaced by another.
     substitutes_samples = False
 
+    #: True if a cache would be a second copy in memory.
+    lies_in_memory = False
+
     @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:
         """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -50,15 +50,19 @@ class ReplacedLoader:
 
 
 @contextlib.contextmanager
-def loaders_replaced(folder: str, file: str, cache: str | None = None) -> Iterator[list[ReplacedLoader]]:
+def loaders_replaced(
+    folder: str, file: str, cache: str | None = None, say: Callable[[str], None] = lambda reason: None
+) -> Iterator[list[ReplacedLoader]]:
     """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
 
     Args:
         folder: Where the script's own modules lie.
         file: The script.
-        cache: Set on the datasets that can have one, unless the script sets one itself.
+        cache: Set on the datasets that do not lie in memory, unless the script sets one itself.
+        say: Called once with each reason why a cache cannot be used; the script goes on without it.
     """
     replaced: list[ReplacedLoader] = []
+    said: set[str] = set()
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
@@ -68,9 +72,13 @@ def loaders_replaced(folder: str, file: str, cache: str | None = None) -> Iterat
         options.setdefault("compile", find_spec("PIL") is not None)
         plain_init(self, dataset, *arguments, **options)
         for part in [] if cache is None else image_datasets_in(self.dataset):
-            with contextlib.suppress(OptionError):  # it holds no files
-                if part.cached.kind is None:
+            try:
+                if part.cached.kind is None and not part.lies_in_memory:
                     part.use_cache(cache)
+            except OptionError as error:
+                if str(error) not in said:
+                    said.add(str(error))
+                    say(str(error))
         place, is_direct = _place(folder, file)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # A framework makes new loaders of the datasets of others.

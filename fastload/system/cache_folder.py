@@ -94,7 +94,7 @@ class CacheFolder:
         except OSError as error:
             raise OptionError(
                 f"{self.path}: must be a folder that can be written to ({error.strerror}): name another "
-                'place with fastload.Cache("disk", folder=...)'
+                'place with fastload.Cache("disk", folder=...) or XDG_CACHE_HOME'
             ) from error
 
     def dataset(self, name: str) -> Path:

@@ -101,6 +101,24 @@ def test_an_error_of_the_script_is_shown_as_by_python(script):
     assert "fastload/" not in done.stderr
 
 
+def test_the_scripts_own_excepthook_is_called(script):
+    text = """
+import sys
+def hook(kind, error, trace):
+    print(kind.__name__, error, trace.tb_frame.f_code.co_name)
+    if len(sys.argv) > 1:
+        raise ValueError("in the hook")
+sys.excepthook = hook
+raise KeyError("lr")
+"""
+    done = run("-m", "fastload", "run", "--quiet", script(text))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "KeyError 'lr' <module>\n", "")
+    failing = run("-m", "fastload", "run", "--quiet", script(text), "x")
+    assert failing.returncode == 1
+    assert "ValueError: in the hook" in failing.stderr
+    assert failing.stderr.endswith("KeyError: 'lr'\n")
+
+
 HELPED = """
 import os
 import sys
@@ -186,3 +204,22 @@ def test_image_files_are_cached(script, photos, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
     assert list((tmp_path / "fastload").glob("photos-*.lock"))
+
+
+def test_a_cache_that_cannot_be_used_is_said_once(script, photos, tmp_path):
+    text = """
+from fastload import FolderDataset
+from torch.utils.data import DataLoader, TensorDataset
+import sys, torch
+for _ in range(2):
+    DataLoader(FolderDataset(sys.argv[1]), num_workers=0)
+DataLoader(TensorDataset(torch.arange(3)), num_workers=0)
+"""
+    (tmp_path / "file").write_text("")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    command = [sys.executable, "-m", "fastload", "run", "--quiet", "--cache", "disk", script(text), photos]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fastload: the script runs without a cache: ")
+    assert "must be a folder that can be written to" in line

@@ -97,6 +97,8 @@ class ListedFiles(ImageDataset):
 class Arrays(ImageDataset):
     """Images in one array (images, height, width, channels), uint8, with an array of targets."""
 
+    lies_in_memory = True
+
     def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
