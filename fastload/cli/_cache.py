@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from fastload.errors import OptionError
-from fastload.system.units import format_duration, format_size
+from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.system.cache_folder import CacheEntry, CacheFolder
@@ -56,7 +56,7 @@ def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
             entry.dataset,
             f"{entry.samples:,}" if entry.samples == entry.total else f"{entry.samples:,} of {entry.total:,}",
             format_size(entry.size_bytes),
-            f"{format_duration(max(0.0, time.time() - entry.used_s))} ago",
+            _ago(time.time() - entry.used_s),
             _state(entry),
         )
         for entry in entries
@@ -64,6 +64,13 @@ def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _ago(seconds: float) -> str:
+    for unit_s, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= unit_s:
+            return f"{format_count(int(seconds // unit_s), unit)} ago"
+    return "just now"
 
 
 def _state(entry: CacheEntry) -> str:

@@ -46,7 +46,7 @@ _CHECK_INTERVAL_S = 1.0
 # In the process that packs.
 _FILLING_MODULE = "fastload.packing._filling"
 
-_PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
+_PER_PROCESS = ("_source", "_process", "_was_killed", "_reader", "_is_stored", "_counts", "_is_given_up")
 
 # The caches of this process: two datasets of the same files share one.
 _opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictionary()
@@ -101,6 +101,7 @@ class DiskCache:
     def _prepare(self, source: CacheableFiles | None) -> None:
         self._source = source
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
         self._reader: RecordReader | None = None
         self._is_stored: NDArray[np.bool_] = np.zeros(0, bool)
         self._encoding: Encoding = Keep()
@@ -221,10 +222,13 @@ class DiskCache:
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
         if self._process is not None:
-            if (code := self._process.poll()) is not None:
-                reason = self._folder.description(self._name).get("stopped")
-                self.failure = str(reason or f"the process that fills it ended with code {code}")
-            return
+            if (code := self._process.poll()) is None or self._folder.dataset(self._name).is_dir():
+                return
+            if code >= 0 or self._was_killed:
+                self.failure = self._reason_of_end(code)
+                return
+            # Killed by a signal: another one goes on, once, because it may have been for want of memory.
+            self._was_killed, self._process = True, None
         try:
             lock = self._folder.lock(self._name)
             if lock is None:
@@ -237,6 +241,14 @@ class DiskCache:
                 os.close(lock)  # the process has it now
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
+
+    def _reason_of_end(self, code: int) -> str:
+        if code < 0:
+            return (
+                f"the process that fills it was killed twice (signal {-code}); the next run goes on from here"
+            )
+        reason = self._folder.description(self._name).get("stopped")
+        return str(reason or f"the process that fills it ended with code {code}")
 
     def _give_up(self, error: Exception) -> None:
         """Read files from now on; the next process that opens a damaged copy makes a new one."""

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pickle
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Literal
 
@@ -55,10 +54,8 @@ def run(lock: int, parent: int) -> None:
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
             folder.describe(name, **{**folder.description(name), "done": 0, "stopped": reason})
-        warnings.warn(
-            f"the cache of {source.name} is given up, and training goes on without it: {reason}",
-            RuntimeWarning,
-            stacklevel=1,
+        sys.stderr.write(
+            f"fastload: the cache of {source.name} is given up, and training goes on without it: {reason}\n"
         )
         sys.exit(1)
 
@@ -78,6 +75,7 @@ def fill(
     """
     if not len(source):
         raise PackError(f"{source.name}: there are no files to keep")
+    folder.describe(name, **{**folder.description(name), "dataset": source.name, "total": len(source)})
     encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
     ends = sizes.cumsum() + _METADATA_BYTES
     room = folder.make_room(name, int(ends[-1]), most_bytes)
@@ -97,7 +95,7 @@ def fill(
             raise PackError(f"{folder.path}: other files have taken the room that it needs: {advice}")
 
     shard_bytes = min(DEFAULT_SHARD_BYTES, max(_LEAST_SHARD_BYTES, size_bytes // _MOST_SHARDS))
-    pack(
+    packed = pack(
         source.part(count),
         folder.dataset(name),
         encode=encode,
@@ -105,7 +103,8 @@ def fill(
         on_error="keep",
         progress=check,
     )
-    folder.describe(name, **described, done=count)
+    stored = count - sum(len(split.kept) for split in packed.splits)
+    folder.describe(name, **{**described, "samples": stored}, done=stored)
 
 
 def _encoding_of(

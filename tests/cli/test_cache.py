@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from fastload.cli._cache import _ago
 from fastload.cli.main import main
 from fastload.packing._filling import fill
 from fastload.sources.cacheable import CacheableFiles
@@ -46,9 +47,25 @@ def test_list_shows_every_cache(cli, folder):
     assert head.startswith(f"{folder.path}: ")
     assert titles.split() == ["name", "dataset", "samples", "size", "last", "used", "state"]
     assert first.split()[0] == "photos-aaaaaaaaaaaa"
+    assert " just now " in first
     assert first.endswith("complete")
     assert " 12 " in first
     assert second.endswith("unfinished, 0%")
+    assert " days ago" in second
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "just now"),
+        (59.9, "just now"),
+        (60, "1 minute ago"),
+        (7100, "1 hour ago"),
+        (3 * 86400, "3 days ago"),
+    ],
+)
+def test_the_last_use_is_in_words(seconds, text):
+    assert _ago(seconds) == text
 
 
 def test_list_as_json(cli):

@@ -87,7 +87,7 @@ class TestEqual:
         assert ours.images.cached.hits
         assert not ours.images.cached.misses
 
-    def test_what_is_not_read_alike_comes_from_the_file(self, tmp_path, on_disk):
+    def test_what_is_not_read_alike_comes_from_the_file(self, tmp_path, on_disk, caches):
         from torchvision.datasets import ImageFolder
 
         (tmp_path / "mixed" / "a").mkdir(parents=True)
@@ -106,6 +106,9 @@ class TestEqual:
                 assert np.array_equal(np.asarray(dataset[index][0]), np.asarray(theirs[index][0]))
             report = dataset.images.cached
             assert 0 < report.hits < len(theirs)
+            disk = dataset.images._disk_cache
+            entry = CacheFolder(caches).entry(disk._name)
+            assert (entry.samples, entry.total) == (report.hits, len(theirs))
             own = on_disk(FolderDataset(tmp_path / "mixed"), form)
             for index in range(len(theirs)):
                 assert torch.equal(own[index][0], FolderDataset(tmp_path / "mixed")[index][0])

@@ -139,6 +139,30 @@ time.sleep(60)
         dataset = FolderDataset(photos, cache=Cache("disk", caches))
         wait_for(lambda: dataset.cached.state == "complete")
 
+    def killed_twice(self, photos, caches):
+        """Return the state of a cache whose process was killed, and then the one that went on."""
+        dataset = FolderDataset(photos, cache=Cache("disk", caches))
+        disk = dataset._disk_cache
+
+        def kill():
+            killed = disk._process
+            killed.kill()
+            killed.wait()
+            disk._next_check_s = 0.0
+            return killed
+
+        first = kill()
+        wait_for(lambda: dataset.cached.stopped or disk._process not in (None, first))
+        assert not dataset.cached.stopped
+        kill()
+        return dataset.cached.state
+
+    def test_if_it_is_killed_another_goes_on_once_and_then_the_next_run(self, photos, caches):
+        state = self.killed_twice(photos, caches)
+        assert "was killed twice (signal 9); the next run goes on from here" in state
+        again = FolderDataset(photos, cache=Cache("disk", caches))
+        wait_for(lambda: again.cached.state == "complete")
+
     def test_only_one_process_fills_it(self, photos, caches):
         folder = CacheFolder(caches)
         first = FolderDataset(photos, cache=Cache("disk", caches))
@@ -152,6 +176,12 @@ time.sleep(60)
         dataset = FolderDataset(photos, cache=Cache("disk", caches, size=1000))
         wait_for(lambda: dataset.cached.stopped)
         assert "there is no room: allow a larger size" in dataset.cached.state
-        assert capfd.readouterr().err.count("is given up, and training goes on without it") == 1
+        wait_for(lambda: dataset._disk_cache._process.poll() is not None)
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith(
+            f"fastload: the cache of {photos} is given up, and training goes on without it"
+        )
+        (entry,) = CacheFolder(caches).entries()
+        assert (entry.dataset, entry.samples, entry.total) == (str(photos), 0, 24)
         assert dataset[0][0].shape[0] == 3
         assert not list(caches.rglob("shard-*"))
