@@ -244,9 +244,7 @@ class DiskCache:
 
     def _reason_of_end(self, code: int) -> str:
         if code < 0:
-            return (
-                f"the process that fills it was killed twice (signal {-code}); the next run goes on from here"
-            )
+            return f"the process that fills it was killed twice (signal {-code}); the next run resumes it"
         reason = self._folder.description(self._name).get("stopped")
         return str(reason or f"the process that fills it ended with code {code}")
 

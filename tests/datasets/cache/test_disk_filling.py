@@ -159,7 +159,7 @@ time.sleep(60)
 
     def test_if_it_is_killed_another_goes_on_once_and_then_the_next_run(self, photos, caches):
         state = self.killed_twice(photos, caches)
-        assert "was killed twice (signal 9); the next run goes on from here" in state
+        assert "was killed twice (signal 9); the next run resumes it" in state
         again = FolderDataset(photos, cache=Cache("disk", caches))
         wait_for(lambda: again.cached.state == "complete")
 
