@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 import weakref
 from typing import Any
@@ -44,6 +45,10 @@ def _computing_share(clock: StepClock) -> float:
 
 
 def _compiling_saves(dataset: Any) -> tuple[float, float] | None:
+    # Whoever makes PIL's images has imported it. To import it here, while another thread forks a worker,
+    # could leave that worker with a lock of the dynamic loader.
+    if "PIL.Image" not in sys.modules:
+        return None
     # A dataset that cannot be measured, for whatever reason, gets no advice.
     with contextlib.suppress(Exception), drawn_from(global_state(), {}):
         from fastload.datasets.compiled.gain import compiling_saves  # which needs PIL
