@@ -49,3 +49,10 @@ def require_package(require_installed: Callable[[str], None]) -> Callable[[str],
 def run_programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
     """Gives `run_programs(*commands)`: `programs.run` with a folder for the settings of packages."""
     return functools.partial(programs.run, tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="session")
+def timm_data(require_package: Callable[[str], ModuleType]) -> ModuleType:
+    """Return timm's module of datasets and transforms."""
+    require_package("torchvision")
+    return require_package("timm.data")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch.utils.data
@@ -14,12 +13,6 @@ from tests.frameworks.batches import read, seed_all
 from tests.loader.datasets import assert_same
 
 LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
-
-
-@pytest.fixture(scope="module")
-def timm_data(require_package) -> Any:
-    require_package("torchvision")
-    return require_package("timm.data")
 
 
 @pytest.fixture(scope="module")

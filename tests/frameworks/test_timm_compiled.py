@@ -46,12 +46,6 @@ TRANSFORMS = {
 
 
 @pytest.fixture(scope="module")
-def timm_data(require_package) -> Any:
-    require_package("torchvision")
-    return require_package("timm.data")
-
-
-@pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> Path:
     return class_folders(tmp_path_factory.mktemp("photos"), count=14)
 

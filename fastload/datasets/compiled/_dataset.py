@@ -139,7 +139,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         if images is not None and is_collated:
             return images, self.images.batch_of_targets(positions, out)
         stored = self.images.targets_of(positions)
-        return (images, stored) if images is not None else self.made_of(source, stored, out)
+        return self._one_by_one(source, stored, out) if images is None else (images, stored)
 
     def made_of(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
@@ -153,8 +153,12 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         """
         self._follow()
         images = self._vectorized(source, len(stored), out)
-        if images is not None:
-            return images, list(stored)
+        return self._one_by_one(source, stored, out) if images is None else (images, list(stored))
+
+    def _one_by_one(
+        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
+    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
+        """Return the same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
             return self._compiled.batch(prepared, out, self.memory_format), targets
@@ -167,7 +171,8 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
             return None  # torchvision draws numbers of another precision
         if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
             return None
-        if not pipeline.makes_one_size(source.sizes):
+        is_repeated = source.channels == 1 and self._compiled.grey_channels > 1
+        if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         return fill(source, pipeline, fresh_draws(count), out, self.memory_format)
 

@@ -11,9 +11,8 @@ from fastload.datasets.batch import Pixels
 from fastload.datasets.compiled._info import info_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
-from fastload.images.decode import decode
 from fastload.images.header import has_parsed_header, read_header
-from fastload.images.region import Box
+from fastload.images.region import Box, decode_region
 
 # The place of a PNG file's colour type, and its value for RGB.
 _COLOUR_TYPE, _TRUE_COLOUR = 25, 2
@@ -34,7 +33,8 @@ def lazily_decoded(data: bytes, load: Callable[[], Any]) -> LazyImage | None:
         return None
     if header.format == "png" and not _is_true_colour(data):
         return None
-    return LazyImage.whole(_EncodedImage(data, load), 0, (header.height, header.width))
+    size = header.height, header.width
+    return LazyImage.whole(_EncodedImage(data, size, load), 0, size)
 
 
 def _is_true_colour(data: bytes) -> bool:
@@ -45,15 +45,16 @@ def _is_true_colour(data: bytes) -> bool:
 class _EncodedImage:
     """One encoded image; see `Regions`."""
 
-    def __init__(self, data: bytes, load: Callable[[], Any]) -> None:
+    def __init__(self, data: bytes, size: tuple[int, int], load: Callable[[], Any]) -> None:
         self._data = data
+        self._size = size
         self._load = load
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         try:
-            pixels: Pixels = decode(self._data)
+            return decode_region(self._data, self._size, None, box)
         except DecodeError:
-            pixels = np.asarray(self._load().convert("RGB"))
+            pixels: Pixels = np.asarray(self._load().convert("RGB"))
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
 
     def info(self, position: int) -> dict[Any, Any]:

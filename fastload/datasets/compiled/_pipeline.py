@@ -40,6 +40,7 @@ class CompiledTransform:
         steps: Its steps; their kinds tell how each is done.
         vector: The same for batches of images of one size; None if a step cannot be done so.
         makes_tensors: Whether finished images are tensors.
+        grey_channels: The number of channels that arithmetic makes of a grey image.
     """
 
     def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
@@ -64,7 +65,7 @@ class CompiledTransform:
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
-        self._broadcast_channels = _broadcast_channels(conversions)
+        self.grey_channels = _grey_channels(conversions)
         self._of_arrays = self._for_arrays()
 
     def is_of(self, transform: Any) -> bool:
@@ -127,7 +128,7 @@ class CompiledTransform:
 
     def _broadcast(self, image: LazyImage) -> LazyImage:
         """Return a grey image with as many channels as arithmetic with a number for each will give it."""
-        count = self._broadcast_channels
+        count = self.grey_channels
         if image.shape[2] > 1 or count == 1:
             return image
         return image.adjusted(lambda pixels: np.repeat(pixels, count, axis=2), count)
@@ -324,7 +325,7 @@ def _changes_class(step: Step) -> bool:
     return any(map(_changes_class, held)) if held else not is_v2(step.theirs)
 
 
-def _broadcast_channels(conversions: Sequence[Step]) -> int:
+def _grey_channels(conversions: Sequence[Step]) -> int:
     """Return how many channels Normalize makes of one; only the newer class makes several."""
     for step in conversions:
         if step.name == "Normalize" and len(step.theirs.mean) > 1:

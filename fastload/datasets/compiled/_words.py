@@ -72,7 +72,7 @@ class WordReader:
 
 
 def _uniform(generator: torch.Generator, count: int, low: float, high: float) -> torch.Tensor:
-    return torch.empty(count).uniform_(low, high, generator=generator)
+    return torch.empty(count, dtype=torch.float32).uniform_(low, high, generator=generator)
 
 
 # Every word is read as each kind of number that is asked for, and the one at its place is taken.
@@ -94,7 +94,7 @@ def _words(generator: torch.Generator, count: int) -> Words:
 
 
 def _advance(generator: torch.Generator, count: int) -> None:
-    torch.empty(count).uniform_(generator=generator)
+    _uniform(generator, count, 0.0, 1.0)
 
 
 def _copy_of(generator: torch.Generator) -> torch.Generator:
@@ -109,6 +109,6 @@ def are_words_as_expected() -> bool:
     ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
     words = _words(ours, 9)
     for word in words[:-1]:
-        if torch.rand(1, generator=theirs).item() != float(units(word)):
+        if torch.rand(1, generator=theirs, dtype=torch.float32).item() != float(units(word)):
             return False
     return torch.randint(0, 1000, (1,), generator=theirs).item() == int(words[-1]) % 1000

@@ -98,6 +98,19 @@ def test_arrays_are_transformed_as_by_torchvision(make, name, count):
             assert torch.allclose(image, other, atol=1e-5)
 
 
+def test_grey_arrays_that_are_normalized_with_three_numbers_get_three_channels():
+    from torchvision.transforms import v2
+
+    steps = v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(*C)
+    theirs = _mnist(v2.Compose(steps))
+    ours = fastload.compile(theirs)
+    torch.manual_seed(1)
+    expected = [theirs[index][0] for index in range(9)]
+    torch.manual_seed(1)
+    for (image, _), other in zip(ours.__getitems__(range(9)), expected, strict=True):
+        assert torch.allclose(image, other, atol=1e-5)
+
+
 def test_grey_arrays_are_batches_of_one_channel():
     from torchvision import transforms
 
