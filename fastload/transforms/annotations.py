@@ -224,9 +224,11 @@ class Annotations:
 
 def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
     """Return the objects of several annotations as those of one image; all must have the same fields."""
-    fields: list[Any] = [_together([getattr(part, name) for part in parts]) for name in _OF_OBJECTS]
+    fields: dict[str, Any] = {
+        name: _together([getattr(part, name) for part in parts]) for name in _OF_OBJECTS
+    }
     others = {name: _together([part.others[name] for part in parts]) for name in parts[0].others}
-    return Annotations(size, *fields, mask=mask, others=others)
+    return Annotations(size, mask=mask, others=others, **fields)
 
 
 def _together(values: list[Any]) -> Any:
