@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fastload.sources import _yolo
+from fastload.sources import _coco, _masks, _voc, _yolo
 from fastload.sources.protocol import Source
 
 
@@ -20,7 +20,12 @@ class Layout(NamedTuple):
     open: Callable[[str], Mapping[str, Source]]
 
 
-LAYOUTS: tuple[Layout, ...] = (Layout(_yolo.recognise, _yolo.open_yolo),)
+LAYOUTS: tuple[Layout, ...] = (
+    Layout(_yolo.recognise, _yolo.open_yolo),
+    Layout(_coco.recognise, _coco.open_coco),
+    Layout(_voc.recognise, _voc.open_voc),
+    Layout(_masks.recognise, _masks.open_masks),
+)
 
 
 def open_layout(path: str) -> dict[str, Source] | None:
