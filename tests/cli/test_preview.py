@@ -56,7 +56,7 @@ class Shapes(torch.utils.data.Dataset):
             "boxes": torch.tensor([[10.0, 20.0, 40.0, 50.0], [50.0, 5.0, 70.0, 25.0]]),
             "labels": torch.tensor([0, 1]),
             "polygons": [[torch.tensor([[10.0, 20.0], [40.0, 20.0], [40.0, 50.0]])], []],
-            "keypoints": torch.tensor([[[30.0, 30.0, 2.0]], [[60.0, 15.0, 0.0]]]),
+            "keypoints": torch.tensor([[[30.0, 30.0, 2.0]], [[60.0, 22.0, 0.0]]]),
             "mask": torch.from_numpy(mask),
         }
         return torch.full((3, 60, 80), GREY, dtype=torch.uint8), target
@@ -76,7 +76,7 @@ def test_every_kind_of_annotation_is_drawn_in_the_colour_of_its_class():
     assert (picture[35, 14] == GREY).all()  # beside it
     assert (picture[55, 5] != GREY).any()  # a mask
     assert tuple(picture[30, 30]) == colour_of(0)  # a key point
-    assert (picture[15, 60] == GREY).all()  # one that is not labelled
+    assert (picture[22, 60] == GREY).all()  # one that is not labelled
     oriented = {"boxes": target["boxes"], "labels": target["labels"]}
     oriented["corners"] = np.float32([[(20, 5), (60, 30), (50, 45), (9, 20)]] * 2)
     assert (drawn(oriented) != GREY).any()
