@@ -168,8 +168,8 @@ class DataLoader(_Base[_T_co]):
         persistent_workers = DecidedAttribute("persistent_workers")
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process measures for itself.
-        return {**self.__dict__, "_strategy": None, "_clock": StepClock()}
+        # A copy in another process measures for itself, with workers of its own.
+        return {**self.__dict__, "_iterator": None, "_strategy": None, "_clock": StepClock()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
