@@ -197,7 +197,7 @@ class DataLoader(_Base[_T_co]):
             self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
-            self._clock = StepClock(functools.partial(advise_compiling, view.dataset))
+            self._clock = StepClock(functools.partial(advise_compiling, view.dataset), view.hands_samples)
             start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
             self._beginning = view, start
             if isinstance(self._iterator, WorkersIterator):

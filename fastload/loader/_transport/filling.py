@@ -61,11 +61,19 @@ class SeededDataset(Dataset[Any]):
 
 
 class BatchMaker:
-    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices."""
+    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices.
+
+    Unless `is_batched`, what is fetched is one sample.
+    """
 
     def __init__(
-        self, collate_fn: Callable[[Any], Any], dataset: Any = None, finishes_on_device: bool = False
+        self,
+        collate_fn: Callable[[Any], Any],
+        is_batched: bool,
+        dataset: Any = None,
+        finishes_on_device: bool = False,
     ) -> None:
+        self.is_batched = is_batched
         self._collate_fn = collate_fn
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
