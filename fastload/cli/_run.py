@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fastload.system.units import format_count
+from fastload.system.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from fastload.loader.replacing import ReplacedLoader
@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache",
         choices=("ram", "tmpfs", "disk"),
         help="keep the image files there; see docs/cache.md",
+    )
+    parser.add_argument(
+        "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"
     )
     parser.add_argument("--quiet", action="store_true", help="print no summary")
     parser.add_argument("path", metavar="PATH", help="the script")
@@ -45,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
     script = find(options.path, options.is_module, options.arguments)
-    with loaders_replaced(script.folder, script.code.co_filename, options.cache, say) as replaced:
+    file = script.code.co_filename
+    with loaders_replaced(script.folder, file, options.cache, say, options.tune) as replaced:
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
@@ -66,6 +70,10 @@ def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Ite
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
+        if each.sample_s is not None:
+            before, after = map(format_duration, each.sample_s)
+            ratio = each.sample_s[0] / max(each.sample_s[1], 1e-9)
+            yield f"    a sample takes {after} of CPU time instead of {before}: {ratio:.1f} times faster"
         changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     yield "To keep it without 'fastload run':"

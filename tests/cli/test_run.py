@@ -1,6 +1,7 @@
 """`fastload run`: the script's own output and exit code, and what was replaced."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -74,6 +75,19 @@ def test_what_was_replaced_is_printed_at_the_end(script, photos):
     assert "DataLoader(…, compile=True)" in done.stderr
     quiet = run("--quiet", script(TRAIN), photos)
     assert quiet.stderr == "fastload\n"
+
+
+def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script, photos):
+    reason = "getattr(getattr(loader, 'plan', None), 'num_workers', None)"
+    end = f"    print(torch.rand(1).item())\n    print({reason})\n"
+    path = script(TRAIN.replace(", num_workers=1", "") + end)
+    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    ours, tuned = run(path, photos), run("--tune", path, photos)
+    *lines, last = ours.stdout.splitlines()
+    assert lines == plain.stdout.splitlines()[:-1], plain.stderr
+    assert "set by you" in last
+    assert "set by you" not in tuned.stdout.splitlines()[-1]
+    assert re.search(r"a sample takes .* of CPU time instead of .*: [0-9.]+ times faster", ours.stderr)
 
 
 def test_a_script_without_a_loader_runs_as_it_is(script):
