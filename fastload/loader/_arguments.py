@@ -65,7 +65,7 @@ class LoaderView:
 
     @property
     def hands_samples(self) -> bool:
-        """Whether the dataset is read sample by sample; others may return whole batches themselves."""
+        """True if the dataset is read sample by sample; another one may return whole batches itself."""
         return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))
 
 
