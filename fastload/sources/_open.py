@@ -28,6 +28,11 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 
 
+def has_layout(path: str) -> bool:
+    """Return True if `open_layout` can list a file or folder."""
+    return any(layout.recognise(path) for layout in LAYOUTS)
+
+
 def open_layout(path: str) -> dict[str, Source] | None:
     """List a file or folder by the first layout that recognises it; None if none does."""
     for layout in LAYOUTS:
