@@ -9,7 +9,7 @@ from fastload.sources import _coco, _masks, _voc, _yolo
 from fastload.sources.protocol import Source
 
 
-class Layout(NamedTuple):
+class SourceLayout(NamedTuple):
     """A layout: a quick check that a file or folder has it, and the listing of its splits.
 
     `recognise` reads names and the beginnings of a few files. `open` raises SourceError for a source of this
@@ -20,11 +20,11 @@ class Layout(NamedTuple):
     open: Callable[[str], Mapping[str, Source]]
 
 
-LAYOUTS: tuple[Layout, ...] = (
-    Layout(_yolo.recognise, _yolo.open_yolo),
-    Layout(_coco.recognise, _coco.open_coco),
-    Layout(_voc.recognise, _voc.open_voc),
-    Layout(_masks.recognise, _masks.open_masks),
+LAYOUTS: tuple[SourceLayout, ...] = (
+    SourceLayout(_yolo.recognise, _yolo.open_yolo),
+    SourceLayout(_coco.recognise, _coco.open_coco),
+    SourceLayout(_voc.recognise, _voc.open_voc),
+    SourceLayout(_masks.recognise, _masks.open_masks),
 )
 
 
