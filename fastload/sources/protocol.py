@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ class Source(ABC):
         warnings: Peculiarities that did not stop the listing, one sentence each.
         columns: The decision about each column of a table, by field; empty for other sources.
         left_out: The files of the source that are not records.
+        layout: What `unpack` needs to write the source's own layout again, for the manifest; JSON values.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Source(ABC):
     warnings: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    layout: Mapping[str, Any] = field(default_factory=dict)
 
     @abstractmethod
     def __len__(self) -> int: ...
