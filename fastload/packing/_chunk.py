@@ -24,6 +24,7 @@ from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.schema import Field, record_columns
+from fastload.shards.values import stored_rows
 from fastload.sources.protocol import Source, SourceRecord
 
 # A chunk ends early beyond this, so that a worker's memory stays bounded.
@@ -173,12 +174,8 @@ class ChunkEncoder:
             if each.kind == "image":
                 encoding = encoding_named(each.encoding or "keep")
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
-            elif each.kind == "text":
-                rows.append(value.encode("utf-8", "surrogateescape"))
-            elif each.kind == "bytes":
-                rows.append(value)
             else:
-                rows.append(np.asarray(value, each.columns()[0].numpy_dtype).tobytes())
+                rows.extend(stored_rows(each, value))
         return rows
 
 

@@ -172,7 +172,9 @@ class _PackJob:
     def _provenance(self, source: Source, encoding: Encoding) -> dict[str, Any]:
         """Return the manifest's description of how a split is made."""
         limit = self.options.limit
-        columns = {"columns": dict(source.columns)} if source.columns else {}
+        further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
+        if source.details or source.is_upright:
+            further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
         return {
             "fastload": __version__,
             "opencv": cv2.__version__,
@@ -182,7 +184,7 @@ class _PackJob:
             "limit": None if limit is None else asdict(limit),
             "on_error": self.options.on_error,
             "shard_bytes": self.options.shard_bytes,
-            **columns,
+            **further,
         }
 
     def _pack_split(self, split: str, source: Source, encoding: Encoding) -> Manifest:

@@ -30,7 +30,7 @@ class ContainerSource(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of the files' names, sizes and times, and of the decisions about them."""
-        head = repr((self.kind, self.classes, self.fields, self.layout, len(self)))
+        head = repr((self.kind, self.classes, self.fields, self.details, len(self)))
         digest = hashlib.blake2b(head.encode("utf-8", "surrogateescape"), digest_size=16)
         columns: tuple[Any, ...] = (self.files.names.data, self.files.sizes_bytes, self.files.times_ns)
         for column in columns:
