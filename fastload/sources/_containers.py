@@ -21,6 +21,10 @@ from fastload.sources.protocol import Source
 # A split's name among the words of a file's name: train-0001.tar, cats_validation_lmdb.
 _SPLIT = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
 
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_MOST_FILES = 1_000_000
+
 
 @dataclass(eq=False, kw_only=True)
 class ContainerSource(Source):
@@ -63,8 +67,8 @@ def require_decodable(where: str, size_bytes: int) -> None:
     """Raise SourceError if an image has more bytes than can be decoded."""
     if size_bytes > MOST_BYTES:
         raise SourceError(
-            f"{where}: must have at most {MOST_BYTES:,} bytes to be decoded, got {size_bytes:,}: it is not an "
-            "image, or must be stored in a smaller form"
+            f"{where}: must have at most {MOST_BYTES:,} bytes to be decoded, got {size_bytes:,}: it is not "
+            "an image, or must be stored in a smaller form"
         )
 
 
@@ -84,6 +88,33 @@ def by_split(names: Iterable[str]) -> dict[str, list[str]]:
         for split in ("train", "val", "test")
         if split in splits
     }
+
+
+def is_pattern(path: str) -> bool:
+    """Return True for the pattern of several files' names."""
+    return expand_braces(path) != [path]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return the names that a pattern of ranges and lists stands for, as in webdataset and Bash.
+
+    >>> expand_braces("{a,b}-{08..10}.tar")
+    ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
+    """
+    match = _BRACES.search(pattern)
+    if match is None:
+        return [pattern]
+    bounds = _RANGE.fullmatch(match[1])
+    choices: Sequence[str] = match[1].split(",")
+    if bounds is not None:
+        numbers = range(int(bounds[1]), int(bounds[2]) + 1)
+        if not 0 < len(numbers) <= _MOST_FILES:
+            raise SourceError(
+                f"{pattern}: must name 1 to {_MOST_FILES:,} files, got {len(numbers):,}: check its range"
+            )
+        choices = [f"{number:0{len(bounds[1])}d}" for number in numbers]
+    rest = expand_braces(pattern[match.end() :])
+    return [f"{pattern[: match.start()]}{choice}{tail}" for choice in choices for tail in rest]
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:

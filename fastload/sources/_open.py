@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from fastload.sources._webdataset import is_webdataset, open_webdataset
 from fastload.sources.protocol import Source
 
 
@@ -19,7 +20,7 @@ class Layout(NamedTuple):
     open: Callable[[str], Mapping[str, Source]]
 
 
-LAYOUTS: tuple[Layout, ...] = ()
+LAYOUTS: tuple[Layout, ...] = (Layout(is_webdataset, open_webdataset),)
 
 
 def open_layout(path: str) -> dict[str, Source] | None:

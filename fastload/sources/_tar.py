@@ -27,7 +27,7 @@ class TarMember(NamedTuple):
 
 
 def tar_members(path: str) -> Iterator[TarMember]:
-    """Yield the regular files of a tar file in its order; raise SourceError, naming the offset, for damage."""
+    """Yield the regular files of a tar file in order; raise SourceError, naming the offset, for damage."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield from _members(path, data)
