@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from fastload.sources._huggingface import is_huggingface, open_huggingface
 from fastload.sources._webdataset import is_webdataset, open_webdataset
 from fastload.sources.protocol import Source
 
@@ -20,7 +21,10 @@ class Layout(NamedTuple):
     open: Callable[[str], Mapping[str, Source]]
 
 
-LAYOUTS: tuple[Layout, ...] = (Layout(is_webdataset, open_webdataset),)
+LAYOUTS: tuple[Layout, ...] = (
+    Layout(is_webdataset, open_webdataset),
+    Layout(is_huggingface, open_huggingface),
+)
 
 
 def open_layout(path: str) -> dict[str, Source] | None:
