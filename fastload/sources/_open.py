@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from fastload.sources._hdf5_layouts import is_hdf5, open_hdf5
 from fastload.sources._huggingface import is_huggingface, open_huggingface
+from fastload.sources._lmdb_layouts import is_lmdb, open_lmdb
 from fastload.sources._webdataset import is_webdataset, open_webdataset
 from fastload.sources.protocol import Source
 
@@ -24,6 +26,8 @@ class Layout(NamedTuple):
 LAYOUTS: tuple[Layout, ...] = (
     Layout(is_webdataset, open_webdataset),
     Layout(is_huggingface, open_huggingface),
+    Layout(is_lmdb, open_lmdb),
+    Layout(is_hdf5, open_hdf5),
 )
 
 
