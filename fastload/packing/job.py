@@ -131,6 +131,7 @@ class _PackJob:
     progress: Callable[[PackProgress], None] | None
     began: float
     state: PackProgress = field(init=False)
+    notes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.state = PackProgress("", 0, sum(map(len, self.sources.values())), 0, 0, 0, 0.0)
@@ -213,6 +214,7 @@ class _PackJob:
 
     def _report(self, chunk: Chunk) -> None:
         """Count a chunk that is written, and report the progress."""
+        self.notes += chunk.notes
         self.state = replace(
             self.state,
             records=self.state.records + chunk.stop - chunk.start,
@@ -246,6 +248,6 @@ class _PackJob:
             read_bytes=self.state.read_bytes,
             resumed=self.state.resumed,
             seconds=time.perf_counter() - self.began,
-            warnings=tuple(warning for source in sources for warning in source.warnings),
+            warnings=(*(warning for source in sources for warning in source.warnings), *self.notes),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
         )

@@ -38,6 +38,7 @@ Kind = Literal[
     "texts",
 ]
 BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
+Format = BoxFormat | Literal["mask"]
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
     "float16", "float32", "float64", "bool",
@@ -54,7 +55,7 @@ _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
 _ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
-_FORMAT = re.compile("|".join(get_args(BoxFormat)))
+_FORMAT = re.compile("|".join([*get_args(BoxFormat), "mask"]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
@@ -94,7 +95,7 @@ class Field:
             the others.
         shape: The shape of a vector, or of one row of a ragged field or of coordinates; `()` for the others.
         encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420` or `raw`.
-        format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`.
+        format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`; `mask` for an image of classes.
         relative: Coordinates are fractions of the image's width and height instead of pixels.
         per_object: There is one row, or text, for each object of the image.
         internal: The field is for `unpack`, and no part of a dataset's samples.
@@ -108,7 +109,7 @@ class Field:
     dtype: str = "uint8"
     shape: tuple[int, ...] = ()
     encoding: str | None = None
-    format: BoxFormat | None = None
+    format: Format | None = None
     relative: bool = False
     per_object: bool = False
     internal: bool = False
@@ -129,6 +130,8 @@ class Field:
             raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
         if self.kind in _COORDINATE_KINDS:
             self._check_coordinates()
+        elif self.format is not None and (self.kind, self.format) != ("image", "mask"):
+            raise OptionError(f"field {self.name!r}: {self.kind} has no format {self.format!r}: leave it out")
         elif self.shape and self.kind not in ("vector", "ragged"):
             raise OptionError(
                 f"field {self.name!r}: {self.kind} has no shape, got {self.shape}: make it a vector"
@@ -157,9 +160,10 @@ class Field:
                 f"field {self.name!r}: {self.kind} must be float64 of shape {wanted}, got {self.dtype} of "
                 f"shape {self.shape}"
             )
-        if (self.kind == "boxes") != (self.format is not None):
+        formats = get_args(BoxFormat) if self.kind == "boxes" else (None,)
+        if self.format not in formats:
             raise OptionError(
-                f"field {self.name!r}: boxes, and no others, have a format among "
+                f"field {self.name!r}: boxes, and no other coordinates, have a format among "
                 f"{', '.join(get_args(BoxFormat))}, got {self.format!r}"
             )
 
@@ -171,7 +175,13 @@ class Field:
     @property
     def least_version(self) -> int:
         """The first version of the format that has such a field."""
-        return 3 if self.kind == "texts" or self.is_of_objects or self.internal else 2
+        is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
+        return 3 if is_new else 2
+
+    @classmethod
+    def mask(cls) -> Field:
+        """Return the field `mask`: a file whose levels, or indices of a palette, are classes."""
+        return cls("mask", "image", encoding="keep", format="mask")
 
     @classmethod
     def boxes(cls, format: BoxFormat, *, relative: bool = False) -> Field:

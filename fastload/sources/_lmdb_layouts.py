@@ -234,8 +234,8 @@ def _lsun(path: str, transaction: Any) -> _Records:
         if format_of(head) is None:
             raise SourceError(
                 f"{path}, key {keys[at]!r}: must be an image file, or the database one of CRNN, "
-                "Efficient-PyTorch, stylegan2-pytorch, BasicSR or LSUN, got other bytes: from Python, fastload.pack takes a "
-                "map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
+                "Efficient-PyTorch, stylegan2-pytorch, BasicSR or LSUN, got other bytes: from Python, "
+                "fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
             )
     return _Records("lsun", keys)
 

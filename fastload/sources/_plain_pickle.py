@@ -35,7 +35,7 @@ def read_plain(data: bytes, where: str) -> Any:
         is_other = not data.startswith(b"\x80")  # the first byte of a pickle since protocol 2
         raise SourceError(
             f"{where}: must be a pickle of bytes, numbers, text, tuples and lists, got: {error}: "
-            f"{'records of old releases of pyarrow cannot be read' if is_other else 'others could run code'}; "
+            f"{'records of old releases of pyarrow cannot be read' if is_other else 'it could run code'}; "
             "load it yourself, and pack from Python with fastload.pack(dataset, 'DEST.fl')"
         ) from error
     return value
