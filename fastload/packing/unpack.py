@@ -12,15 +12,17 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
-from fastload.images.decode import encode
-from fastload.images.encodings import encoding_named
-from fastload.images.formats import HEAD_BYTES, format_of
+from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, FormatError, PackError
+from fastload.packing._stored_records import StoredRecords, safe_path, stored_file
+from fastload.packing._unpack_arrow import write_arrow
+from fastload.packing._unpack_hdf5 import write_hdf5
+from fastload.packing._unpack_lmdb import write_lmdb
+from fastload.packing._unpack_tar import write_tar
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
@@ -28,13 +30,15 @@ from fastload.sources import are_class_names
 
 LABELS_NAME = "labels.csv"
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _TABLE_KINDS = ("scalar", "text")
 
-_SUFFIXES = {
-    "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
-    "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
-}  # fmt: skip
+# The writers of other programs' files, by the kind of the source up to a hyphen; they return what they wrote.
+_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
+    "webdataset": write_tar,
+    "huggingface": write_arrow,
+    "lmdb": write_lmdb,
+    "hdf5": write_hdf5,
+}
 
 # Errors of the disk or the process, not of one file's name: the files that follow would fail too.
 _FATAL_ERRORS = frozenset(
@@ -106,7 +110,7 @@ def unpack(
     datasets = packed_datasets(path)
     is_single = datasets == [Path(path)]
     results = [
-        _Unpacking(RecordReader(each, "always"), root if is_single else root / each.stem, progress).run()
+        _unpack_one(RecordReader(each, "always"), root, "" if is_single else each.stem, progress)
         for each in datasets
     ]
     return UnpackResult(
@@ -117,6 +121,30 @@ def unpack(
         tuple(dict.fromkeys(name for result in results for name in result.unwritten)),
         tuple(message for result in results for message in result.refused),
     )
+
+
+def _unpack_one(
+    reader: RecordReader, root: Path, split: str, progress: Callable[[int, int], None] | None
+) -> UnpackResult:
+    write = _WRITERS.get(str(reader.manifest.made.get("source_kind")).partition("-")[0])
+    if write is None:
+        return _Unpacking(reader, root / split, progress).run()
+    records = StoredRecords(reader, progress)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        files = write(records, root)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, FastloadError):
+            raise
+        raise FormatError(
+            f"{reader.folder}: must state the details of its source as packing does, got: {error!r}: "
+            "read its records in Python, or pack again"
+        ) from error
+    except OSError as error:
+        if isinstance(error, FastloadError):
+            raise
+        raise PackError(f"{error.filename or root}: cannot be written: {error.strerror or error}") from error
+    return UnpackResult(len(files), sum(map(os.path.getsize, files)), None, tuple(records.damaged))
 
 
 class _Unpacking:
@@ -188,7 +216,7 @@ class _Unpacking:
         for index in range(len(self._reader)):
             try:
                 record = self._reader.read(index)
-                files = [self._file_of(record, field) for field in self._images]
+                files = [stored_file(record, field, is_first=not at) for at, field in enumerate(self._images)]
             except (DamageError, DecodeError) as error:
                 self._damaged.append(str(error))
             else:
@@ -214,20 +242,6 @@ class _Unpacking:
         else:
             if table is not None:
                 table.add([path.relative_to(self._root).as_posix() for path in written], record)
-
-    def _file_of(self, record: Record, field: Field) -> tuple[bytes, str]:
-        """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
-        stored = record.stored(field.name)
-        shape = record.image_shape(field.name)
-        if not shape[0]:
-            return bytes(stored), ""  # kept although it is not a readable image
-        if field.encoding == "jpeg":
-            return bytes(stored), ".jpg"
-        if field.encoding in _SOURCE_ENCODINGS:
-            # A further image has no name of its own, and neither has one from a dataset.
-            has_name = field is self._images[0] and Path(record.key).suffix
-            return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
-        return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
     def _write(self, path: Path, data: bytes) -> Path:
         """Write a file and return its path; raise FileExistsError if a different one has that name."""
@@ -295,23 +309,6 @@ def _names_give_labels(reader: RecordReader) -> bool:
         return False
     is_same_order = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
     return is_same_order and are_class_names(classes)
-
-
-def safe_path(root: Path, key: str) -> Path:
-    """Return the path of a key below root, without the parts that would lead elsewhere.
-
-    >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
-    'out/etc/passwd'
-    """
-    outside = ("/", "//", "..", ".")
-    parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
-    if os.name == "nt":
-        parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
-    return root.joinpath(*(parts or ["unnamed"]))
-
-
-def _suffix_of(data: bytes) -> str:
-    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

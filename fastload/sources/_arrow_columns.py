@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources._arrow import ArrowFiles
 from fastload.sources._table import free_field_name
+from fastload.sources.arrow import ArrowFiles
 
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")
 _CATEGORIES = ("category", "category_id", "categories", "label", "labels")
@@ -20,7 +20,10 @@ _BASES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": 
 
 
 class ArrowColumns:
-    """The fields made of the columns, and `roles`: the field of each column or part of a struct, by path."""
+    """The fields made of the columns, `roles`, the field of each column or part of a struct, and `paths`.
+
+    The latter are the fields that hold the paths of images.
+    """
 
     def __init__(self, rows: ArrowFiles) -> None:
         self._rows = rows
@@ -30,6 +33,7 @@ class ArrowColumns:
         self.classes: tuple[str, ...] = ()
         self.fields: list[Field] = []
         self.roles: dict[tuple[str, ...], str] = {}
+        self.paths: dict[str, str] = {}
         images = [each.name for each in rows.schema if self._is_image(each)]
         # The image is the column named like one, else the first.
         for name in sorted(images, key=lambda name: name not in _IMAGE_NAMES):
@@ -49,7 +53,8 @@ class ArrowColumns:
         target = "image" if not self.roles else free_field_name(name, self._taken)
         if target != "image":
             self.fields.append(Field(target, "image", encoding="keep"))
-        self.fields.append(Field(free_field_name(f"{target}_path", self._taken), "text", internal=True))
+        self.paths[target] = free_field_name(f"{target}_path", self._taken)
+        self.fields.append(Field(self.paths[target], "text", internal=True))
         self.roles[name,] = target
 
     def _add(self, column: str, leaves: Sequence[_Leaf]) -> None:

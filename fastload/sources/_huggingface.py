@@ -26,10 +26,10 @@ import numpy as np
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._arrow import ArrowFiles
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._containers import ContainerSource, by_split
 from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files
 from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.protocol import SourceRecord
@@ -82,6 +82,7 @@ def open_huggingface(path: str) -> dict[str, ArrowSource]:
                 "schema": schema,
                 "sidecars": texts,
                 "columns": [[*parts, name] for parts, name in columns.roles.items()],
+                "paths": columns.paths,
             },
         )
     return sources
@@ -168,7 +169,7 @@ class ArrowSource(ContainerSource):
         row = self.rows.row(index)
         values: dict[str, object] = {"shard": number}
         described = {field.name: field for field in self.fields}
-        paths = iter([field.name for field in self.fields if field.kind == "text" and field.internal])
+        paths = self.details["paths"]
         image = b""
         for path, name in self.roles.items():
             try:
@@ -176,7 +177,7 @@ class ArrowSource(ContainerSource):
                 if _has_null(value) and not (name == "image" or described[name].kind == "image"):
                     raise TypeError("a missing value")
                 if name == "image" or described[name].kind == "image":
-                    data, values[next(paths)] = _image_of(value, self.files.folder)
+                    data, values[paths[name]] = _image_of(value, self.files.folder)
                     if name == "image":
                         image = data
                     else:
@@ -188,10 +189,10 @@ class ArrowSource(ContainerSource):
                     f"{where}: {'.'.join(path)} must hold a value that fits its column, got: {error}: remove "
                     "the row, or fill it in"
                 ) from error
-        counts = {len(values[each.name]) for each in self.fields if each.is_of_objects}  # type: ignore[arg-type]
-        if len(counts) > 1:
+        of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
+        if len(counts := sorted({len(each) for each in of_objects})) > 1:
             raise SourceError(
-                f"{where}: every object must have all of its parts, got lists of {counts} objects"
+                f"{where}: objects must have all of their parts, got {counts} of them: repair it"
             )
         return SourceRecord(self.key(index), image, values)
 

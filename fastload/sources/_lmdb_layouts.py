@@ -159,7 +159,7 @@ def _source(
         records=found,
         labels=labels,
         numbers=numbers,
-        details={"databases": list(names), "is_folder": is_folder},
+        details={"files": files, "is_folder": is_folder},
     )
 
 

@@ -213,7 +213,7 @@ class _Listing:
             members={name: {each: self.spans[each] for each in found} for name, found in members.items()},
             labels=labels,
             details={
-                "shards": [os.path.basename(name) for name in self.files.names],
+                "files": list(self.files.names),
                 "members": {name: found[0] for name, found in members.items() if name != "image"},
                 "ending": ending,
             },
