@@ -191,9 +191,7 @@ class ArrowSource(ContainerSource):
                 ) from error
         of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
         if len(counts := sorted({len(each) for each in of_objects})) > 1:
-            raise SourceError(
-                f"{where}: objects must have all of their parts, got {counts} of them: repair it"
-            )
+            raise SourceError(f"{where}: objects must have all of their parts, got {counts} of them")
         return SourceRecord(self.key(index), image, values)
 
 
