@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fastload.sources import _yolo
+from fastload.sources import _coco, _masks, _voc, _yolo
 from fastload.sources._hdf5_layouts import is_hdf5, open_hdf5
 from fastload.sources._huggingface import is_huggingface, open_huggingface
 from fastload.sources._lmdb_layouts import is_lmdb, open_lmdb
@@ -26,6 +26,9 @@ class Layout(NamedTuple):
 
 LAYOUTS: tuple[Layout, ...] = (
     Layout(_yolo.recognise, _yolo.open_yolo),
+    Layout(_coco.recognise, _coco.open_coco),
+    Layout(_voc.recognise, _voc.open_voc),
+    Layout(_masks.recognise, _masks.open_masks),
     Layout(is_webdataset, open_webdataset),
     Layout(is_huggingface, open_huggingface),
     Layout(is_lmdb, open_lmdb),

@@ -141,7 +141,7 @@ def _list_splits(
             fields=fields,
             warnings=tuple(warnings) if not sources else (),
             left_out=tuple(_labels_without_image(labels[split])),
-            details=description.details,
+            details={**description.details, "labels": _label_style(names, labels[split])},
             is_upright=True,
             files=list_files(root, _relative(root, names)),
             texts=labels[split],
@@ -186,6 +186,16 @@ def _label_folder(folder: str, images: Sequence[str]) -> str:
         if any(f"{_stem(image)}.txt" in names for image in images):
             return candidate
     return candidates[0] or folder
+
+
+def _label_style(images: Sequence[str], labels: FileList) -> str:
+    """Return the place of the label files: `parallel` to images, in a folder `labels`, or `beside` images."""
+    for image, label in zip(images, labels.names, strict=True):
+        folder, of_label = os.path.dirname(image), os.path.dirname(os.path.join(labels.folder, label))
+        if folder == of_label:
+            return "beside"
+        return "inside" if of_label == os.path.join(folder, "labels") else "parallel"
+    return "parallel"
 
 
 def _masks_of(root: str, images: Sequence[str]) -> FileList | None:
