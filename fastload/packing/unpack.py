@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
 from fastload.packing._label_table import LabelTable
@@ -80,9 +80,9 @@ def unpack(
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. So do the files of
-    WebDataset, Hugging Face's datasets, LMDB and HDF5, which are written as such files again. Of different files
-    under one name, the first is written, and the records of the others are left out.
+    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. Tar
+    shards, Hugging Face's datasets, LMDB and HDF5 are written as such files again. Of different files under
+    one name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a

@@ -20,9 +20,7 @@ from fastload.sources.left_out import NO_IMAGE, count_suffixes
 _FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
 )
-_PACKED = (
-    "'fastload pack' takes such a file, or a folder of nothing else; pack it, and name the DEST.fl instead"
-)
+_PACKED = "'fastload pack' takes such a file, or a folder of them alone: pack it, and name its DEST.fl"
 
 # Suffixes, the description of such files, and the workaround.
 _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
