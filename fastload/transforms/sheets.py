@@ -72,6 +72,7 @@ class Sheet:
         output: The size of the output.
         flips: The flips of the output, upside down and left to right.
         is_exact: True if images are resized whole, and the whole canvas is made, as Ultralytics does.
+        fill: The level of the canvas where there is no image; beyond the canvas, it is 114.
     """
 
     canvas: Size
@@ -80,6 +81,7 @@ class Sheet:
     output: Size
     flips: tuple[bool, bool] = (False, False)
     is_exact: bool = False
+    fill: int = GREY
 
 
 def loaded_size(size: Size, imgsz: int) -> Size:
@@ -167,7 +169,7 @@ def render(sheet: Sheet, region: Region, out: Pixels) -> None:
     `region` is called once for each image of which something is seen.
     """
     if sheet.matrix is None:
-        out.fill(GREY)
+        out.fill(sheet.fill)
         _place(sheet, region, (0, 0, *sheet.canvas[::-1]), out)
         _flip(out, sheet.flips)
         return
