@@ -25,8 +25,6 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
 Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
 
-_NEAREST = Resampling("nearest", antialias=False)
-
 _OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners")
 
 
@@ -130,11 +128,13 @@ class Annotations:
         """Return the objects with boxes clipped to the image."""
         return replace(self, boxes=_clip(self.boxes, self.size))
 
-    def cropped(self, top: int, left: int, height: int, width: int, fill: int = 0) -> Annotations:
+    def cropped(
+        self, top: int, left: int, height: int, width: int, fill: int = 0, mode: str = "constant"
+    ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
         mask = None
         if self.mask is not None:
-            mask = crop_padded(self.mask[:, :, None], top, left, height, width, fill)[:, :, 0]
+            mask = crop_padded(self.mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
         return self.rescaled((1, 1), (-left, -top), (height, width), mask)
 
     def padded(
@@ -147,11 +147,11 @@ class Annotations:
         size = self.size[0] + top + bottom, self.size[1] + left + right
         return self.rescaled((1, 1), (left, top), size, mask)
 
-    def resized(self, height: int, width: int) -> Annotations:
-        """Return the annotations of the image resized."""
+    def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
+        """Return the annotations of the image resized; the mask is by `nearest` or `nearest-exact`."""
         mask = self.mask
         if mask is not None and mask.shape != (height, width):
-            mask = resize(mask[:, :, None], height, width, _NEAREST)[:, :, 0]
+            mask = resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
         return self.rescaled((width / self.size[1], height / self.size[0]), (0, 0), (height, width), mask)
 
     def flipped(self, axis: int, pairs: Sequence[int] | None = None) -> Annotations:
