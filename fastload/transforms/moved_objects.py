@@ -30,7 +30,7 @@ def on_canvas(sheet: Sheet, objects: Sequence[Annotations]) -> Annotations:
     parts = [_placed(objects[each.image], each, sheet.canvas) for each in sheet.placements]
     if len(parts) == 1:
         return parts[0]
-    cut = _cut(joined(parts, sheet.canvas))
+    cut = cut_to_image(joined(parts, sheet.canvas))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -48,7 +48,7 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
                 boxes[row] = seen_box(rings, output)
             polygons.append([_cut_outline(ring, boxes[row].tolist()) for ring in rings])
         moved = replace(moved, boxes=boxes, polygons=polygons)
-    moved = _cut(moved)
+    moved = cut_to_image(moved)
     least = _LEAST_AREA_OF_OUTLINE if has_outlines or objects.corners is not None else _LEAST_AREA
     is_kept = candidates(objects.boxes * np.float32(scale), moved.boxes, least)
     return moved.chosen(is_kept)
@@ -108,7 +108,7 @@ def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations
     return replace(objects, mask=None).rescaled(factors, (place.left, place.top), canvas)
 
 
-def _cut(objects: Annotations) -> Annotations:
+def cut_to_image(objects: Annotations) -> Annotations:
     """Return objects cut off at the image's edges; of what lies outside, an empty box is left."""
     height, width = objects.size
     cut = replace(objects)
