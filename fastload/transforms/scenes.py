@@ -132,9 +132,15 @@ class SceneTransform(Transform):
         raise NotImplementedError
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        raise OptionError(
+        raise self._must_begin()
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        raise self._must_begin()
+
+    def _must_begin(self) -> OptionError:
+        return OptionError(
             f"{type(self).__name__} must be given other images too: make it a transform of a dataset, at the "
-            "beginning of a fastload.transforms.Compose"
+            "beginning of a fastload.transforms.Compose of fastload's transforms alone"
         )
 
 
