@@ -14,13 +14,9 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.moved_objects import on_canvas, through_matrix
-from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
-from fastload.transforms.sheets import (
+from fastload.transforms._hsv import shift_hsv
+from fastload.transforms._moved_objects import on_canvas, through_matrix
+from fastload.transforms._sheets import (
     GREY,
     Matrix,
     Sheet,
@@ -32,6 +28,10 @@ from fastload.transforms.sheets import (
     perspective_matrix,
     render,
 )
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.draws import Draws, integers
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
 from fastload.transforms.transform import Parameters, Pixels
 
 
@@ -278,8 +278,11 @@ class RandomHSV(SceneTransform):
 
 
 def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
-    if image.shape[2] != 3:
-        raise OptionError(f"LetterBox and ObjectPerspective take RGB images, got {image.shape[2]} channels")
+    channels = image.shape[2]
+    if channels != 3:
+        rule = "LetterBox and ObjectPerspective take images of 3 channels or 1"
+        options.require(channels == 1, rule, channels)
+        return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
     out = np.empty((*sheet.output, 3), np.uint8)
     render(sheet, lambda _, box, size: image[box.top :, box.left :][: box.height, : box.width], out)
     return out

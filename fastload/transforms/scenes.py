@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
+from fastload.transforms._hsv import shift_hsv
+from fastload.transforms._sheets import Sheet, Size, alone, render
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.sheets import Sheet, Size, alone, render
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 Indices = NDArray[np.int64]

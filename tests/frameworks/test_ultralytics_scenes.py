@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
+from fastload.transforms._hsv import shift_hsv
+from fastload.transforms._moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms._object_mixing import blended, pasted
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.moved_objects import on_canvas, resampled, through_matrix
-from fastload.transforms.scenes import Scene
-from fastload.transforms.sheets import (
+from fastload.transforms._sheets import (
     Sheet,
     alone,
     loaded_size,
@@ -24,6 +22,8 @@ from fastload.transforms.sheets import (
     perspective_matrix,
     render,
 )
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.scenes import Scene
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS
 

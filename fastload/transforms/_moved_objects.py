@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
+from fastload.transforms._sheets import Matrix, Placement, Sheet, Size
 from fastload.transforms.annotations import Annotations, Floats, joined
-from fastload.transforms.sheets import Matrix, Placement, Sheet, Size
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000
