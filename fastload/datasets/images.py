@@ -293,7 +293,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         annotations: Sequence[Annotations] | None = None,
     ) -> Any:
         """Return what torch's `default_collate` makes of some samples' targets."""
-        labels = self._labels(positions)
+        labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.
             targets: Any = tuple(self._final_targets(positions, annotations))

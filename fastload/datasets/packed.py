@@ -6,7 +6,7 @@ import functools
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
+from fastload.datasets._objects import ObjectFields
 from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache._records import CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
@@ -26,6 +27,7 @@ from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import current_seed
 
 # The number of shapes from which the size of the decoded dataset is estimated.
@@ -45,9 +47,10 @@ class PackedDataset(ImageDataset):
     memory, or the result of the transform. Transforms of `fastload.transforms` are applied while decoding, or
     to a whole batch at once; any other callable gets an array (height, width, 3), uint8, or a PIL image if it
     is one of torchvision's. The target is the label, an int (-1 without a label in the source); if records
-    have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. A further
-    image, such as a mask, is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a
-    tensor like that of the image.
+    have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. Objects are
+    tensors in pixels of the image: `boxes` (objects, 4) x1 y1 x2 y2, `labels`, `polygons`, `keypoints`,
+    `corners`; a mask of classes is `mask` (height, width), see docs/packing.md. Any other further image
+    is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a tensor like the image's.
 
     Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -68,8 +71,9 @@ class PackedDataset(ImageDataset):
             large as the size to which the transform resizes; like PIL's parameter of this name. This is
             faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
             average, and at edges by up to 16.
-        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is that of
-            torchvision's ImageFolder. (`yuv420` and `raw` store none.)
+        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is not to, as
+            in torchvision's ImageFolder; with objects, as their coordinates count: YOLO's in upright images.
+            (`yuv420` and `raw` store none.)
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
             also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
 
@@ -92,10 +96,10 @@ class PackedDataset(ImageDataset):
         on_error: str | Callable[[int, Exception], tuple[Any, Any]] = "raise",
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,
-        apply_orientation: bool = False,
+        apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
     ) -> None:
-        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+        super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
             raise OptionError(f'on_error must be "raise" or a function of (index, error), got {on_error!r}')
         self._records = RecordReader(path, verify)
@@ -104,6 +108,10 @@ class PackedDataset(ImageDataset):
         self.classes = list(manifest.classes)
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields: tuple[Field, ...] = manifest.fields[1:]
+        self._objects = ObjectFields.of(self._target_fields)
+        self._is_upright = _is_upright(manifest.made)
+        if self._objects is not None:
+            self._check_orientation(apply_orientation)
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
         self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
         self._pixel_encodings = {
@@ -226,8 +234,41 @@ class PackedDataset(ImageDataset):
         records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
+        if self._objects is not None:
+            sizes = self.source_of(positions).sizes.tolist()
+            return [
+                self._objects.target(record, (height, width), self._value)
+                for record, (height, width) in zip(records, sizes, strict=True)
+            ]
         names = [field.name for field in self._target_fields]
         return [{name: self._value(name, record) for name in names} for record in records]
+
+    def annotations(self, index: SupportsIndex) -> Annotations:
+        """Return the objects of a record in pixels of its image, before any transform.
+
+        Args:
+            index: As for `dataset[index]`.
+
+        Raises:
+            OptionError: Records have no objects and no mask of classes.
+            RecordIndexError: There is no such record.
+            DamageError: The record fails its checksum.
+        """
+        if self._objects is None:
+            raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
+        positions = self.positions_of([operator.index(index)])
+        height, width = self.source_of(positions).sizes[0].tolist()
+        return self._objects.annotations(self._stored.read_verified(int(positions[0])), (height, width))
+
+    def _check_orientation(self, is_wanted: bool | None) -> None:
+        """Turn images as the objects' coordinates count; raise OptionError if the user wants another way."""
+        if is_wanted is not None and is_wanted != self._is_upright:
+            raise OptionError(
+                f"apply_orientation must be {self._is_upright} for {self._records.folder}, because its "
+                f"coordinates are those of images {'turned upright' if self._is_upright else 'as stored'}, "
+                f"got {is_wanted}: leave it out"
+            )
+        self.apply_orientation = self._is_upright
 
     def _value(self, name: str, record: Record) -> Any:
         """Return a field's value, which the caller may keep and write to."""
@@ -239,6 +280,11 @@ class PackedDataset(ImageDataset):
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
         return self._stored.take("label", positions) if self._has_integer_labels else None
+
+
+def _is_upright(made: Mapping[str, Any]) -> bool:
+    details = made.get("details")
+    return isinstance(details, dict) and details.get("is_upright") is True
 
 
 def _fits_int64(field: Field) -> bool:

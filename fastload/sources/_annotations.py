@@ -29,13 +29,15 @@ _ANNOTATION_FOLDER = re.compile(
     re.IGNORECASE,
 )
 # The stem of a mask: the image's stem and `_mask`, `-seg`, `_mask_1` or similar.
-_MASK_STEM = re.compile(
+MASK_STEM = re.compile(
     r"(.+?)[_ .-](masks?|seg(mentation)?|labels?|gt|matte|trimap)([_ .-]?[0-9]+)?", re.IGNORECASE
 )
 _ENDING = re.compile(r"[_ .-]*[^_ .-]*$")
 # A row of a YOLO file: a class, then a box of four numbers or a polygon of six or more, relative to the
 # image.
 _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
+
+SEGMENTATION = "a segmentation dataset"
 
 # Colours are counted in steps of 16 levels, at this many pixels in each direction. The most frequent ones
 # that cover this share of the pixels number 2 to 40 in a mask, 100 to 500 in a photo, about 14 in a grey
@@ -59,7 +61,7 @@ def _boxes_beside(folder: FolderEntries) -> Annotations | None:
     paired = [name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and _stem(name) in stems]
     if 2 * len(paired) < len(stems):
         return None
-    boxes = _first_with_boxes(folder.path, paired)
+    boxes = first_with_boxes(folder.path, paired)
     return ("a detection dataset", [boxes], "boxes") if boxes else None
 
 
@@ -85,9 +87,9 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
             sampled = [folder.join(name, each) for each in masks[:_SAMPLED]]
             pairs = _pair_masks(by_stem, sampled)
             if 2 * len(pairs) >= len(sampled) and _are_masks(pairs):
-                return "a segmentation dataset", [place, name], "masks"
+                return SEGMENTATION, [place, name], "masks"
             continue
-        boxes = _first_with_boxes(folder.join(name), files)
+        boxes = first_with_boxes(folder.join(name), files)
         is_typical = _ANNOTATION_FOLDER.fullmatch(name) is not None
         are_paired = 2 * sum(_stem(each) in by_stem for each in files) >= len(files)
         if boxes and (are_paired or is_typical):
@@ -114,7 +116,7 @@ def _masks_beside(folder: FolderEntries) -> Annotations | None:
         pairs = _pair_masks(images, masks)
         is_masked = 2 * len({image for image, _ in pairs}) >= len(masks) - len(pairs)
         if is_masked and _are_masks(pairs):
-            return "a segmentation dataset", [os.path.relpath(pairs[0][1], folder.path)], "masks"
+            return SEGMENTATION, [os.path.relpath(pairs[0][1], folder.path)], "masks"
     return None
 
 
@@ -135,7 +137,7 @@ def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
     return {_stem(name): os.path.join(folder, name) for name in some if _is_image(name)}
 
 
-def _first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
+def first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
     """Return the first of some files with boxes in the form of YOLO, Pascal VOC or LabelMe."""
     return next((name for name in names[:_SAMPLED] if _holds_boxes(os.path.join(folder, name))), None)
 
@@ -154,7 +156,7 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
     pairs = []
     for mask in masks:
         stem = _stem(mask)
-        match = _MASK_STEM.fullmatch(stem)
+        match = MASK_STEM.fullmatch(stem)
         if match and match[1] in images:
             stem = match[1]
         while stem and stem not in images:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotations import find_annotations, read_part
+from fastload.sources._coco import is_coco
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
 
@@ -110,7 +111,7 @@ def _coco(folder: FolderEntries) -> str | None:
     for name in ("", *(name for name in folder.folders if "annotation" in name.lower())):
         files = list_entries(folder.join(name)).files if name else folder.files
         for file in files:
-            if file.lower().endswith(".json") and _is_coco(folder.join(name, file)):
+            if file.lower().endswith(".json") and is_coco(folder.join(name, file)):
                 return _refusal("a COCO dataset", folder, [os.path.join(name, file)], "boxes and masks")
     years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
     others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
@@ -158,13 +159,6 @@ def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> s
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
         f"{_FROM_PYTHON}"
     )
-
-
-def _is_coco(path: str) -> bool:
-    """Return True if a JSON file has images and annotations, by its start, middle and end."""
-    # COCO's own files are too large to be read whole.
-    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
-    return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)
 
 
 def explain_file(path: str) -> str:
