@@ -223,7 +223,8 @@ class LetterBox(SceneTransform):
         factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
         if self.scale_fill and not self.auto:
             factors = place.size[1] / width, place.size[0] / height
-        return replace(annotations, mask=None).rescaled(factors, (place.left, place.top), sheet.canvas)
+        mask = on_canvas(sheet, [annotations]).mask
+        return annotations.rescaled(factors, (place.left, place.top), sheet.canvas, mask)
 
     def _sheet(self, size: Size) -> Sheet:
         height, width = self.new_shape

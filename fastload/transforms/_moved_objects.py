@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
-from fastload.transforms._sheets import Matrix, Placement, Sheet, Size
-from fastload.transforms.annotations import Annotations, Floats, joined
+from fastload.transforms._sheets import UNLABELLED, Matrix, Placement, Sheet, Size
+from fastload.transforms.annotations import Annotations, Floats, Mask, joined
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000
@@ -28,9 +29,10 @@ _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 def on_canvas(sheet: Sheet, objects: Sequence[Annotations]) -> Annotations:
     """Return the objects of all images of a sheet, in pixels of its canvas, cut off at its edges."""
     parts = [_placed(objects[each.image], each, sheet.canvas) for each in sheet.placements]
+    mask = _mask_of(sheet, [each.mask for each in objects])
     if len(parts) == 1:
-        return parts[0]
-    cut = cut_to_image(joined(parts, sheet.canvas))
+        return replace(parts[0], mask=mask)
+    cut = cut_to_image(joined(parts, sheet.canvas, mask))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -40,7 +42,9 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     `scale` is the matrix's: an object's area is compared with that before, times its square.
     """
     has_outlines = objects.polygons is not None
+    mask = None if objects.mask is None else _warped_mask(objects.mask, matrix, output)
     moved = replace(objects, mask=None).warped(matrix, output)
+    moved = replace(moved, mask=mask)
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):
@@ -124,6 +128,26 @@ def cut_to_image(objects: Annotations) -> Annotations:
     if objects.corners is not None:
         cut.corners, cut.boxes = _cut_oriented(objects.corners, objects.boxes, objects.size)
     return cut
+
+
+def _mask_of(sheet: Sheet, masks: Sequence[Mask | None]) -> Mask | None:
+    """Return the canvas's classes of pixels; None if no image has any."""
+    if all(mask is None for mask in masks):
+        return None
+    canvas = np.full(sheet.canvas, UNLABELLED, np.uint8)
+    for image, _, (height, width), left, top, (x1, y1, x2, y2) in sheet.placements:
+        if (mask := masks[image]) is not None:
+            resized = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
+            canvas[y1:y2, x1:x2] = resized[y1 - top : y2 - top, x1 - left : x2 - left]
+    return canvas
+
+
+def _warped_mask(mask: Mask, matrix: Matrix, output: Size) -> Mask:
+    is_tilted = bool(matrix[2, 0] or matrix[2, 1])
+    warp: Any = cv2.warpPerspective if is_tilted else cv2.warpAffine
+    by = matrix if is_tilted else matrix[:2]
+    warped: Mask = warp(mask, by, output[::-1], flags=cv2.INTER_NEAREST, borderValue=UNLABELLED)
+    return warped
 
 
 def _cut_outline(ring: Floats, edges: Sequence[float]) -> Floats:

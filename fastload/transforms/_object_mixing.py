@@ -174,7 +174,10 @@ def blended(scene: Scene, second: Scene, share: float, images: ObjectImages) -> 
     pixels = scene.pixels(images)
     # Rounded down, as Ultralytics does.
     cv2.addWeighted(pixels, share, second.pixels(images), 1 - share, -0.4999, dst=pixels)
-    return Scene.of_pixels(pixels, joined((scene.objects, second.objects), scene.size), scene.sheet.is_exact)
+    # Classes cannot be blended: those of the image that is seen more.
+    mask = scene.objects.mask if share >= 0.5 or second.objects.mask is None else second.objects.mask
+    objects = joined((scene.objects, second.objects), scene.size, mask)
+    return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)
 
 
 def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: ObjectImages) -> Scene:
@@ -182,13 +185,18 @@ def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: Objec
     objects = second.objects
     least = _LEAST_OF_BOX if scene.objects.polygons is None else _LEAST_OF_OUTLINE
     objects = objects.chosen(shares_covered(area[None], objects.boxes)[0] >= least)
-    if not len(objects):
+    if not len(objects) and scene.objects.mask is None:
         return scene
     x1, y1, x2, y2 = map(int, area)
+    mask, other = scene.objects.mask, second.objects.mask
+    if mask is not None and other is not None:
+        mask = mask.copy()
+        mask[y1:y2, x1:x2] = other[y1:y2, x1:x2]
     objects = cut_to_image(objects.cropped(y1, x1, y2 - y1, x2 - x1)).padded(x1, y1, 0, 0)
     pixels = scene.pixels(images)
     pixels[y1:y2, x1:x2] = second.pixels(images)[y1:y2, x1:x2]
-    return Scene.of_pixels(pixels, joined((scene.objects, objects), scene.size), scene.sheet.is_exact)
+    objects = joined((scene.objects, objects), scene.size, mask)
+    return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)
 
 
 def _with_copies(
@@ -200,5 +208,8 @@ def _with_copies(
             # Rounded down to whole pixels, which moves edges less if there are many points.
             cv2.drawContours(covered, [resampled(ring).astype(np.int32)], -1, 1, cv2.FILLED)
     cv2.copyTo(source, covered, pixels)
-    objects = joined((scene.objects, others.chosen(chosen)), scene.size)
+    mask = scene.objects.mask
+    if mask is not None and others.mask is not None:
+        mask = np.where(covered, others.mask, mask)
+    objects = joined((scene.objects, others.chosen(chosen)), scene.size, mask)
     return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 IMGSZ = 96
-KINDS = ("boxes", "polygons", "keypoints", "corners")
+KINDS = ("boxes", "polygons", "keypoints", "corners", "masks")
 KEYPOINTS = 3
 COUNT = 12
 
@@ -42,6 +42,11 @@ def shares(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         (rng.uniform(0, 1, (count, KEYPOINTS, 2)), rng.integers(0, 3, (count, KEYPOINTS, 1))), axis=2
     )
     return labels, polygons.astype(np.float32), keypoints.astype(np.float32)
+
+
+def mask(number: int) -> np.ndarray:
+    """Classes of an image's pixels, up to 250."""
+    return (image(number)[:, :, 0] // 5 * 5).astype(np.uint8)
 
 
 def boxes(polygons: np.ndarray) -> np.ndarray:

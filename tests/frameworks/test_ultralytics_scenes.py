@@ -67,6 +67,7 @@ class Samples:
             [[each] for each in points] if self.kind == "polygons" else None,
             keypoints * np.array((width, height, 1), np.float32) if self.kind == "keypoints" else None,
             points if self.kind == "corners" else None,
+            samples.mask(index) if self.kind == "masks" else None,
         )
 
 
@@ -91,6 +92,9 @@ def assert_same_objects(
     """Polygons are compared by their points where it makes no difference when these are made."""
     assert objects.labels.tolist() == expected["labels"].tolist()
     np.testing.assert_allclose(objects.boxes, expected["boxes"], atol=POINTS)
+    assert (objects.mask is None) == ("mask" not in expected)
+    if objects.mask is not None:
+        assert np.array_equal(objects.mask, expected["mask"])
     if objects.polygons is not None and len(objects) and is_affine:
         rings = np.stack([resampled(ring) for (ring,) in objects.polygons])
         np.testing.assert_allclose(rings, expected["segments"], atol=POINTS)

@@ -62,7 +62,13 @@ class Dataset:
                 segments = np.stack(resample_segments(list(polygons), points))
         boxes = xyxy2xywh(samples.boxes(polygons))
         given = keypoints if self.kind == "keypoints" else None
+        mask = {}
+        if self.kind == "masks":
+            classes = samples.mask(index)
+            size = pixels.shape[1::-1]
+            mask["semantic_mask"] = cv2.resize(classes, size, interpolation=cv2.INTER_NEAREST)
         return {
+            **mask,
             "im_file": str(index),
             "ori_shape": (height, width),
             "resized_shape": pixels.shape[:2],
@@ -82,8 +88,15 @@ def noted(result: dict[str, Any], name: str, labels: dict[str, Any]) -> None:
     result[f"{name}/labels"] = labels["cls"][:, 0]
     if len(instances.segments):
         result[f"{name}/segments"] = instances.segments
+    if labels.get("semantic_mask") is not None:
+        result[f"{name}/mask"] = labels["semantic_mask"]
     if instances.keypoints is not None:
         result[f"{name}/keypoints"] = instances.keypoints
+
+
+def applied(step: Any, labels: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
+    """Applies a transform with the parameters that it drew."""
+    return step.apply_semantic(step.apply_instances(step.apply_image(labels, drawn), drawn), drawn)
 
 
 def mosaics(result: dict[str, Any]) -> None:
@@ -102,7 +115,7 @@ def mosaics(result: dict[str, Any]) -> None:
                 first = drawn["layout"][0]
                 result[f"{name}/centre"] = np.array([first.get("x2a", 0), first.get("y2a", 0)])
                 result[f"{name}/indices"] = np.array(dataset.asked)
-                labels = mosaic.apply_instances(mosaic.apply_image(labels, drawn), drawn)
+                labels = applied(mosaic, labels, drawn)
                 noted(result, f"{name}/mosaic", labels)
                 size = (samples.IMGSZ, samples.IMGSZ)
                 warp = augment.RandomPerspective(size=size, preserve_obb=dataset.use_obb, **options)
@@ -111,7 +124,7 @@ def mosaics(result: dict[str, Any]) -> None:
                 result[f"{name}/matrix"], result[f"{name}/scale"] = drawn["M"], drawn["scale"]
                 random.setstate(state)
                 result[f"{name}/numbers"] = np.array([random.uniform(-1, 1) for _ in range(8)])
-                noted(result, f"{name}/warped", warp.apply_instances(warp.apply_image(labels, drawn), drawn))
+                noted(result, f"{name}/warped", applied(warp, labels, drawn))
 
 
 def mixtures(result: dict[str, Any]) -> None:
@@ -132,7 +145,7 @@ def mixtures(result: dict[str, Any]) -> None:
                 np.random.seed(seed)
                 labels = letterbox(dataset.get_image_and_label(seed))
                 noted(result, f"{name}/{kind}/{seed}/before", labels)
-                if name.startswith("copy") and kind in ("boxes", "keypoints"):
+                if name.startswith("copy") and kind != "polygons":
                     continue
                 dataset.asked = [seed]
                 drawn = mix.get_params(labels)
@@ -142,7 +155,7 @@ def mixtures(result: dict[str, Any]) -> None:
                 noted(
                     result,
                     f"{name}/{kind}/{seed}",
-                    mix.apply_instances(mix.apply_image(labels, drawn), drawn),
+                    applied(mix, labels, drawn),
                 )
 
 
