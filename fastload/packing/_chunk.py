@@ -19,11 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
+from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
+from fastload.images.header import read_header
+from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
+from fastload.packing._scaling import Size, scaled
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.schema import Field, record_columns
+from fastload.shards.values import stored_rows
 from fastload.sources.protocol import Source, SourceRecord
 
 # A chunk ends early beyond this, so that a worker's memory stays bounded.
@@ -38,6 +43,8 @@ _SMALL_BYTES = 16 << 10
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
+
+_WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
@@ -64,6 +71,7 @@ class Chunk:
         lengths: For every other ragged column, the bytes of each record.
         crcs: The joined checksums of all records.
         failures: The records that were left out, or stored although they are not readable images.
+        notes: What was put right in reading the records.
     """
 
     start: int
@@ -74,6 +82,7 @@ class Chunk:
     lengths: dict[str, NDArray[np.int64]]
     crcs: bytes
     failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     read_bytes: int = 0
     seconds: float = 0.0
 
@@ -106,6 +115,7 @@ class ChunkEncoder:
         crcs: list[bytes] = []
         payload: list[Any] = []
         failures: list[Failure] = []
+        notes: list[str] = []
         size_bytes = read_bytes = 0
         index = start
         while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
@@ -123,6 +133,7 @@ class ChunkEncoder:
                 failures.append(self._skip(index, error))
             else:
                 failures += kept
+                notes += record.notes
                 indices.append(index)
                 crcs.append(_CRC.pack(record_crc32c(rows)))
                 size_bytes += sum(map(len, rows))
@@ -140,6 +151,7 @@ class ChunkEncoder:
             {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged},
             b"".join(crcs),
             failures,
+            notes,
             read_bytes,
             time.perf_counter() - began,
         )
@@ -148,6 +160,8 @@ class ChunkEncoder:
     def _encode_image(self, record: SourceRecord, index: int) -> tuple[StoredImage, list[Failure]]:
         """Return the stored image, and the failure if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
+        if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
+            image = _upright(image)  # these do not keep the orientation that coordinates count with
         try:
             return recipe.encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -168,18 +182,40 @@ class ChunkEncoder:
     def _rows(self, record: SourceRecord, stored: StoredImage) -> list[Any]:
         """Return the stored bytes of every column of one record, in the columns' order."""
         rows: list[Any] = [os.fsencode(record.key), *_image_rows(stored)]
-        for each in self._recipe.fields[1:]:
-            value: Any = record.values[each.name]
-            if each.kind == "image":
+        values: Any = record.values
+        fields = self._recipe.fields[1:]
+        if self._recipe.limit is not None and any(each.is_of_objects or each.format for each in fields):
+            before, after = self._sizes(record.image, stored)
+            if before != after and stored.shape[0]:
+                values = scaled(fields, values, before, after)
+        for each in fields:
+            value: Any = values[each.name]
+            if each.kind == "image" and isinstance(value, bytes) and not value:
+                rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has none
+            elif each.kind == "image":
                 encoding = encoding_named(each.encoding or "keep")
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
-            elif each.kind == "text":
-                rows.append(value.encode("utf-8", "surrogateescape"))
-            elif each.kind == "bytes":
-                rows.append(value)
             else:
-                rows.append(np.asarray(value, each.columns()[0].numpy_dtype).tobytes())
+                rows.extend(stored_rows(each, value))
         return rows
+
+    def _sizes(self, image: bytes | NDArray[np.uint8], stored: StoredImage) -> tuple[Size, Size]:
+        """Return the size of an image and of what is stored, in the frame of the coordinates."""
+        after = stored.shape[:2]
+        if isinstance(image, np.ndarray):
+            return (image.shape[0], image.shape[1]), after
+        header = read_header(image)
+        if not self._recipe.source.is_upright or not swaps_sides(header.orientation):
+            return (header.height, header.width), after
+        is_turned = self._recipe.encoding.name in _WITHOUT_ORIENTATION
+        return (header.width, header.height), after if is_turned else (after[1], after[0])
+
+
+def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
+    """Return an image turned by its EXIF orientation; a file without one as it is."""
+    if isinstance(image, np.ndarray) or (orientation := read_header(image).orientation) == 1:
+        return image
+    return upright(decode(image), orientation)
 
 
 def _image_rows(stored: StoredImage) -> tuple[Any, bytes, bytes, bytes]:

@@ -131,6 +131,7 @@ class _PackJob:
     progress: Callable[[PackProgress], None] | None
     began: float
     state: PackProgress = field(init=False)
+    notes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.state = PackProgress("", 0, sum(map(len, self.sources.values())), 0, 0, 0, 0.0)
@@ -172,7 +173,9 @@ class _PackJob:
     def _provenance(self, source: Source, encoding: Encoding) -> dict[str, Any]:
         """Return the manifest's description of how a split is made."""
         limit = self.options.limit
-        columns = {"columns": dict(source.columns)} if source.columns else {}
+        further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
+        if source.details or source.is_upright:
+            further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
         return {
             "fastload": __version__,
             "opencv": cv2.__version__,
@@ -182,7 +185,7 @@ class _PackJob:
             "limit": None if limit is None else asdict(limit),
             "on_error": self.options.on_error,
             "shard_bytes": self.options.shard_bytes,
-            **columns,
+            **further,
         }
 
     def _pack_split(self, split: str, source: Source, encoding: Encoding) -> Manifest:
@@ -211,6 +214,7 @@ class _PackJob:
 
     def _report(self, chunk: Chunk) -> None:
         """Count a chunk that is written, and report the progress."""
+        self.notes += chunk.notes
         self.state = replace(
             self.state,
             records=self.state.records + chunk.stop - chunk.start,
@@ -244,6 +248,6 @@ class _PackJob:
             read_bytes=self.state.read_bytes,
             resumed=self.state.resumed,
             seconds=time.perf_counter() - self.began,
-            warnings=tuple(warning for source in sources for warning in source.warnings),
+            warnings=(*(warning for source in sources for warning in source.warnings), *self.notes),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
         )

@@ -26,7 +26,8 @@ from fastload.shards._json_values import JsonValue
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.schema import Column, Field, record_columns
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_OLDEST_VERSION = 2  # also of a manifest whose fields version 2 has, so that older releases read it
 MANIFEST_NAME = "manifest.json"
 
 # The file is read in one go. A million skipped files take 0.1 GB.
@@ -76,7 +77,7 @@ class Manifest:
         """Return the content of the manifest's file, with the digest."""
         content = {
             "format": "fastload",
-            "version": FORMAT_VERSION,
+            "version": max(field.least_version for field in self.fields),
             "sha256": _NO_DIGEST,
             "container": self.container,
             "records": self.records,
@@ -164,15 +165,15 @@ def _parse(data: bytes, where: str) -> JsonValue:
 
 
 def _check_version(version: Any, where: str) -> None:
-    if type(version) is int and 1 <= version < FORMAT_VERSION:
+    if type(version) is int and 1 <= version < _OLDEST_VERSION:
         raise FormatError(
             f"{where}: its format version is {version}, from before the first release; this release reads "
-            f"{FORMAT_VERSION}: pack again from the source"
+            f"{_OLDEST_VERSION} to {FORMAT_VERSION}: pack again from the source"
         )
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
         raise FormatError(
-            f"{where}: its format version is {version!r}, this release reads {FORMAT_VERSION}: "
-            f"install a newer one ({HOW_TO_INSTALL})"
+            f"{where}: its format version is {version!r}, this release reads {_OLDEST_VERSION} to "
+            f"{FORMAT_VERSION}: install a newer one ({HOW_TO_INSTALL})"
         )
 
 

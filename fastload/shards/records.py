@@ -11,7 +11,6 @@ import mmap
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -24,19 +23,15 @@ from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, 
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
-from fastload.shards.schema import CRC32C, Column, Field
+from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
+from fastload.shards.values import ValueReader, value_reader
 from fastload.system.page_cache import fetch_ahead, is_resident
 
 Verify = Literal["always", "once", "never"]
 
 _SHAPE = struct.Struct("<3I")
-_STRUCT_CODES = {
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
-}  # fmt: skip
-
-ValueReaders = dict[str, Callable[[Any], Any]]  # by field; each takes bytes or an array of them
+ValueReaders = dict[str, ValueReader]  # by field
 
 
 class Record:
@@ -68,33 +63,22 @@ class Record:
     def __getitem__(self, name: str) -> Any:
         """Return the value of a field: a number, an array, a str, or bytes; for an image, its encoded bytes.
 
+        Polygons are a list of arrays (points, 2) for each object, texts a list of str.
+
         Raises:
             DamageError: The stored bytes are not a valid value of the field: another program wrote them.
         """
         stored = self._shard.row(name, self._row)
-        read = self._values[name]
+        convert, further = self._values[name]
         try:
-            return read(stored)
+            if further:
+                return convert(stored, *(self._shard.row(each, self._row) for each in further))
+            return convert(stored)
         except ValueError as error:
             raise DamageError(
                 f"record {self.index} (key {self.key!r}): field {name!r} has {len(stored)} bytes, not a "
                 "valid value: the program that wrote the dataset did not follow docs/format.md"
             ) from error
-
-
-def value_reader(field: Field) -> Callable[[Any], Any]:
-    """Return the function that converts a field's stored bytes to its value."""
-    if field.kind in ("image", "bytes"):
-        return bytes
-    if field.kind == "text":
-        return lambda stored: bytes(stored).decode("utf-8", "surrogateescape")
-    dtype = field.columns()[0].numpy_dtype
-    if field.kind == "scalar":
-        # Six times as fast as a NumPy array of one element.
-        unpack = struct.Struct("<" + _STRUCT_CODES[field.dtype]).unpack
-        return lambda stored: unpack(stored)[0]
-    shape = field.shape if field.kind == "vector" else (-1, *field.shape)
-    return lambda stored: np.frombuffer(stored, dtype).reshape(shape)
 
 
 class _ShardBatch(NamedTuple):

@@ -6,6 +6,9 @@ more columns: an encoded image, for instance, also stores its height, width and 
 
     fixed   every record has one row of one shape:        (n, *shape)
     ragged  a record has any number of rows:              data (total rows, *shape) and offsets (n + 1)
+
+Boxes, polygons, keypoints and corners are stored in the source's own numbers, so that they can be written
+back exactly; a field's `format` and `relative` say their meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +24,21 @@ import numpy as np
 from fastload.errors import FormatError, OptionError
 from fastload.shards._json_values import JsonValue
 
-Kind = Literal["image", "scalar", "vector", "ragged", "text", "bytes"]
+Kind = Literal[
+    "image",
+    "scalar",
+    "vector",
+    "ragged",
+    "text",
+    "bytes",
+    "boxes",
+    "polygons",
+    "keypoints",
+    "corners",
+    "texts",
+]
+BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
+Format = BoxFormat | Literal["mask"]
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
     "float16", "float32", "float64", "bool",
@@ -33,7 +50,13 @@ _MOST_ROW_BYTES = 1 << 40
 
 IMAGE_ENCODINGS = ("keep", "tiled", "jpeg", "yuv420", "raw")
 
+# The shapes of a row of the kinds that hold float64 coordinates of objects; keypoints have K × 2 or K × 3.
+_COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
+_COORDINATE_KINDS = (*_COORDINATES, "keypoints")
+
 _ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
+_FORMAT = re.compile("|".join([*get_args(BoxFormat), "mask"]))
+_FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
 
@@ -66,10 +89,16 @@ class Field:
     Attributes:
         name: An identifier other than `key`, `crc32c` and `records`.
         kind: `image` (encoded pixels), `scalar` (one number), `vector` (an array of one shape),
-            `ragged` (any number of rows of one shape: boxes, polygons), `text` (UTF-8), `bytes`.
-        dtype: The element type of a scalar, vector or ragged field; `uint8` for the others.
-        shape: The shape of a vector, or of one row of a ragged field; `()` for the others.
+            `ragged` (any number of rows of one shape), `text` (UTF-8), `bytes`; of objects: `boxes`,
+            `polygons` (any number for each object), `keypoints`, `corners` (of oriented boxes); `texts`.
+        dtype: The element type of a scalar, vector or ragged field; `float64` for coordinates; `uint8` for
+            the others.
+        shape: The shape of a vector, or of one row of a ragged field or of coordinates; `()` for the others.
         encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420` or `raw`.
+        format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`; `mask` for an image of classes.
+        relative: Coordinates are fractions of the image's width and height instead of pixels.
+        per_object: There is one row, or text, for each object of the image.
+        internal: The field is for `unpack`, and no part of a dataset's samples.
 
     Raises:
         OptionError: The name, dtype or shape is not one that can be stored.
@@ -80,6 +109,10 @@ class Field:
     dtype: str = "uint8"
     shape: tuple[int, ...] = ()
     encoding: str | None = None
+    format: Format | None = None
+    relative: bool = False
+    per_object: bool = False
+    internal: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in _RESERVED:
@@ -95,7 +128,11 @@ class Field:
             )
         if self.kind == "vector" and not self.shape:
             raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
-        if self.shape and self.kind not in ("vector", "ragged"):
+        if self.kind in _COORDINATE_KINDS:
+            self._check_coordinates()
+        elif self.format is not None and (self.kind, self.format) != ("image", "mask"):
+            raise OptionError(f"field {self.name!r}: {self.kind} has no format {self.format!r}: leave it out")
+        elif self.shape and self.kind not in ("vector", "ragged"):
             raise OptionError(
                 f"field {self.name!r}: {self.kind} has no shape, got {self.shape}: make it a vector"
             )
@@ -111,6 +148,65 @@ class Field:
             )
         if self.kind == "image" and self.encoding is None:
             raise OptionError(f"field {self.name!r}: an image needs an encoding")
+
+    def _check_coordinates(self) -> None:
+        """Raise OptionError unless dtype, shape and format are those of the kind."""
+        is_shape = self.shape == _COORDINATES.get(self.kind)
+        if self.kind == "keypoints":
+            is_shape = len(self.shape) == 2 and self.shape[1] in (2, 3)
+        if self.dtype != "float64" or not is_shape:
+            wanted = _COORDINATES.get(self.kind, "(points, 2) or (points, 3)")
+            raise OptionError(
+                f"field {self.name!r}: {self.kind} must be float64 of shape {wanted}, got {self.dtype} of "
+                f"shape {self.shape}"
+            )
+        formats = get_args(BoxFormat) if self.kind == "boxes" else (None,)
+        if self.format not in formats:
+            raise OptionError(
+                f"field {self.name!r}: boxes, and no other coordinates, have a format among "
+                f"{', '.join(get_args(BoxFormat))}, got {self.format!r}"
+            )
+
+    @property
+    def is_of_objects(self) -> bool:
+        """True if the value has one part for each object of the image."""
+        return self.per_object or self.kind in _COORDINATE_KINDS
+
+    @property
+    def least_version(self) -> int:
+        """The first version of the format that has such a field."""
+        is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
+        return 3 if is_new else 2
+
+    @classmethod
+    def mask(cls) -> Field:
+        """Return the field `mask`: a file whose levels, or indices of a palette, are classes."""
+        return cls("mask", "image", encoding="keep", format="mask")
+
+    @classmethod
+    def boxes(cls, format: BoxFormat, *, relative: bool = False) -> Field:
+        """Return the field `boxes`: (objects, 4) float64."""
+        return cls("boxes", "boxes", "float64", (4,), format=format, relative=relative)
+
+    @classmethod
+    def polygons(cls, *, relative: bool = False) -> Field:
+        """Return the field `polygons`: for each object a list of (points, 2) float64."""
+        return cls("polygons", "polygons", "float64", (2,), relative=relative)
+
+    @classmethod
+    def keypoints(cls, shape: tuple[int, int], *, relative: bool = False) -> Field:
+        """Return the field `keypoints`: (objects, points, 2 or 3) float64."""
+        return cls("keypoints", "keypoints", "float64", shape, relative=relative)
+
+    @classmethod
+    def corners(cls, *, relative: bool = False) -> Field:
+        """Return the field `corners` of oriented boxes: (objects, 4, 2) float64."""
+        return cls("corners", "corners", "float64", (4, 2), relative=relative)
+
+    @classmethod
+    def labels(cls) -> Field:
+        """Return the field `labels` of the objects' class indices: (objects,) int64."""
+        return cls("labels", "ragged", "int64", per_object=True)
 
     @classmethod
     def label(cls) -> Field:
@@ -128,7 +224,11 @@ class Field:
             )
         if self.kind in ("text", "bytes"):
             return (Column(self.name, "uint8", ragged=True),)
-        return (Column(self.name, self.dtype, self.shape, ragged=self.kind == "ragged"),)
+        column = Column(self.name, self.dtype, self.shape, ragged=self.kind not in ("scalar", "vector"))
+        ends = Column(f"{self.name}/ends", "uint32", ragged=True)
+        if self.kind == "polygons":
+            return column, ends, Column(f"{self.name}/counts", "uint32", ragged=True)
+        return (column, ends) if self.kind == "texts" else (column,)
 
     def to_json(self) -> dict[str, Any]:
         """Return the field as the manifest stores it."""
@@ -137,7 +237,9 @@ class Field:
             entry["shape"] = list(self.shape)
         if self.encoding:
             entry["encoding"] = self.encoding
-        return entry
+        if self.format:
+            entry["format"] = self.format
+        return entry | {name: True for name in _FLAGS if getattr(self, name)}
 
     @classmethod
     def from_json(cls, entry: Any, name: str = "field") -> Field:
@@ -154,12 +256,16 @@ class Field:
         try:
             shape, encoding = json.get("shape"), json.get("encoding")
             kind: Any = json["kind"].text()
+            box_format: Any = None if (given := json.get("format")) is None else given.text(_FORMAT)
+            flags = {flag: value.flag() for flag in _FLAGS if (value := json.get(flag)) is not None}
             return cls(
                 json["name"].text(),
                 kind,
                 json["dtype"].text(),
                 () if shape is None else tuple(side.count() for side in shape.each()),
                 None if encoding is None else encoding.text(_ENCODING),
+                box_format,
+                **flags,
             )
         except ValueError as error:
             raise FormatError(f"{name} describes no valid field: {error}") from error

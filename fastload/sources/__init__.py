@@ -14,6 +14,7 @@ from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
 from fastload.sources._dataset import DatasetSource, files_behind
 from fastload.sources._layouts import explain_file
+from fastload.sources._open import open_layout
 from fastload.sources._table import TABLE_SUFFIXES, list_table
 from fastload.sources.files import FileSource, NameTable
 from fastload.sources.folder import list_folder
@@ -59,14 +60,14 @@ def open_source(
     if path is not None:
         if fields is not None:
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
-        return dict(_open_path(os.path.expanduser(path), columns))
+        return _open_path(os.path.expanduser(path), columns)
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
     files = files_behind(source) if fields is None else None
     return {"": files if files is not None else DatasetSource(source, fields)}
 
 
-def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, FileSource]:
+def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, Source]:
     if not os.path.exists(path):
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
@@ -74,8 +75,10 @@ def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str,
             f"{path}: must be {_SOURCES}, got a packed dataset: "
             f"unpack it first with 'fastload unpack {path} FOLDER'"
         )
+    if not columns and (found := open_layout(path)) is not None:
+        return found
     if os.path.isdir(path):
-        return list_folder(path)
+        return dict(list_folder(path))
     if path.lower().endswith(TABLE_SUFFIXES):
         return {"": list_table(path, columns)}
     raise SourceError(f"{path}: must be {_SOURCES}, got {explain_file(path)}")

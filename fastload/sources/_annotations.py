@@ -59,7 +59,7 @@ def _boxes_beside(folder: FolderEntries) -> Annotations | None:
     paired = [name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and _stem(name) in stems]
     if 2 * len(paired) < len(stems):
         return None
-    boxes = _first_with_boxes(folder.path, paired)
+    boxes = first_with_boxes(folder.path, paired)
     return ("a detection dataset", [boxes], "boxes") if boxes else None
 
 
@@ -87,7 +87,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
             if 2 * len(pairs) >= len(sampled) and _are_masks(pairs):
                 return "a segmentation dataset", [place, name], "masks"
             continue
-        boxes = _first_with_boxes(folder.join(name), files)
+        boxes = first_with_boxes(folder.join(name), files)
         is_typical = _ANNOTATION_FOLDER.fullmatch(name) is not None
         are_paired = 2 * sum(_stem(each) in by_stem for each in files) >= len(files)
         if boxes and (are_paired or is_typical):
@@ -135,7 +135,7 @@ def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
     return {_stem(name): os.path.join(folder, name) for name in some if _is_image(name)}
 
 
-def _first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
+def first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
     """Return the first of some files with boxes in the form of YOLO, Pascal VOC or LabelMe."""
     return next((name for name in names[:_SAMPLED] if _holds_boxes(os.path.join(folder, name))), None)
 

@@ -207,7 +207,7 @@ class FileSource(Source):
         head = repr((self.kind, self.classes, self.fields))
         digest = hashlib.blake2b(head.encode(), digest_size=16)
         for column in (self.files, *self.values.values()):
-            for numbers in _arrays(column):
+            for numbers in arrays_of(column):
                 digest.update(numbers)
         return digest.hexdigest()
 
@@ -235,9 +235,10 @@ def _value(column: Values, index: int) -> object:
     return column[index] if isinstance(column, NameTable) else column.item(index)
 
 
-def _arrays(column: Values) -> Iterator[Any]:
+def arrays_of(column: Values) -> Iterator[Any]:
+    """Yield the arrays that hold a field's values, for a digest."""
     if isinstance(column, FileList):
-        yield from (*_arrays(column.names), column.sizes_bytes, column.times_ns)
+        yield from (*arrays_of(column.names), column.sizes_bytes, column.times_ns)
     elif isinstance(column, NameTable):
         # Offsets go first: they determine how many bytes of data belong to the same column.
         yield from (column.offsets, column.data)

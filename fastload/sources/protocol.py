@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,15 @@ class SourceRecord:
     Attributes:
         key: The record's name: a relative path with `/` between its parts, or a number.
         image: A file's bytes, or uint8 pixels: RGB (height, width, 3) or grey (height, width).
-        values: The value of each of the source's fields, by the field's name.
+        values: The value of each of the source's fields, by the field's name. A further image that a record
+            lacks is b"".
+        notes: What was put right in reading the record, a sentence each.
     """
 
     key: str
     image: bytes | npt.NDArray[np.uint8]
     values: dict[str, object]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -33,13 +37,16 @@ class Source(ABC):
     """A list of records, read by index in any process; it can be pickled.
 
     Attributes:
-        kind: `folder` (class folders), `flat` (images alone), `table` or `dataset`.
+        kind: `folder` (class folders), `flat` (images alone), `table`, `dataset`, or the layout's name:
+            `unpack` chooses its writer by it.
         name: The source's path as given, or the dataset's class.
         classes: The class names by label; empty if there are none.
         fields: The fields of each record other than its image.
         warnings: Peculiarities that did not stop the listing, one sentence each.
         columns: The decision about each column of a table, by field; empty for other sources.
         left_out: The files of the source that are not records.
+        details: What `unpack` needs to write the layout again beside the records, as JSON.
+        is_upright: Coordinates count from the corner of the image turned upright by its EXIF orientation.
     """
 
     kind: str
@@ -49,6 +56,8 @@ class Source(ABC):
     warnings: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    is_upright: bool = False
 
     @abstractmethod
     def __len__(self) -> int: ...

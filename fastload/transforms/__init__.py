@@ -30,16 +30,14 @@ from fastload.transforms._colour import (
 )
 from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
 from fastload.transforms._missing import (
-    ClampBoundingBoxes,
     ClampKeyPoints,
     ConvertBoundingBoxFormat,
-    RandomIoUCrop,
-    SanitizeBoundingBoxes,
     SanitizeKeyPoints,
     SetClampingMode,
     UniformTemporalSubsample,
 )
 from fastload.transforms._mixing import CutMix, MixUp
+from fastload.transforms._objects import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
 from fastload.transforms._policies import RandAugment, TrivialAugmentWide
 from fastload.transforms._resizing import (
     RandomResize,

@@ -14,7 +14,7 @@ from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
-from fastload.transforms.transform import BernoulliTransform, Parameters, Transform
+from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters
 
 _Range = tuple[float, float]
 
@@ -22,7 +22,7 @@ _Range = tuple[float, float]
 _ADJUSTMENTS = (_adjusting.brightness, _adjusting.contrast, _adjusting.saturation, _adjusting.hue)
 
 
-class ColorJitter(Transform):
+class ColorJitter(ColourTransform):
     """Changes brightness, contrast, saturation and hue by random amounts, in random order.
 
     Parameters are as in torchvision; None, the default, changes nothing.
@@ -61,7 +61,7 @@ class ColorJitter(Transform):
         return self.brightness, self.contrast, self.saturation, self.hue
 
 
-class RandomPhotometricDistort(Transform):
+class RandomPhotometricDistort(ColourTransform):
     """Changes brightness, contrast, saturation and hue, and the order of channels, each at random.
 
     Parameters are as in torchvision. Liu et al., "SSD: Single Shot MultiBox Detector",
@@ -103,7 +103,7 @@ class RandomPhotometricDistort(Transform):
         return _permuted(image, parameters[10]) if parameters[9] else image
 
 
-class Grayscale(Transform):
+class Grayscale(ColourTransform):
     """Turns colours into grey, in 1 channel or in 3 equal ones; parameters as in torchvision."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
@@ -136,7 +136,7 @@ class RandomGrayscale(BernoulliTransform):
         return _adjusting.grey(image)
 
 
-class RGB(Transform):
+class RGB(ColourTransform):
     """Gives grey images three channels; others are returned unchanged."""
 
     takes_any_dtype = True
@@ -148,7 +148,7 @@ class RGB(Transform):
         return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
 
 
-class RandomChannelPermutation(Transform):
+class RandomChannelPermutation(ColourTransform):
     """Puts the channels in random order."""
 
     width = 1

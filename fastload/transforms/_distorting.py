@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
 from fastload.transforms import _warping, options
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
@@ -28,6 +30,14 @@ class Distortion(Transform):
         self.fill = fill
         self._filter = options.to_warp_filter(interpolation)
         options.to_colour(fill)
+
+    def moved_mask(self, mask: NDArray[np.uint8] | None, parameters: Sequence[float]) -> Any:
+        """Return a mask with the classes of the nearest pixels."""
+        if mask is None:
+            return None
+        twin = copy.copy(self)
+        twin._filter, twin.fill = "nearest", options.mask_fill(self.fill)
+        return np.ascontiguousarray(twin.apply(mask[:, :, None], parameters)[:, :, 0])
 
 
 class RandomRotation(Distortion):
@@ -63,6 +73,13 @@ class RandomRotation(Distortion):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         size = int(parameters[1]), int(parameters[2])
         return _warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        size = int(parameters[1]), int(parameters[2])
+        center = _warping.from_middle(self.center, *annotations.size)
+        matrix = _warping.inverse_matrix(-parameters[0], center=center)
+        forward = _warping.forward_matrix(matrix, annotations.size, size)
+        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -124,10 +141,18 @@ class RandomAffine(Distortion):
         return rows
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
-        angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
-        center = _warping.from_middle(self.center, *image.shape[:2])
-        matrix = _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
+        matrix = self._matrix(parameters, image.shape[0], image.shape[1])
         return _warping.warped(image, matrix, self._filter, self.fill)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        size = annotations.size
+        forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
+        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
+
+    def _matrix(self, parameters: Sequence[float], height: int, width: int) -> tuple[float, ...]:
+        angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
+        center = _warping.from_middle(self.center, height, width)
+        return _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
 
 
 class RandomPerspective(Distortion):
@@ -159,6 +184,14 @@ class RandomPerspective(Distortion):
             return image
         grid = _warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
         return _warping.sampled(image, grid, self._filter, self.fill)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        if not parameters[0]:
+            return annotations
+        size = annotations.size
+        found = _warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
+        forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
+        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
 
 
 class ElasticTransform(Distortion):
@@ -202,6 +235,18 @@ class ElasticTransform(Distortion):
         places = _warping.even_grid(x_bounds, y_bounds, height, width)
         moved = places + self.displacement(parameters[0], height, width)
         return _warping.sampled(image, moved, self._filter, self.fill)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        height, width = annotations.size
+        # The movement is one of points of the result: that of a source's point is about the opposite.
+        moves = self.displacement(parameters[0], height, width)[0].numpy() * (width / 2, height / 2)
+
+        def move(points: NDArray[Any]) -> NDArray[Any]:
+            places = np.clip(np.floor(points), 0, (width - 1, height - 1)).astype(np.int64)
+            moved: NDArray[Any] = points - moves[places[..., 1], places[..., 0]]
+            return moved
+
+        return annotations.mapped(move, (height, width), self.moved_mask(annotations.mask, parameters))
 
 
 def _to_center(center: Any) -> tuple[float, ...] | None:

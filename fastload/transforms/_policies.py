@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.errors import OptionError
 from fastload.transforms import _adjusting, options
 from fastload.transforms._distorting import Distortion
 from fastload.transforms._warping import inverse_matrix, rotated, warped
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
@@ -121,6 +123,12 @@ class Policy(Distortion):
             operation = _OPERATIONS[self._names[int(number)]]
             image = operation(image, strength, self._filter, self.fill)
         return image
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        raise OptionError(
+            f"{type(self).__name__} must be given images without objects or a mask, as torchvision's: it is "
+            "for classification; RandomAffine and ColorJitter are for images with boxes, too"
+        )
 
     def _strengths(
         self,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.resize import resize
 from fastload.transforms import options
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Size
@@ -46,6 +47,13 @@ class Resizing(Transform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         height, width = map(int, parameters)
         return image if image.shape[:2] == (height, width) else resize(image, height, width, self._resampling)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        return self._resized(annotations, int(parameters[0]), int(parameters[1]))
+
+    def _resized(self, annotations: Annotations, height: int, width: int) -> Annotations:
+        is_exact = self._resampling.filter == "nearest-exact"
+        return annotations.resized(height, width, "nearest-exact" if is_exact else "nearest")
 
 
 class Resize(Resizing):
@@ -135,6 +143,10 @@ class RandomResizedCrop(Resizing):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         top, left, height, width = map(int, parameters)
         return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        top, left, height, width = map(int, parameters)
+        return self._resized(annotations.cropped(top, left, height, width), *self.size)
 
 
 class RandomResize(Resizing):

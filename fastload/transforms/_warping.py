@@ -56,6 +56,21 @@ def inverse_matrix(
     )
 
 
+def forward_matrix(
+    matrix: Sequence[float], size: tuple[int, int], new_size: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Return the inverse of a matrix of `inverse_matrix`, (3, 3), from points of the source to the result.
+
+    Points are relative to the upper left corners of the source and of the result.
+    """
+    (height, width), (new_height, new_width) = size, new_size
+    whole = np.array((matrix[:3], matrix[3:], (0, 0, 1)), np.float64)
+    to_middle = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
+    from_middle = np.array(((1, 0, new_width / 2), (0, 1, new_height / 2), (0, 0, 1)))
+    forward: NDArray[np.float64] = from_middle @ np.linalg.inv(whole) @ to_middle
+    return forward
+
+
 def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
     """Return a point (x, y), given from the upper left corner, relative to the image's middle."""
     return (0.0, 0.0) if center is None else (center[0] - width / 2, center[1] - height / 2)
@@ -142,10 +157,10 @@ def even_grid(
     return places
 
 
-def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
-    """Return a grid for `sampled` that moves an image's corners, computed by torchvision's steps.
+def perspective_coefficients(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
+    """Return a (3, 3) matrix, all but its last number, 1, from points of the result to those of the source.
 
-    `corners` are the new (x, y), clockwise from the upper left: (4, 2).
+    `corners` are the new (x, y) of the image's corners, clockwise from the upper left: (4, 2).
     """
     before = [(0, 0), (width - 1, 0), (width - 1, height - 1), (0, height - 1)]
     rows = []
@@ -154,7 +169,13 @@ def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> t
         rows.append([0, 0, 0, x, y, 1, -old_y * x, -old_y * y])
     equations = torch.tensor(rows, dtype=torch.float64)
     wanted = torch.tensor(before, dtype=torch.float64).view(8)
-    found = torch.linalg.lstsq(equations, wanted, driver="gels").solution.float()
+    found: torch.Tensor = torch.linalg.lstsq(equations, wanted, driver="gels").solution.float()
+    return found
+
+
+def perspective_grid(corners: NDArray[np.float64], height: int, width: int) -> torch.Tensor:
+    """Return a grid for `sampled` that moves an image's corners, computed by torchvision's steps."""
+    found = perspective_coefficients(corners, height, width)
     above = found[:6].view(1, 2, 3).transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height])
     below = torch.cat((found[6:], torch.ones(1))).expand(1, 2, 3).transpose(1, 2)
     places = even_grid((0.5, width - 0.5), (0.5, height - 0.5), height, width, 3).view(1, -1, 3)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.transforms._mixing import Mix
 from fastload.transforms._pixels import to_pixels
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
@@ -52,11 +53,19 @@ class Compose:
         self.__dict__.update(state)
         self._warned = mmap.mmap(-1, 1)
 
-    def __call__(self, image: Any) -> Any:
-        """Apply all transforms, each to what the previous one returned."""
+    def __call__(self, image: Any, target: Any = None) -> Any:
+        """Apply all transforms, each to what the previous one returned.
+
+        With a target, the result is (image, target); see `Transform`. A callable of another library is then
+        called with both, and returns both, as torchvision's do.
+        """
+        if target is None:
+            for transform in self.transforms:
+                image = call_foreign(transform, image)
+            return image
         for transform in self.transforms:
-            image = call_foreign(transform, image)
-        return image
+            image, target = transform(image, target)  # type: ignore[call-arg]
+        return image, target
 
     def __repr__(self) -> str:
         return f"Compose({self.transforms!r})"
@@ -155,6 +164,12 @@ class _Sequence(Transform):
                 image = step.apply_checked(image, parameters[columns])
         return image
 
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        for number in map(int, parameters[: self._turns]):
+            for step, columns in self._lists[number]:
+                annotations = step.apply_to(annotations, parameters[columns])
+        return annotations
+
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         """Draw the indices of the lists to apply, (images, turns)."""
         raise NotImplementedError
@@ -208,7 +223,7 @@ class RandomChoice(_Sequence):
     def __call__(self, image: Any, *labels: Any) -> Any:
         """Transform an image; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
-            return super().__call__(image)
+            return super().__call__(image, *labels)
         number = int(torch.multinomial(torch.tensor(self.p), 1))
         return self.transforms[number](image, *labels)
 

@@ -7,7 +7,7 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.geometry import Geometry
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import ColourTransform, Parameters, Pixels
 
 
-class Conversion(Transform):
+class Conversion(ColourTransform):
     """Base class of transforms that change only the type of an image."""
 
     takes_any_dtype = True
@@ -33,11 +33,14 @@ class Conversion(Transform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         return image
 
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        return self.of_image(image), target
+
 
 class Identity(Conversion):
     """Leaves images as they are."""
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Return the image itself."""
         return image
 
@@ -45,7 +48,7 @@ class Identity(Conversion):
 class PILToTensor(Conversion):
     """Converts a PIL image or an array to a tensor (channels, height, width), with the same levels."""
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Return the image as a tensor; a tensor is returned itself."""
         return image if isinstance(image, torch.Tensor) else to_tensor(_to_pixels(image)).contiguous()
 
@@ -57,7 +60,7 @@ class ToImage(PILToTensor):
 class ToPureTensor(Conversion):
     """Converts subclasses of torch.Tensor, such as torchvision's `tv_tensors.Image`, to plain tensors."""
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Return a tensor as a plain tensor; anything else is returned unchanged."""
         return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
 
@@ -74,7 +77,7 @@ class ToTensor(ToDtype):
     def __init__(self) -> None:
         super().__init__(torch.get_default_dtype(), scale=True)
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Return the image as a tensor of floating-point numbers."""
         if isinstance(image, torch.Tensor):
             return rescaled(image, [self])

@@ -12,6 +12,7 @@ from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, like, to_pixels
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
@@ -46,6 +47,10 @@ class Pad(Transform):
         left, top, right, bottom = self.sides
         return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
 
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        _require_no_mirror(self, annotations, is_padded=any(self.sides))
+        return annotations.padded(*self.sides, options.mask_fill(self.fill), self.padding_mode)
+
 
 class BoxCrop(Transform):
     """Base class of crops; the parameters are a box (top, left, height, width), partly outside if need be."""
@@ -65,6 +70,13 @@ class BoxCrop(Transform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         top, left, height, width = map(int, parameters)
         return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        top, left, height, width = map(int, parameters[:4])
+        last = top + height - annotations.size[0], left + width - annotations.size[1]
+        _require_no_mirror(self, annotations, is_padded=min(top, left) < 0 or max(last) > 0)
+        fill = options.mask_fill(self.fill)
+        return annotations.cropped(top, left, height, width, fill, self.padding_mode)
 
 
 class CenterCrop(BoxCrop):
@@ -199,6 +211,14 @@ class TenCrop(FiveCrop):
     def _crops(self, pixels: Pixels) -> list[Pixels]:
         flipped = np.flip(pixels, -3 if self.vertical_flip else -2)
         return super()._crops(pixels) + [crop.copy() for crop in super()._crops(flipped)]
+
+
+def _require_no_mirror(transform: Pad | BoxCrop, annotations: Annotations, is_padded: bool) -> None:
+    if is_padded and transform.padding_mode != "constant" and len(annotations):
+        raise OptionError(
+            f"{type(transform).__name__} must have padding_mode 'constant' for images with objects, whose "
+            f"mirror images would have no boxes, got {transform.padding_mode!r}"
+        )
 
 
 def _middle_offsets(size: tuple[int, int], sizes: Sizes) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from fastload.transforms._pixels import contiguous, with_last_axis, writable_cop
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Size
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import ColourTransform, Parameters, Pixels
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
@@ -29,7 +29,7 @@ _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 _REACH = math.sqrt(2 * math.log(1e6))
 
 
-class GaussianBlur(Transform):
+class GaussianBlur(ColourTransform):
     """Blurs images by a Gaussian of random width, with mirrored edges; parameters as in torchvision."""
 
     width = 1
@@ -51,7 +51,7 @@ class GaussianBlur(Transform):
         return with_last_axis(cv2.convertScaleAbs(blurred))
 
 
-class GaussianNoise(Transform):
+class GaussianNoise(ColourTransform):
     """Adds normally distributed noise; parameters as in torchvision.
 
     `mean` and `sigma` are relative to white, also for uint8, which wraps around with `clip=False`.
@@ -84,7 +84,7 @@ class GaussianNoise(Transform):
         return bounded
 
 
-class JPEG(Transform):
+class JPEG(ColourTransform):
     """Compresses images as JPEG and decompresses them; parameters as in torchvision."""
 
     width = 1
@@ -106,7 +106,7 @@ class JPEG(Transform):
         return decode(data)[:, :, : image.shape[2]]
 
 
-class RandomErasing(Transform):
+class RandomErasing(ColourTransform):
     """Erases a rectangle of random position, area and aspect ratio; parameters as in torchvision.
 
     The colour may also be `random`: noise of mean 0 and deviation 1. `inplace` is accepted, but an image is

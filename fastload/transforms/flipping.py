@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
+from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, with_last_axis
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.geometry import Geometry
 from fastload.transforms.transform import BernoulliTransform, Parameters
 
@@ -20,6 +22,8 @@ class _RandomFlip(BernoulliTransform):
     works_in_place = True
 
     _axis: ClassVar[int]
+
+    flip_idx: Sequence[int] | None = None
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return geometry.flip(self._axis, parameters[:, 0] > 0)
@@ -32,15 +36,32 @@ class _RandomFlip(BernoulliTransform):
             return with_last_axis(cv2.flip(image, 1))
         return np.flip(image, self._axis)
 
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        return annotations.flipped(self._axis, self.flip_idx) if parameters[0] else annotations
+
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
 
 
 class RandomHorizontalFlip(_RandomFlip):
-    """Flips images left to right, each with probability `p`."""
+    """Flips images left to right, each with probability `p`.
+
+    `flip_idx` has, for each key point of an object, the index of the one that it becomes in a mirror: the
+    left eye becomes the right one. Without it, key points only move.
+    """
 
     _axis = 1
+
+    def __init__(self, p: float = 0.5, flip_idx: Sequence[int] | None = None) -> None:
+        super().__init__(p)
+        if flip_idx is not None:
+            options.require(
+                sorted(flip_idx) == list(range(len(flip_idx))),
+                "flip_idx must hold the index of every key point once",
+                flip_idx,
+            )
+        self.flip_idx = flip_idx
 
 
 class RandomVerticalFlip(_RandomFlip):

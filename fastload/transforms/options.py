@@ -156,6 +156,11 @@ def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
     return (*colour, 0, 0, 0)[:4]
 
 
+def mask_fill(fill: Fill) -> int:
+    """Return the class that pixels outside of a mask get: a fill of one number as in torchvision, or 0."""
+    return int(fill) if isinstance(fill, numbers.Real) else 0
+
+
 def to_resampling(interpolation: Any, antialias: bool | None = True) -> Resampling:
     """Return the resampling for torchvision's parameters; an antialias of None means True."""
     name = getattr(interpolation, "value", interpolation)

@@ -8,7 +8,7 @@ floats.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
-from fastload.transforms.transform import Pixels, Transform
+from fastload.transforms.transform import ColourTransform, Pixels, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -126,14 +126,17 @@ class Rescale(NamedTuple):
             )
 
 
-class Rescaling(Transform):
+class Rescaling(ColourTransform):
     """Base class of ToDtype and Normalize."""
 
     takes_any_dtype = True
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
-        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().__call__(image)
+        return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().of_image(image)
+
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        return self.of_image(image), target
 
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         return Rescale.of([self], _torch_dtype(image)).of_array(image)
@@ -197,7 +200,7 @@ class Normalize(Rescaling):
         return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
 
 
-class LinearTransformation(Transform):
+class LinearTransformation(ColourTransform):
     """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
 
     Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
@@ -219,9 +222,12 @@ class LinearTransformation(Transform):
         self.transformation_matrix = matrix
         self.mean_vector = mean
 
-    def __call__(self, image: Any) -> Any:
+    def of_image(self, image: Any) -> Any:
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
-        return self._transformed(image) if isinstance(image, torch.Tensor) else super().__call__(image)
+        return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
+
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        return self.of_image(image), target
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
         if not np.issubdtype(dtype, np.floating):

@@ -3,6 +3,7 @@
     parameters = transform.draw(draws, sizes)           # for a batch: float64 (images, transform.width)
     image = transform.apply(image, parameters[i])       # one image (height, width, channels)
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
+    annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, key points of one image
 
 Called like a function, a transform accepts the images that torchvision's transforms accept, and returns an
 image of the same type.
@@ -10,7 +11,7 @@ image of the same type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.transforms._pixels import Pixels as Pixels
 from fastload.transforms._pixels import like, to_pixels
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Described, to_probability
@@ -29,7 +31,8 @@ Parameters = NDArray[np.float64]  # (images, width)
 class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
-    A subclass defines `apply`, `draw` if it is random, and `sizes_after` if it changes an image's size.
+    A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size, and
+    `apply_to` if images have boxes, masks or key points.
     Making a transform with a parameter outside the documented range raises `OptionError`.
 
     Attributes:
@@ -55,6 +58,10 @@ class Transform(Described):
             float64, (images, `width`).
         """
         return np.empty((len(sizes), 0))
+
+    def draw_with(self, draws: Draws, sizes: Sizes, annotations: Sequence[Annotations]) -> Parameters:
+        """Draw the parameters of a batch as `draw` does, if they depend on the images' objects."""
+        return self.draw(draws, sizes)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         """Return the sizes of the results, given the sizes of the images."""
@@ -97,19 +104,36 @@ class Transform(Described):
         """Write the result of `apply_batch` into `out`, which has its shape and dtype."""
         np.copyto(out, self.apply_batch(images, parameters))
 
-    def __call__(self, image: Any) -> Any:
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        """Move the annotations of one image as `apply` moves its pixels.
+
+        Raises:
+            OptionError: This transform cannot.
+        """
+        raise OptionError(
+            f"{type(self).__name__} must define apply_to(self, annotations, parameters) for images with "
+            "objects or a mask: return the annotations themselves if it changes only colours"
+        )
+
+    def __call__(self, image: Any, target: Any = None) -> Any:
         """Transform one image, or each image of a batch with its own parameters.
 
         Args:
             image: A tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
                 (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3.
+            target: The annotations of one image: a dict with `boxes`, x1 y1 x2 y2 in pixels, `labels` and
+                others of the entries that PackedDataset gives.
 
         Returns:
-            An image of the same type.
+            An image of the same type; with a target, (image, target), the target a new dict of tensors.
 
         Raises:
             OptionError: If `image` is none of these, or has a dtype that the transform does not accept.
         """
+        return self.of_image(image) if target is None else self.of_sample(image, target)
+
+    def of_image(self, image: Any) -> Any:
+        """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
         batch = pixels[None] if pixels.ndim == 3 else pixels
         sizes = np.tile(np.array([batch.shape[1:3]], np.int64), (len(batch), 1))
@@ -121,6 +145,16 @@ class Transform(Described):
                 "and others: call it on one image at a time"
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
+
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Return an image and its target transformed with the same parameters."""
+        pixels = to_pixels(image)
+        size = pixels.shape[0], pixels.shape[1]
+        annotations = Annotations.of_target(target, size)
+        row = self.draw_with(fresh_draws(1), np.array([size]), [annotations])[0].tolist()
+        moved = self.apply_to(annotations, row).to_target()
+        result = like(image, self.apply_checked(pixels, row))
+        return result, {name: moved.get(name, value) for name, value in target.items()}
 
     def apply_checked(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         """Check the dtype of an image, then apply parameters to it."""
@@ -136,7 +170,14 @@ class Transform(Described):
             )
 
 
-class BernoulliTransform(Transform):
+class ColourTransform(Transform):
+    """Base class of transforms that leave every pixel where it is."""
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        return annotations
+
+
+class BernoulliTransform(ColourTransform):
     """Base class of transforms that change each image with probability `p`; the parameter is 1 or 0."""
 
     width = 1

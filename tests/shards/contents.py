@@ -25,6 +25,12 @@ EVERY_FIELD = (
     Field("text", "text"),
     Field("bytes", "bytes"),
     Field("second", "image", encoding="raw"),
+    Field.boxes("cxcywh", relative=True),
+    Field.polygons(),
+    Field.keypoints((17, 3)),
+    Field.corners(relative=True),
+    Field.labels(),
+    Field("texts", "texts", per_object=True, internal=True),
 )
 
 Rows = Sequence[dict[str, bytes]]

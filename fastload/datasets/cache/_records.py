@@ -21,8 +21,9 @@ from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.shards.container import ShardReader
-from fastload.shards.records import Record, RecordReader, value_reader
+from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Column
+from fastload.shards.values import value_reader
 
 _LENGTH = np.dtype("<u4")
 _SHAPE = struct.Struct("<3I")

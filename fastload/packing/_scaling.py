@@ -1,0 +1,49 @@
+"""Annotations of an image that is resized while it is packed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastload.images.masks import resize_mask
+from fastload.images.resize import Resampling, resize
+from fastload.images.rle import counts_of_mask, decode_counts, encode_counts, mask_of_counts
+from fastload.shards.schema import Field
+
+Size = tuple[int, int]  # height, width
+
+
+def scaled(fields: Sequence[Field], values: Mapping[str, Any], before: Size, after: Size) -> dict[str, Any]:
+    """Return the values of an image whose size changes: coordinates in pixels, areas and masks."""
+    factors = np.array([after[1] / before[1], after[0] / before[0]])
+    return {field.name: _scaled(field, values[field.name], factors, after) for field in fields}
+
+
+def _scaled(field: Field, value: Any, factors: Any, after: Size) -> Any:
+    if field.kind == "image":
+        return resize_mask(value, *after) if field.format == "mask" and value else value
+    if field.name == "area" and field.per_object:
+        return value * factors.prod()
+    if field.name == "rle" and field.internal:
+        return [_scaled_rle(text, after) for text in value]
+    if field.relative or field.kind not in ("boxes", "polygons", "keypoints", "corners"):
+        return value
+    if field.kind == "polygons":
+        return [[polygon * factors for polygon in polygons] for polygons in value]
+    if field.kind == "boxes":
+        return value * np.tile(factors, 2)
+    return np.concatenate([value[..., :2] * factors, value[..., 2:]], axis=-1)
+
+
+def _scaled_rle(text: str, after: Size) -> str:
+    """Return COCO's run lengths for another size of the mask; an empty text stays one."""
+    if not text:
+        return text
+    segmentation = json.loads(text)
+    counts, is_text = segmentation["counts"], isinstance(segmentation["counts"], str)
+    mask = mask_of_counts(decode_counts(counts) if is_text else counts, *segmentation["size"])
+    new = counts_of_mask(resize(mask[:, :, None], *after, Resampling("nearest-exact"))[:, :, 0])
+    return json.dumps({"size": list(after), "counts": encode_counts(new) if is_text else new})

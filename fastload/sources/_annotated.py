@@ -1,0 +1,105 @@
+"""Images with annotations: a file, or a text, for each image, which a reader of the layout understands."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastload.errors import FastloadError, SourceError
+from fastload.images.header import read_header
+from fastload.images.orientation import swaps_sides
+from fastload.sources.files import NOT_FOUND, FileList, NameTable, arrays_of, safe_key
+from fastload.sources.protocol import Source, SourceRecord
+
+Size = tuple[int, int]  # height, width
+Values = dict[str, object]
+
+
+class AnnotationReader(ABC):
+    """Reader of one image's annotations; frozen, and picklable."""
+
+    @abstractmethod
+    def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
+        """Return the values of the fields, and notes on what was put right.
+
+        `text` is empty if the image has no file of annotations; `size` is the image's, in the frame of the
+        coordinates. SourceError, naming `where` and the line or the annotation, is raised for all that is
+        malformed.
+        """
+
+
+@dataclass(eq=False, kw_only=True)
+class AnnotatedFiles(Source):
+    """A source of image files with annotations.
+
+    Attributes:
+        files: The images.
+        texts: The annotations of each image: files, of which any may be missing, or the texts themselves.
+        origin: The file from which the texts were taken, for messages.
+        reader: The reader of the annotations.
+        further: Further images, such as masks, by field; one that is missing is stored as b"".
+    """
+
+    files: FileList
+    texts: FileList | NameTable | None = None
+    origin: str = ""
+    reader: AnnotationReader | None = None
+    further: Mapping[str, FileList] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def key(self, index: int) -> str:
+        """Return the image's path relative to the dataset's folder."""
+        return safe_key(self.files.names[index])
+
+    def read(self, index: int) -> SourceRecord:
+        """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
+        image = self.files.read(index)
+        size = self._size(image, self.files.path(index))
+        values: Values = {}
+        notes: tuple[str, ...] = ()
+        if self.reader is not None and self.texts is not None:
+            values, notes = self.reader.read(*self._text(self.texts, index, size))
+        for name, files in self.further.items():
+            values[name] = self._further(files, index, size)
+        return SourceRecord(self.key(index), image, values, notes)
+
+    def _text(self, texts: FileList | NameTable, index: int, size: Size) -> tuple[bytes, Size, str]:
+        if isinstance(texts, NameTable):
+            return texts[index].encode(), size, f"{self.origin}, image {self.key(index)!r}"
+        data = b"" if texts.sizes_bytes[index] == NOT_FOUND else texts.read(index)
+        return data, size, texts.path(index)
+
+    def _further(self, files: FileList, index: int, size: Size) -> bytes:
+        if files.sizes_bytes[index] == NOT_FOUND:
+            return b""
+        data = files.read(index)
+        got = self._size(data, files.path(index))
+        if got != size:
+            raise SourceError(
+                f"{files.path(index)}: must have the size {size[0]}x{size[1]} of its image, got "
+                f"{got[0]}x{got[1]}: it belongs to another image"
+            )
+        return data
+
+    def _size(self, data: bytes, path: str) -> Size:
+        try:
+            header = read_header(data)
+        except FastloadError as error:
+            raise SourceError(f"{path}: {error}") from error
+        if self.is_upright and swaps_sides(header.orientation):
+            return header.width, header.height
+        return header.height, header.width
+
+    def fingerprint(self) -> str:
+        """Return a digest of names, sizes, times and texts; it does not change when the folder moves."""
+        head = repr((self.kind, self.classes, self.fields, self.details, self.reader, sorted(self.further)))
+        digest = hashlib.blake2b(head.encode(), digest_size=16)
+        texts = [] if self.texts is None else [self.texts]
+        for column in (self.files, *texts, *(self.further[name] for name in sorted(self.further))):
+            for numbers in arrays_of(column):
+                digest.update(numbers)
+        return digest.hexdigest()

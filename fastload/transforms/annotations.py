@@ -1,0 +1,277 @@
+"""Annotations of one image: boxes, labels, polygons, key points, oriented boxes and a mask, in its pixels.
+
+Coordinates are continuous: the image's upper left corner is (0, 0), the centre of its first pixel (0.5, 0.5).
+Objects stay when they leave the image, their boxes clipped to it, as in torchvision v2: SanitizeBoundingBoxes
+removes them. Polygons, key points and oriented boxes are never clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+from fastload.images.resize import Resampling, resize
+from fastload.transforms.windows import crop_padded, pad
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.uint8]
+Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
+
+_OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners")
+
+
+@dataclass(slots=True, eq=False)
+class Annotations:
+    """Objects of one image, and its mask, in pixels of that image; no method changes its object.
+
+    Attributes:
+        size: The image's height and width.
+        boxes: (objects, 4): x1, y1, x2, y2.
+        labels: Class indices, (objects,).
+        polygons: The polygons of each object, (points, 2) each.
+        keypoints: (objects, points, 3): x, y, visibility.
+        corners: Oriented boxes, (objects, 4, 2).
+        mask: Classes of pixels, (height, width).
+        others: Further values, an array or a list of one row for each object.
+    """
+
+    size: tuple[int, int]
+    boxes: Floats
+    labels: NDArray[np.int64]
+    polygons: list[list[Floats]] | None = None
+    keypoints: Floats | None = None
+    corners: Floats | None = None
+    mask: Mask | None = None
+    others: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @classmethod
+    def of_target(cls, target: Mapping[str, Any], size: tuple[int, int]) -> Annotations:
+        """Return the annotations of a dict like that of `to_target`; entries not of each object are left out.
+
+        Raises:
+            OptionError: The boxes are not (objects, 4), or the labels not one for each.
+        """
+        boxes = np.asarray(target.get("boxes", ()), np.float32)
+        boxes = boxes if boxes.size else boxes.reshape(0, 4)
+        labels = np.asarray(target.get("labels", np.zeros(len(boxes))), np.int64)
+        if boxes.ndim != 2 or boxes.shape[1] != 4 or labels.shape != (len(boxes),):
+            raise OptionError(
+                "a target must hold boxes (objects, 4) and a label for each, got boxes of shape "
+                f"{boxes.shape} and labels of shape {labels.shape}"
+            )
+        polygons, points, corners, mask = map(target.get, ("polygons", "keypoints", "corners", "mask"))
+        return cls(
+            size,
+            boxes,
+            labels,
+            polygons and [[np.asarray(each, np.float32) for each in rings] for rings in polygons],
+            None if points is None else np.asarray(points, np.float32),
+            None if corners is None else np.asarray(corners, np.float32),
+            None if mask is None else np.asarray(mask, np.uint8),
+            {
+                name: value if isinstance(value, list) else np.asarray(value)
+                for name, value in target.items()
+                if name not in (*_OF_OBJECTS, "mask") and _is_of_objects(value, len(boxes))
+            },
+        )
+
+    def to_target(self) -> dict[str, Any]:
+        """Return a dict of tensors, with the names of torchvision's detection reference.
+
+        Polygons are lists of lists of tensors, and a list in `others` stays one.
+        """
+        target: dict[str, Any] = {
+            "boxes": torch.from_numpy(_owned(self.boxes)),
+            "labels": torch.from_numpy(_owned(self.labels)),
+        }
+        if self.polygons is not None:
+            target["polygons"] = [
+                [torch.from_numpy(_owned(each)) for each in rings] for rings in self.polygons
+            ]
+        arrays = {"keypoints": self.keypoints, "corners": self.corners, "mask": self.mask, **self.others}
+        for name, value in arrays.items():
+            if value is not None:
+                is_array = isinstance(value, np.ndarray)
+                target[name] = torch.from_numpy(_owned(value)) if is_array else value
+        return target
+
+    def chosen(self, objects: NDArray[Any] | Sequence[int]) -> Annotations:
+        """Return some of the objects: those of a boolean array, or of indices, in their order."""
+        index = np.asarray(objects)
+        index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+        rows = index.tolist()
+        return replace(
+            self,
+            boxes=self.boxes[index],
+            labels=self.labels[index],
+            polygons=None if self.polygons is None else [self.polygons[row] for row in rows],
+            keypoints=None if self.keypoints is None else self.keypoints[index],
+            corners=None if self.corners is None else self.corners[index],
+            others={
+                name: [value[row] for row in rows] if isinstance(value, list) else value[index]
+                for name, value in self.others.items()
+            },
+        )
+
+    def clipped(self) -> Annotations:
+        """Return the objects with boxes clipped to the image."""
+        return replace(self, boxes=_clip(self.boxes, self.size))
+
+    def cropped(
+        self, top: int, left: int, height: int, width: int, fill: int = 0, mode: str = "constant"
+    ) -> Annotations:
+        """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
+        mask = None
+        if self.mask is not None:
+            mask = crop_padded(self.mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
+        return self.rescaled((1, 1), (-left, -top), (height, width), mask)
+
+    def padded(
+        self, left: int, top: int, right: int, bottom: int, fill: int = 0, mode: str = "constant"
+    ) -> Annotations:
+        """Return the annotations of the image with pixels added on each side."""
+        mask = self.mask
+        if mask is not None:
+            mask = pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
+        size = self.size[0] + top + bottom, self.size[1] + left + right
+        return self.rescaled((1, 1), (left, top), size, mask)
+
+    def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
+        """Return the annotations of the image resized; the mask is by `nearest` or `nearest-exact`."""
+        mask = self.mask
+        if mask is not None and mask.shape != (height, width):
+            mask = resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
+        return self.rescaled((width / self.size[1], height / self.size[0]), (0, 0), (height, width), mask)
+
+    def flipped(self, axis: int, pairs: Sequence[int] | None = None) -> Annotations:
+        """Return the annotations of the image flipped along an axis, 0 for rows, 1 for columns.
+
+        `pairs` holds, for each key point, the index of the one that it becomes in a mirror.
+        """
+        mask = None if self.mask is None else np.ascontiguousarray(np.flip(self.mask, axis))
+        factors, shifts = ((-1, 1), (self.size[1], 0)) if axis else ((1, -1), (0, self.size[0]))
+        moved = self.rescaled(factors, shifts, self.size, mask)
+        if pairs is not None and moved.keypoints is not None:
+            moved.keypoints = moved.keypoints[:, list(pairs)]
+        return moved
+
+    def rescaled(
+        self,
+        factors: tuple[float, float],
+        shifts: tuple[float, float],
+        size: tuple[int, int],
+        mask: Mask | None = None,
+    ) -> Annotations:
+        """Return points multiplied by factors and shifted, along x and y, in an image of a given size."""
+        factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
+        boxes = (self.boxes.reshape(-1, 2, 2) * factor + shift).reshape(-1, 4)
+        if min(factors) < 0:
+            first, last = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+            boxes = np.concatenate((first, last), axis=1)
+        return self._moved(lambda points: points * factor + shift, boxes, size, mask)
+
+    def warped(self, matrix: NDArray[Any], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
+        """Return the annotations moved by a matrix, (2, 3) or (3, 3), that multiplies columns (x, y, 1).
+
+        A box becomes the smallest one around its four corners. The mask is warped by the same matrix, unless
+        it is given.
+        """
+        matrix = np.asarray(matrix, np.float64)
+        whole = matrix if len(matrix) == 3 else np.concatenate((matrix, [[0, 0, 1]]))
+        if mask is None and self.mask is not None:
+            # OpenCV measures from the centre of the first pixel.
+            centred = _shift(-0.5) @ whole @ _shift(0.5)
+            mask = _nearest(self.mask, centred, size)
+        return self.mapped(lambda points: _projected(points, whole), size, mask)
+
+    def mapped(self, move: Move, size: tuple[int, int], mask: Mask | None = None) -> Annotations:
+        """Return the annotations with every point moved by a function, boxes by their corners."""
+        boxes = self.boxes
+        if len(boxes):
+            corners = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
+            boxes = np.concatenate((corners.min(axis=1), corners.max(axis=1)), axis=1).astype(np.float32)
+        return self._moved(move, boxes, size, mask)
+
+    def _moved(self, move: Move, boxes: Floats, size: tuple[int, int], mask: Mask | None) -> Annotations:
+        polygons, keypoints, corners = self.polygons, self.keypoints, self.corners
+        if polygons is not None:
+            polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
+        if keypoints is not None:
+            keypoints = np.concatenate((move(keypoints[..., :2]), keypoints[..., 2:]), axis=-1)
+            keypoints = keypoints.astype(np.float32, copy=False)
+        if corners is not None:
+            corners = move(corners).astype(np.float32, copy=False)
+        boxes = _clip(boxes, size)
+        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Annotations) or self.size != other.size:
+            return NotImplemented
+        mine, theirs = self.to_target(), other.to_target()
+        return mine.keys() == theirs.keys() and all(_equal(mine[name], theirs[name]) for name in mine)
+
+
+def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
+    """Return the objects of several annotations as those of one image; all must have the same fields."""
+    fields: dict[str, Any] = {
+        name: _together([getattr(part, name) for part in parts]) for name in _OF_OBJECTS
+    }
+    others = {name: _together([part.others[name] for part in parts]) for name in parts[0].others}
+    return Annotations(size, mask=mask, others=others, **fields)
+
+
+def _together(values: list[Any]) -> Any:
+    if values[0] is None:
+        return None
+    return list(chain(*values)) if isinstance(values[0], list) else np.concatenate(values)
+
+
+def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
+    height, width = size
+    return np.clip(boxes, 0, np.array((width, height, width, height), np.float32))
+
+
+def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    moved: NDArray[np.float64] = points @ matrix[:2, :2].T + matrix[:2, 2]
+    if matrix[2, 0] or matrix[2, 1] or matrix[2, 2] != 1:
+        moved /= points @ matrix[2:, :2].T + matrix[2, 2]
+    return moved
+
+
+def _nearest(mask: Mask, matrix: NDArray[np.float64], size: tuple[int, int]) -> Any:
+    return cv2.warpPerspective(mask, matrix, size[::-1], flags=cv2.INTER_NEAREST)
+
+
+def _shift(by: float) -> NDArray[np.float64]:
+    return np.array(((1, 0, by), (0, 1, by), (0, 0, 1)))
+
+
+def _owned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that torch accepts: writable, without negative strides."""
+    return array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
+
+
+def _is_of_objects(value: Any, count: int) -> bool:
+    """Return True if a value has a row for each object."""
+    if isinstance(value, list):
+        return len(value) == count
+    return bool(getattr(value, "ndim", 0)) and len(value) == count
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, list):
+        pairs = zip(first, second, strict=False)
+        return len(first) == len(second) and all(_equal(mine, theirs) for mine, theirs in pairs)
+    is_equal = first == second
+    return bool(is_equal.all()) if hasattr(is_equal, "all") else bool(is_equal)
