@@ -1,7 +1,7 @@
 """Pictures: images that are drawn as a whole, after all steps of a transform are known.
 
-Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A picture stands
-in for the array: it has the array's shape, keeps what is to be done, and makes only the pixels that are seen.
+Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A picture
+stands in for the array: it has its shape, keeps what is to be done, and makes only the pixels that are seen.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from fastload.system.buffers import reusable_array
 
 Pixels = NDArray[np.uint8]
 
+# Pixels that are changed at a time: what six steps make of them stays in the processor's cache. At 640×640
+# that takes 1.4 ms instead of 2.3 for all at once (1.3 to 1.6 from a quarter to twice as many).
+_BAND_PIXELS = 1 << 16
+
 # Ultralytics' grey around images, and around what a warp shows of them.
 GREY = 114
 
@@ -26,7 +30,9 @@ GREY = 114
 class Node(Protocol):
     """Origin of a picture's pixels, in the order of colours that they are stored in."""
 
-    is_rgb: bool
+    @property
+    def is_rgb(self) -> bool:
+        """Order of the channels: RGB, otherwise BGR."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -143,7 +149,8 @@ class Picture:
         """Return a node with all changes made so far."""
         if self.tables is None and self.flip is None:
             return self.node
-        return Image(self._changed(), self.node.is_rgb)
+        height, width, _ = self.shape
+        return Image(self._changed(self.node.region(0, 0, width, height)), self.node.is_rgb)
 
     def coloured(self, tables: Sequence[Pixels]) -> Picture:
         """Return the picture with other hues, saturations and values."""
@@ -158,8 +165,10 @@ class Picture:
 
     def pixels(self) -> Pixels:
         """Return the pixels in an array of their own, BGR."""
-        pixels = self._changed()
-        if self.node.is_rgb:
+        node = self.settled()
+        height, width, _ = node.shape
+        pixels = node.region(0, 0, width, height)
+        if node.is_rgb:
             return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
         return pixels.copy() if pixels.base is not None or not pixels.flags.writeable else pixels
 
@@ -170,8 +179,15 @@ class Picture:
             planes.reverse()
         if self.tables is None and self.flip is None and isinstance(self.node, Canvas):
             self.node.write(planes)
-        else:
-            split(self._changed(), planes)
+            return
+        height, width, _ = self.shape
+        pixels = self.node.region(0, 0, width, height)
+        rows = max(1, _BAND_PIXELS // width)
+        for top in range(0, height, rows):
+            band = self._changed(pixels[top : top + rows])
+            # An image that is turned upside down is written from its end.
+            start = height - top - len(band) if self.flip == 0 else top
+            split(band, [plane[start : start + len(band)] for plane in planes])
 
     def tensor(self, is_rgb: bool) -> torch.Tensor:
         """Return the pixels as a tensor (3, height, width)."""
@@ -180,9 +196,7 @@ class Picture:
         self.write(out.numpy(), is_rgb)
         return out
 
-    def _changed(self) -> Pixels:
-        height, width, _ = self.shape
-        pixels = self.node.region(0, 0, width, height)
+    def _changed(self, pixels: Pixels) -> Pixels:
         if self.tables is not None:
             pixels = _recoloured(pixels, self.tables, self.node.is_rgb)
         return pixels if self.flip is None else np.asarray(cv2.flip(pixels, self.flip))
@@ -196,11 +210,14 @@ def split(pixels: Pixels, planes: Sequence[Pixels]) -> None:
 def _recoloured(pixels: Pixels, tables: Sequence[Pixels], is_rgb: bool) -> Pixels:
     """Return the pixels with each of hue, saturation and value looked up in its table."""
     height, width, _ = pixels.shape
-    hsv = cv2.cvtColor(pixels, cv2.COLOR_RGB2HSV if is_rgb else cv2.COLOR_BGR2HSV)
-    # One table for each of three planes takes 0.44 ms at 640×640; cv2.LUT with a table of three channels, 0.60.
-    planes = reusable_array((3, height, width))
+    to_hsv, from_hsv = (
+        (cv2.COLOR_RGB2HSV, cv2.COLOR_HSV2RGB) if is_rgb else (cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR)
+    )
+    hsv: Pixels = np.asarray(cv2.cvtColor(pixels, to_hsv), np.uint8)
+    # Three planes with a table each take 0.44 ms at 640×640; cv2.LUT with a table of three channels, 0.60.
+    planes = list(reusable_array((3, height, width)))
     split(hsv, planes)
     for plane, table in zip(planes, tables, strict=True):
         cv2.LUT(plane, table, dst=plane)
-    cv2.merge(list(planes), dst=hsv)
-    return np.asarray(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB if is_rgb else cv2.COLOR_HSV2BGR, dst=hsv))
+    cv2.merge(planes, dst=hsv)
+    return np.asarray(cv2.cvtColor(hsv, from_hsv, dst=hsv), np.uint8)

@@ -13,6 +13,7 @@ from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import patched
+from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._samples import Batches, BatchesInWorker, is_plain_collation, sample_replacements
 from fastload.ultralytics._stored import cache_replacements
 
@@ -29,6 +30,7 @@ def replaced() -> Iterator[None]:
         (dist, "generate_ddp_file", _generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
+        *packed_replacements(),
     ):
         InfiniteDataLoader.__bases__ = (DataLoader,)
         try:
@@ -49,7 +51,7 @@ def _init(self: Any, *args: Any, **options: Any) -> None:
 @functools.wraps(_plain_ddp_file)
 def _generate_ddp_file(trainer: Any) -> str:
     """Write the program of a rank, which patches Ultralytics in its turn."""
-    name = _plain_ddp_file(trainer)
+    name: str = _plain_ddp_file(trainer)
     file = Path(name)
     program = file.read_text(encoding="utf-8")
     after = "\n    from ultralytics.utils import DEFAULT_CFG_DICT\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -166,9 +167,8 @@ class BatchesInWorker:
 
     def __call__(self, worker_id: int) -> None:
         """Prepare the worker."""
-        from fastload.ultralytics.patching import patch
-
-        patch()  # a worker that was not forked has plain classes
+        # A worker that was not forked has plain classes. (By name: that module imports this one.)
+        importlib.import_module("fastload.ultralytics").patch()
         _here.is_worker = True
         if self._function is not None:
             self._function(worker_id)

@@ -1,7 +1,7 @@
 """`cache="ram"`: the images of a dataset, resized, once in the memory of a machine.
 
-Ultralytics keeps them as pixels, once for each process that trains (a rank). Here they are planes of brightness
-and of colours at half the resolution, as in a JPEG file, in memory that all ranks and workers share.
+Ultralytics keeps them as pixels, once for each process that trains (a rank). Here they are planes of
+brightness and of colours at half the resolution, as in a JPEG file, in memory that ranks and workers share.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.units import format_size
-from fastload.ultralytics._pictures import Image, Picture, Pixels
+from fastload.ultralytics._packed import packed_of
+from fastload.ultralytics._pictures import Picture, Pixels
 
 _PLANES = Yuv420()
 
@@ -91,7 +92,7 @@ class StoredImages:
     def put(self, index: int, pixels: Pixels, original: Sizes) -> None:
         """Store an image, BGR; without room nothing happens."""
         height, width = pixels.shape[:2]
-        rgb = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+        rgb: Pixels = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
         stored = np.frombuffer(_PLANES.encode(rgb, None, Path()).data, np.uint8)
         self._store.put(index, stored, _SIZES.pack(*original, height, width))
 
@@ -102,7 +103,11 @@ class Planes:
 
     data: Pixels
     shape: tuple[int, int, int]
-    is_rgb = True
+
+    @property
+    def is_rgb(self) -> bool:
+        """See `Node`."""
+        return True
 
     def region(self, left: int, top: int, width: int, height: int) -> Pixels:
         """See `Node`."""
@@ -153,13 +158,13 @@ def _cache_images(self: Any) -> None:
     self.ims, self.im_hw0, self.im_hw = images, StoredSizes(images, False), StoredSizes(images, True)
     if LOCAL_RANK <= 0:
         LOGGER.info(
-            f"{self.prefix}fastload: cache='ram' takes {format_size(images.used_bytes)}, shared by all ranks and "
-            "workers; colours have half the resolution, as in most JPEG files"
+            f"{self.prefix}fastload: cache='ram' takes {format_size(images.used_bytes)}, shared by all ranks "
+            "and workers; colours have half the resolution, as in most JPEG files"
         )
 
 
 def _is_possible(dataset: Any) -> bool:
-    return dataset.channels == 3 and can_cache()
+    return dataset.channels == 3 and bool(can_cache())
 
 
 def _opening(dataset: Any) -> Opening:
@@ -167,12 +172,18 @@ def _opening(dataset: Any) -> Opening:
     side = max(np.ravel(dataset.imgsz).tolist())
     digest = hashlib.blake2b(f"ultralytics 1 {type(dataset).__name__} {side}".encode(), digest_size=16)
     for name in dataset.im_files:
-        status = os.stat(name)
-        digest.update(f"\n{name} {status.st_size} {status.st_mtime_ns}".encode(errors="surrogateescape"))
+        packed = packed_of(name)
+        state = _state(name) if packed is None else packed.identity
+        digest.update(f"\n{name} {state}".encode(errors="surrogateescape"))
     # Memory is taken as images are stored.
     capacity = dataset.ni * _most_bytes(side)
     layout = Layout(dataset.ni, _SIZES.size, capacity)
     return Opening("ram", "decoded", store_folder(holds_data=False), digest.hexdigest(), layout)
+
+
+def _state(file: str) -> str:
+    status = os.stat(file)
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _most_bytes(side: int) -> int:

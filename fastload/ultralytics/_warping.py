@@ -18,7 +18,7 @@ from fastload.ultralytics._pictures import GREY, Canvas, Node, Pixels, placed
 
 # `cv2.resize` samples at positions that depend on where its source begins, which is a whole pixel. Beginning
 # some pixels of the output earlier moves them by fractions; this many beginnings are tried.
-_BEGINNINGS = 32
+_BEGINNINGS = 96
 
 # The greatest distance, in pixels of the source, between the positions wanted and those sampled: the step of
 # `cv2.warpAffine`'s own table of weights (INTER_TAB_SIZE in OpenCV's imgproc.hpp).
@@ -78,7 +78,9 @@ class Warped:
             return _shifted(pixels, across.fraction, down.fraction)
         resized = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_LINEAR)
         return np.asarray(
-            resized[down.skipped : down.skipped + self.size[1], across.skipped : across.skipped + self.size[0]]
+            resized[
+                down.skipped : down.skipped + self.size[1], across.skipped : across.skipped + self.size[0]
+            ]
         )
 
 
@@ -107,7 +109,7 @@ def axis(scale: float, offset: float, size: int) -> Axis | None:
     skipped = np.arange(_BEGINNINGS) + max(0, math.ceil((scale - 1) / 2))
     starts = 0.5 - (skipped + 0.5) / scale - offset / scale
     distances = np.abs(starts - np.rint(starts))
-    best = int(distances.argmin())
+    best = int((distances <= _NEAR).argmax())  # the first
     if distances[best] > _NEAR:
         return None
     count = int(skipped[best])

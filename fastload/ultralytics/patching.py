@@ -32,8 +32,8 @@ def patch() -> Patch:
     """Make Ultralytics train through fastload, from now on and in the processes that it starts.
 
     Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
-    the labels are its own. Images are decoded, warped and coloured in fewer steps, batches come through shared
-    memory, and `cache="ram"` keeps one copy of half the size for all processes. See docs/ultralytics.md.
+    the labels are its own. Images are warped and coloured in fewer steps, batches come through shared memory,
+    and `cache="ram"` keeps one copy of half the size for all processes. See docs/ultralytics.md.
 
     Returns:
         A context manager that undoes it at its end; `unpatch` does too.
