@@ -119,6 +119,8 @@ def _why_not(dataset: Any) -> str:
 class Batches:
     """A collate function that makes pictures in the batch's final memory."""
 
+    changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+
     def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
         """Return the batch in ordinary memory."""
         from fastload.datasets.batch import HostMemory
