@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ultralytics.data.base import BaseDataset
 from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import patched
 from fastload.ultralytics._packed import packed_replacements
-from fastload.ultralytics._samples import Batches, BatchesInWorker, is_plain_collation, sample_replacements
+from fastload.ultralytics._samples import (
+    Batches,
+    BatchesInWorker,
+    can_wait,
+    is_plain_collation,
+    sample_replacements,
+)
 from fastload.ultralytics._stored import cache_replacements
 
 _plain_init = InfiniteDataLoader.__init__
@@ -45,6 +52,8 @@ def _init(self: Any, *args: Any, **options: Any) -> None:
         options["collate_fn"] = Batches()
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False
+        if isinstance(dataset := options.get("dataset"), BaseDataset):
+            can_wait(dataset)  # here, so that workers need not say why not
     _plain_init(self, *args, **options)
 
 

@@ -51,7 +51,7 @@ def sample_replacements() -> list[tuple[Any, str, Any]]:
 
 @functools.wraps(_plain_item)
 def _item(self: Any, index: int) -> Any:
-    if not _can_wait(self):
+    if not can_wait(self):
         return _plain_item(self, index)
     before, _here.dataset = _here.dataset, self
     try:
@@ -87,7 +87,7 @@ def _copied(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
 
 
-def _can_wait(dataset: Any) -> bool:
+def can_wait(dataset: Any) -> bool:
     """Return True if a dataset's pixels may be made last; say once why not."""
     steps = getattr(dataset.transforms, "transforms", ())
     known = dataset.__dict__.get("_fastload_steps")
@@ -95,7 +95,7 @@ def _can_wait(dataset: Any) -> bool:
     if known is not None and len(known[0]) == len(steps) and all(map(_is, known[0], steps)):
         return bool(known[1])
     reason = _why_not(dataset)
-    if reason:
+    if reason and dataset.__dict__.setdefault("_fastload_said", reason) is reason:
         LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
     dataset.__dict__["_fastload_steps"] = list(steps), not reason
     return not reason

@@ -164,7 +164,8 @@ def _cache_images(self: Any) -> None:
 
 
 def _is_possible(dataset: Any) -> bool:
-    return dataset.channels == 3 and bool(can_cache())
+    is_colour: bool = dataset.channels == 3
+    return is_colour and can_cache()
 
 
 def _opening(dataset: Any) -> Opening:
