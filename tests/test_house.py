@@ -97,7 +97,7 @@ def test_the_architecture_is_one_line_of_folders():
     rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms == {
         *("bench", "cli", "datasets", "doctor", "images", "loader"),
-        *("packing", "shards", "sources", "system", "transforms"),
+        *("packing", "shards", "sources", "system", "transforms", "ultralytics"),
     }
 
 

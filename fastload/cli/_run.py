@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"
     )
     parser.add_argument("--quiet", action="store_true", help="print no summary")
-    parser.add_argument("path", metavar="PATH", help="the script")
+    parser.add_argument("path", metavar="PATH", help="the script, or a command such as yolo")
     own = parser.add_argument(
         "arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments"
     )
@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from fastload.cli._doctor import exit_code, print_error
     from fastload.doctor.script import find, local_rank, run_script
     from fastload.loader.replacing import loaders_replaced
+    from fastload.ultralytics.patching import patched_on_import
 
     def say(reason: str) -> None:
         if local_rank() == 0:
@@ -49,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
     script = find(options.path, options.is_module, options.arguments)
     file = script.code.co_filename
-    with loaders_replaced(script.folder, file, options.cache, say, options.tune) as replaced:
+    loaders = loaders_replaced(script.folder, file, options.cache, say, options.tune)
+    with loaders as replaced, patched_on_import():
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
@@ -79,7 +81,9 @@ def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Ite
     yield "To keep it without 'fastload run':"
     if any(each.is_direct for each in replaced):
         yield "  from fastload import DataLoader; DataLoader(…, compile=True)"
-    if not all(each.is_direct for each in replaced):
+    if any("fastload.ultralytics" in each.changes for each in replaced):
+        yield "  fastload.ultralytics.patch(), before the training"
+    elif not all(each.is_direct for each in replaced):
         yield "  fastload.compile(dataset), for a library that makes the loader itself"
 
 

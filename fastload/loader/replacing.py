@@ -99,7 +99,7 @@ def loaders_replaced(
         # A framework makes new loaders of the datasets of others.
         known = None if is_direct else next(of_this, None)
         if known is None:
-            made = _described(place, is_direct, dataset, self.dataset)
+            made = _described(place, is_direct, dataset, self)
             known = next((loader for loader in replaced if _is_alike(loader, made)), made)
             if known is made:
                 replaced.append(made)
@@ -130,15 +130,16 @@ def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
     return dataclasses.replace(loader, clock=None, sample_s=None) == other
 
 
-def _described(place: str, is_direct: bool, given: Any, compiled: Any) -> ReplacedLoader:
+def _described(place: str, is_direct: bool, given: Any, loader: Any) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
-    changes = ""
-    if find_spec("PIL") is not None:
+    # A collate function of fastload's may say itself how batches are made.
+    changes = str(getattr(loader.collate_fn, "changes", ""))
+    if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
 
-        changes = explain(compiled)
+        changes = explain(loader.dataset)
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
