@@ -123,7 +123,6 @@ def _owned(value: Any) -> Any:
     return value.astype(np.float32) if value.dtype == np.float64 else value.copy()
 
 
-
 def _tv_target(objects: Annotations) -> dict[str, Any]:
     """Return annotations as torchvision's tv_tensors: those that its transforms move, and no others.
 
