@@ -190,6 +190,11 @@ def test_a_target_is_transformed_with_its_image():
     assert moved["image_id"] == 5
 
 
+def test_functions_of_images_alone_are_refused_with_a_target():
+    with pytest.raises(OptionError, match="Lambda.* must be called with an image alone"):
+        T.Compose([T.Lambda(abs)])(np.zeros((*SIZE, 3), np.uint8), {"boxes": [], "labels": []})
+
+
 def test_key_points_change_sides_only_if_told_so():
     annotations = sample()
     plain = T.RandomHorizontalFlip(1).apply_to(annotations, [1])
