@@ -191,7 +191,7 @@ def test_a_target_is_transformed_with_its_image():
 
 
 def test_functions_of_images_alone_are_refused_with_a_target():
-    with pytest.raises(OptionError, match="Lambda.* must be called with an image alone"):
+    with pytest.raises(OptionError, match=r"Lambda.* must be called with an image alone"):
         T.Compose([T.Lambda(abs)])(np.zeros((*SIZE, 3), np.uint8), {"boxes": [], "labels": []})
 
 
