@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dataset",
         metavar="DATASET",
-        help="a packed dataset, a folder with several (the first is drawn), a folder of class folders, or MODULE:NAME of a dataset or of a function that "
-        "returns one",
+        help="a packed dataset, a folder with several (the first is drawn), a folder of class folders, or "
+        "MODULE:NAME of a dataset or of a function that returns one",
     )
     parser.add_argument(
         "--transform",

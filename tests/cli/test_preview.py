@@ -107,8 +107,9 @@ def here(tmp_path, monkeypatch):
     "dataset", ["photos", "photos.fl", "splits", "preview_of_dots:dots", "preview_of_dots:Dots"]
 )
 def test_the_command_draws_packed_folder_and_own_datasets(dataset, here, capsys):
-    (here / "splits").mkdir()
-    (here / "photos.fl").rename(here / "splits/train.fl") if dataset == "splits" else None
+    if dataset == "splits":
+        (here / "splits").mkdir()
+        (here / "photos.fl").rename(here / "splits/train.fl")
     assert main(["preview", dataset, "--transform", "preview_of_dots:flipped", "--images", "2"]) == 0
     assert "wrote 2 samples to preview.png" in capsys.readouterr().err
     sheet = cv2.imread("preview.png")
