@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fastload.sources import _coco, _masks, _voc, _yolo
+from fastload.sources._hdf5_layouts import is_hdf5, open_hdf5
+from fastload.sources._huggingface import is_huggingface, open_huggingface
+from fastload.sources._lmdb_layouts import is_lmdb, open_lmdb
+from fastload.sources._webdataset import is_webdataset, open_webdataset
 from fastload.sources.protocol import Source
 
 
@@ -25,6 +29,10 @@ LAYOUTS: tuple[SourceLayout, ...] = (
     SourceLayout(_coco.recognise, _coco.open_coco),
     SourceLayout(_voc.recognise, _voc.open_voc),
     SourceLayout(_masks.recognise, _masks.open_masks),
+    SourceLayout(is_webdataset, open_webdataset),
+    SourceLayout(is_huggingface, open_huggingface),
+    SourceLayout(is_lmdb, open_lmdb),
+    SourceLayout(is_hdf5, open_hdf5),
 )
 
 

@@ -122,13 +122,6 @@ LAYOUTS = {
         "Hugging Face",
         many("train/{}.jpg", photo) | {"train/metadata.jsonl": '{"file_name": "0.jpg", "objects": []}\n'},
     ),
-    "hugging face on disk": (
-        r"Hugging Face .*load_from_disk",
-        {"dataset_dict.json": "{}", "train/state.json": "{}", "train/data-00000-of-00001.arrow": "x"},
-    ),
-    "parquet": (r"Parquet files.*load_dataset", {"data/train-00000-of-00001.parquet": "x", "README.md": "x"}),
-    "webdataset": (r"WebDataset \(2 files\): unpack them", {"train-0000.tar": "x", "train-0001.tar": "x"}),
-    "lmdb": ("LMDB", {"data.mdb": "x", "lock.mdb": "x"}),
     "hdf5": ("HDF5", {"train.h5": "x"}),
     "heic": (r"HEIC.*convert them", {"a/1.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"}),
 }
