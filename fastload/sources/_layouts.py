@@ -14,6 +14,7 @@ from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotations import find_annotations, read_part
 from fastload.sources._coco import is_coco
+from fastload.sources._open import has_layout
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
 
@@ -146,8 +147,10 @@ _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
 
 def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> str:
     shown = ", ".join(folder.join(sign) for sign in signs[:3])
+    if has_layout(folder.path):
+        return f"{kind} ({shown}), whose {lost} would be lost: 'fastload pack {folder.path} DEST' keeps them"
     return (
-        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout yet. "
+        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout. "
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
         f"{_FROM_PYTHON}"
     )

@@ -8,8 +8,8 @@ import pytest
 from fastload.errors import SourceError
 from fastload.sources import open_source
 from fastload.sources._tar import tar_members
-from tests.sources.conformance import LayoutConformance
-from tests.sources.containers import image, npy, write_tar
+from tests.layouts.container_conformance import ContainerConformance
+from tests.layouts.containers import image, npy, write_tar
 
 
 def samples(begin, count, *, cls=True):
@@ -34,7 +34,7 @@ def samples(begin, count, *, cls=True):
 
 # webdataset leaves its files to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-class TestWebDataset(LayoutConformance):
+class TestWebDataset(ContainerConformance):
     kind = "webdataset"
 
     @pytest.fixture
