@@ -97,7 +97,16 @@ def test_images_of_one_role_may_have_different_extensions(tmp_path):
     assert [source.key(0), source.key(1)] == ["a.jpg", "b.PNG"]
     assert source.read(1).image == image(1, ".png")
     assert source.read(1).values["label"] == -1
-    assert "without labels" in source.warnings[0]
+    assert "labels are -1 for each" in source.warnings[0]
+
+
+def test_a_tar_of_class_folders_has_their_classes(tmp_path):
+    names = ["photos/dog/1.jpg", "photos/cat/1.jpg", "photos/dog/2.v2.jpg"]
+    source = one(write_tar(tmp_path / "x.tar", {name: image(at) for at, name in enumerate(names)}))
+    assert source.classes == ("cat", "dog")
+    assert [source.read(at).values["label"] for at in range(3)] == [1, 0, 1]
+    assert "the names of their folders" in source.warnings[0]
+    assert [source.key(at) for at in range(3)] == names
 
 
 def test_class_names_with_a_line_feed_become_labels(tmp_path):
