@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _SOURCES = (
-    "a folder of class folders, a folder of images, a .csv or .tsv table, "
+    "a folder of class folders, a folder of images, a .csv or .tsv table, a dataset of a known layout, "
     "or a dataset with __len__ and __getitem__"
 )
 
