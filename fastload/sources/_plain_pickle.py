@@ -83,7 +83,9 @@ def _carry_out(name: str, argument: Any, stack: list[Any], memo: dict[int, Any])
 
 def _items(stack: list[Any]) -> list[Any]:
     """Return the values above the topmost mark, and take them and the mark off the stack."""
-    begin = len(stack) - 1 - next(at for at, each in enumerate(reversed(stack)) if each is _MARK)
+    begin = max((at for at, each in enumerate(stack) if each is _MARK), default=-1)
+    if begin < 0:
+        raise ValueError("no mark where a list begins")
     items = stack[begin + 1 :]
     del stack[begin:]
     return items
