@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.errors import DecodeError
+from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
+from fastload.images.opencv import cv2
 from fastload.shards.records import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
@@ -23,6 +24,12 @@ _TO_CORNERS = {
     "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
     "cxcywh": np.array([[1, 0, -0.5, 0], [0, 1, 0, -0.5], [1, 0, 0.5, 0], [0, 1, 0, 0.5]], np.float64),
 }
+
+
+def is_upright(made: Mapping[str, Any]) -> bool:
+    """Return True if a manifest says that coordinates are those of upright images."""
+    details = made.get("details")
+    return isinstance(details, dict) and details.get("is_upright") is True
 
 
 class ObjectFields:
@@ -56,9 +63,15 @@ class ObjectFields:
             {name: _owned(record[name]) for name in self._per_object},
         )
 
-    def target(self, record: Record, size: tuple[int, int], value: Callable[[str, Record], Any]) -> Any:
-        """Return a record's target: its annotations as tensors, and its other fields by `value`."""
-        target = self.annotations(record, size).to_target()
+    def target(
+        self,
+        objects: Annotations,
+        record: Record,
+        value: Callable[[str, Record], Any],
+        as_tv_tensors: bool = False,
+    ) -> dict[str, Any]:
+        """Return a target: annotations as tensors, and the record's other fields by `value`."""
+        target = _tv_target(objects) if as_tv_tensors else objects.to_target()
         for name in self.whole:
             found = value(name, record)
             target[name] = torch.tensor(found) if isinstance(found, int | float) else found
@@ -105,3 +118,42 @@ class ObjectFields:
 
 def _owned(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _tv_target(objects: Annotations) -> dict[str, Any]:
+    """Return annotations as torchvision's tv_tensors: those that its transforms move, and no others.
+
+    Polygons become a mask for each object, and key points lose their visibility to an entry of its own.
+    """
+    try:
+        from torchvision import tv_tensors
+    except ImportError as error:
+        raise LibraryMissingError(f"tv_tensors=True needs torchvision: {error}") from error
+    if objects.corners is not None:
+        raise OptionError(
+            "tv_tensors=True must have boxes without rotation, got oriented ones, of which torchvision's "
+            "samples cannot have both: use fastload's transforms, which move them"
+        )
+    target = objects.to_target()
+    target["boxes"] = tv_tensors.BoundingBoxes(target["boxes"], format="XYXY", canvas_size=objects.size)
+    if objects.mask is not None:
+        target["mask"] = tv_tensors.Mask(target["mask"])
+    if objects.keypoints is not None:
+        points = target["keypoints"]
+        target["keypoints"] = tv_tensors.KeyPoints(points[..., :2], canvas_size=objects.size)
+        target["visibility"] = points[..., 2].to(torch.int64)
+    if objects.polygons is not None:
+        del target["polygons"]
+        target["masks"] = tv_tensors.Mask(torch.from_numpy(_filled(objects.polygons, objects.size)))
+    return target
+
+
+def _filled(polygons: Sequence[Sequence[NDArray[np.float32]]], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return the pixels of each object, 1 within its polygons: (objects, height, width)."""
+    masks = np.zeros((len(polygons), *size), np.uint8)
+    for mask, rings in zip(masks, polygons, strict=True):
+        # OpenCV measures from the centre of the first pixel, here in sixteenths of a pixel.
+        points = [np.rint((ring - 0.5) * 16).astype(np.int32) for ring in rings if len(ring)]
+        if points:
+            cv2.fillPoly(mask, points, 1, shift=4)
+    return masks

@@ -256,7 +256,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if pipeline.is_foreign:
             draws = draws_for(positions)
             singles = (self.source_of(position) for position in positions[:, None])
-            images = (pipeline.run(_whole_image(single), draws.image(i)) for i, single in enumerate(singles))
+            images = (pipeline.run(whole_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
             source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
             annotations = drawn.annotations
@@ -340,7 +340,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return {**state, "_compiled": None}
 
 
-def _whole_image(source: BatchSource) -> NDArray[np.uint8]:
+def whole_image(source: BatchSource) -> NDArray[np.uint8]:
     """Return all pixels of a single image, writable."""
     height, width = source.sizes[0].tolist()
     pixels = source.region(0, Box(0, 0, height, width), (height, width))

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,12 +15,13 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
-from fastload.datasets._objects import ObjectFields
+from fastload.datasets._objects import ObjectFields, is_upright
+from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache._records import CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, Transform
+from fastload.datasets.images import ImageDataset, Transform, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.records import Record, RecordReader, Verify
@@ -28,7 +29,9 @@ from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
+from fastload.transforms.geometry import Sizes
 
 # The number of shapes from which the size of the decoded dataset is estimated.
 _SAMPLED = 64
@@ -76,6 +79,10 @@ class PackedDataset(ImageDataset):
             (`yuv420` and `raw` store none.)
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
             also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
+        transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
+            target, and returns the sample. Samples are then made one by one.
+        tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of
+            torchvision.transforms.v2 move; polygons become `masks`, one for each object.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -98,10 +105,16 @@ class PackedDataset(ImageDataset):
         reducing_gap: float | None = None,
         apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
+        transforms: Callable[[Any, Any], Any] | None = None,
+        tv_tensors: bool = False,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
             raise OptionError(f'on_error must be "raise" or a function of (index, error), got {on_error!r}')
+        if transforms is not None and (transform is not None or target_transform is not None):
+            raise OptionError("transforms must be given alone, without transform and target_transform")
+        self.transforms = transforms
+        self.tv_tensors = tv_tensors
         self._records = RecordReader(path, verify)
         self._on_error = on_error
         manifest = self._records.manifest
@@ -109,7 +122,7 @@ class PackedDataset(ImageDataset):
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields: tuple[Field, ...] = manifest.fields[1:]
         self._objects = ObjectFields.of(self._target_fields)
-        self._is_upright = _is_upright(manifest.made)
+        self._is_upright = is_upright(manifest.made)
         if self._objects is not None:
             self._check_orientation(apply_orientation)
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
@@ -175,14 +188,35 @@ class PackedDataset(ImageDataset):
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         if not callable(self._on_error):
-            return super()._samples(positions)
+            return self._made(positions)
         samples = []
         for position in positions:
             try:
-                samples += super()._samples(position[None])
+                samples += self._made(position[None])
             except (DamageError, DecodeError) as error:
                 samples.append(self._on_error(int(position), error))
         return samples
+
+    def _made(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+        """Return the samples at valid positions, or raise."""
+        if self.transforms is None:
+            if self._objects is not None and self._pipeline().is_foreign:
+                raise OptionError(
+                    "transform must be one of fastload's for images with objects or a mask, because others "
+                    "would move the image alone: pass a function of (image, target) as `transforms`"
+                )
+            return super()._samples(positions)
+        images = (ToPILImage()(whole_image(self.source_of(single))) for single in positions[:, None])
+        return list(map(self.transforms, images, self.targets_of(positions)))
+
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+        """See `ImageDataset`."""
+        return NotImplemented if self.transforms is not None else super().fetch_into(indices, out)
+
+    @property
+    def counts_draws(self) -> bool:
+        """See `ImageDataset`."""
+        return self.transforms is None and super().counts_draws
 
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         if (seed := current_seed()) is not None:
@@ -235,13 +269,41 @@ class PackedDataset(ImageDataset):
         if self._has_label_only:
             return [self._value("label", record) for record in records]
         if self._objects is not None:
-            sizes = self.source_of(positions).sizes.tolist()
-            return [
-                self._objects.target(record, (height, width), self._value)
-                for record, (height, width) in zip(records, sizes, strict=True)
-            ]
+            annotations = self.annotations_of(positions, self.source_of(positions).sizes)
+            return self.targets_with(positions, annotations or ())
         names = [field.name for field in self._target_fields]
         return [{name: self._value(name, record) for name in names} for record in records]
+
+    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
+        """See `ImageDataset`."""
+        if self._objects is None:
+            return None
+        records = map(self._stored.read_verified, positions.tolist())
+        return list(map(self._objects.annotations, records, map(tuple, sizes.tolist())))
+
+    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[Any]:
+        """See `ImageDataset`."""
+        assert self._objects is not None
+        records = map(self._stored.read_verified, positions.tolist())
+        pairs = zip(annotations, records, strict=True)
+        return [self._objects.target(*pair, self._value, self.tv_tensors) for pair in pairs]
+
+    def batch_of_targets(
+        self,
+        positions: NDArray[np.int64],
+        out: BatchMemory,
+        annotations: Sequence[Annotations] | None = None,
+    ) -> Any:
+        """See `ImageDataset`."""
+        try:
+            return super().batch_of_targets(positions, out, annotations)
+        except RuntimeError as error:
+            if annotations is None:
+                raise
+            raise OptionError(
+                "targets must have as many objects in each image for torch's default collation: pass "
+                "collate_fn=fastload.collate_lists or fastload.collate_ultralytics to the DataLoader"
+            ) from error
 
     def annotations(self, index: SupportsIndex) -> Annotations:
         """Return the objects of a record in pixels of its image, before any transform.
@@ -254,11 +316,11 @@ class PackedDataset(ImageDataset):
             RecordIndexError: There is no such record.
             DamageError: The record fails its checksum.
         """
-        if self._objects is None:
-            raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
         positions = self.positions_of([operator.index(index)])
-        height, width = self.source_of(positions).sizes[0].tolist()
-        return self._objects.annotations(self._stored.read_verified(int(positions[0])), (height, width))
+        found = self.annotations_of(positions, self.source_of(positions).sizes)
+        if found is None:
+            raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
+        return found[0]
 
     def _check_orientation(self, is_wanted: bool | None) -> None:
         """Turn images as the objects' coordinates count; raise OptionError if the user wants another way."""
@@ -280,11 +342,6 @@ class PackedDataset(ImageDataset):
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
         return self._stored.take("label", positions) if self._has_integer_labels else None
-
-
-def _is_upright(made: Mapping[str, Any]) -> bool:
-    details = made.get("details")
-    return isinstance(details, dict) and details.get("is_upright") is True
 
 
 def _fits_int64(field: Field) -> bool:

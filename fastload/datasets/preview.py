@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,7 +57,7 @@ def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
         PackError: The file cannot be written.
     """
     require_png(file)
-    has_objects = len(dataset) > 0 and _has_objects(_sample(dataset, 0)[1])
+    has_objects = _first_has_objects(dataset)
     tile = _LARGE_TILE if has_objects else _SMALL_TILE
     most = most or (_MOST_IMAGES if not has_objects else 12)
     count = min(len(dataset), most)
@@ -116,13 +117,21 @@ def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
     )
 
 
+def _first_has_objects(dataset: Any) -> bool:
+    """Return True if the first readable sample has objects or a mask."""
+    for index in range(len(dataset)):
+        with contextlib.suppress(DamageError, DecodeError):
+            return _has_objects(_sample(dataset, index)[1])
+    return False
+
+
 def _has_objects(target: Any) -> bool:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 
 def _to_levels(image: Any) -> Picture:
     """Return an image of any type as RGB; fractions beyond 0…1, such as normalised ones, are stretched."""
-    pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
+    pixels: Picture = PILToTensor()(image).permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
