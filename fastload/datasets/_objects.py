@@ -117,7 +117,10 @@ class ObjectFields:
 
 
 def _owned(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
+    """Return a copy; floats in torch's usual precision."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.astype(np.float32) if value.dtype == np.float64 else value.copy()
 
 
 def _tv_target(objects: Annotations) -> dict[str, Any]:

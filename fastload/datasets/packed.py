@@ -120,7 +120,7 @@ class PackedDataset(ImageDataset):
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
         self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._target_fields: tuple[Field, ...] = manifest.fields[1:]
+        self._target_fields = tuple(field for field in manifest.fields[1:] if not field.internal)
         self._objects = ObjectFields.of(self._target_fields)
         self._is_upright = is_upright(manifest.made)
         if self._objects is not None:

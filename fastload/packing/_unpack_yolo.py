@@ -71,7 +71,8 @@ class YoloWriter(LayoutWriter):
             numbers = record["corners"].reshape(-1, 8).tolist()
         elif "keypoints" in self.names:
             points = record["keypoints"]
-            numbers = np.concatenate([boxes, points.reshape(len(points), -1)], axis=1).tolist()
+            columns = points.shape[1] * points.shape[2]
+            numbers = np.hstack([boxes, points.reshape(len(points), columns)]).tolist()
         return [
             " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
         ]

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
-from fastload.images.decode import encode
-from fastload.images.encodings import encoding_named
-from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.packing._label_table import LabelTable
 from fastload.packing._layout_writers import LayoutWriter
+from fastload.packing._stored_records import safe_path, stored_file
 from fastload.packing._unpack_coco import CocoWriter
+from fastload.packing._unpack_containers import is_of_containers, write_containers
 from fastload.packing._unpack_voc import MaskWriter, VocWriter
 from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets
@@ -38,13 +37,7 @@ _SPLITS = ("train", "val", "test")
 
 LABELS_NAME = "labels.csv"
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _TABLE_KINDS = ("scalar", "text")
-
-_SUFFIXES = {
-    "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
-    "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
-}  # fmt: skip
 
 # Errors of the disk or the process, not of one file's name: the files that follow would fail too.
 _FATAL_ERRORS = frozenset(
@@ -87,8 +80,9 @@ def unpack(
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. Of different files
-    under one name, the first is written, and the records of the others are left out.
+    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. Tar
+    shards, Hugging Face's datasets, LMDB and HDF5 are written as such files again. Of different files under
+    one name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
@@ -116,15 +110,20 @@ def unpack(
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
     datasets = packed_datasets(path)
     is_single = datasets == [Path(path)]
-    unpackings = []
+    results, unpackings = [], []
     for each in datasets:
         reader = RecordReader(each, "always")
+        if is_of_containers(reader.manifest):
+            files, damaged = write_containers(reader, root, progress)
+            results.append(UnpackResult(len(files), sum(map(os.path.getsize, files)), None, damaged))
+            continue
         writer = _writer_of(reader, each.stem)
         # Keys of annotated images hold the folders of their splits.
         folder = root if is_single or writer is not None else root / each.stem
         unpackings.append(_Unpacking(reader, folder, progress, writer))
-    results = [unpacking.run() for unpacking in unpackings]
-    unpackings[0].write_last([each.writer for each in unpackings if each.writer is not None])
+    results += [unpacking.run() for unpacking in unpackings]
+    for unpacking in unpackings[:1]:
+        unpacking.write_last([each.writer for each in unpackings if each.writer is not None])
     return UnpackResult(
         sum(result.files for result in results),
         sum(result.size_bytes for result in results),
@@ -222,7 +221,7 @@ class _Unpacking:
         for index in range(len(self._reader)):
             try:
                 record = self._reader.read(index)
-                files = [self._file_of(record, field) for field in self._images]
+                files = [stored_file(record, field, is_first=not at) for at, field in enumerate(self._images)]
             except (DamageError, DecodeError) as error:
                 self._damaged.append(str(error))
             else:
@@ -252,20 +251,6 @@ class _Unpacking:
         else:
             if table is not None:
                 table.add([path.relative_to(self._root).as_posix() for path in written], record)
-
-    def _file_of(self, record: Record, field: Field) -> tuple[bytes, str]:
-        """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
-        stored = record.stored(field.name)
-        shape = record.image_shape(field.name)
-        if not shape[0]:
-            return bytes(stored), ""  # kept although it is not a readable image
-        if field.encoding == "jpeg":
-            return bytes(stored), ".jpg"
-        if field.encoding in _SOURCE_ENCODINGS:
-            # A further image has no name of its own, and neither has one from a dataset.
-            has_name = field is self._images[0] and Path(record.key).suffix
-            return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
-        return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
     def _write(self, path: Path, data: bytes) -> Path:
         """Write a file and return its path; raise FileExistsError if a different one has that name."""
@@ -298,23 +283,6 @@ def _writer_of(reader: RecordReader, split: str) -> LayoutWriter | None:
     """Return the writer of the layout from which a dataset was packed; None for tables and class folders."""
     writer = WRITERS.get(str(reader.manifest.made.get("source_kind")))
     return None if writer is None else writer(reader.manifest, split if split in _SPLITS else "")
-
-
-def safe_path(root: Path, key: str) -> Path:
-    """Return the path of a key below root, without the parts that would lead elsewhere.
-
-    >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
-    'out/etc/passwd'
-    """
-    outside = ("/", "//", "..", ".")
-    parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
-    if os.name == "nt":
-        parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
-    return root.joinpath(*(parts or ["unnamed"]))
-
-
-def _suffix_of(data: bytes) -> str:
-    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

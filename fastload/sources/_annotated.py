@@ -68,7 +68,9 @@ class AnnotatedFiles(Source):
         if self.reader is not None and self.texts is not None:
             values, notes = self.reader.read(*self._text(self.texts, index, size))
         for name, files in self.further.items():
-            values[name] = self._further(files, index, size)
+            values[name] = mask = self._further(files, index, size)
+            if name == "mask" and mask:
+                _require_classes(mask, files.path(index))
         if self.mask_names is not None:
             values["mask_path"] = safe_key(self.mask_names[index])
         return SourceRecord(self.key(index), image, values, notes)
@@ -113,3 +115,14 @@ class AnnotatedFiles(Source):
             for numbers in arrays_of(column):
                 digest.update(numbers)
         return digest.hexdigest()
+
+
+def _require_classes(mask: bytes, path: str) -> None:
+    from fastload.images.masks import (
+        decode_mask,  # only here: the loader lists folders, and runs without OpenCV
+    )
+
+    try:
+        decode_mask(mask)
+    except FastloadError as error:
+        raise SourceError(f"{path}: {error}") from error

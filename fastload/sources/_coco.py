@@ -59,13 +59,13 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles]:
     for file in chosen:
         split = _split_of(file) if len(chosen) > 1 else ""
         if split in by_split:
-            _refuse(path, "must hold one json for each split", f"{by_split[split]} and {file}: name one")
+            _refuse(path, "must hold one json for each split", f"{by_split[split]} and {file}")
         by_split[split] = file
     contents = {split: _parsed(file) for split, file in by_split.items()}
     first, *others = contents.values()
     for other in others:
         if other.categories != first.categories:
-            _refuse(other.path, f"must have the categories of {first.path}", "others: pack them one by one")
+            _refuse(other.path, f"must have the categories of {first.path}", "others")
     root = os.path.abspath(path) if is_folder else ""
     warnings = tuple(
         f"{path}: {file} is not packed; name it to pack it" for file in files if file not in chosen
@@ -151,7 +151,7 @@ def _entries(path: str, content: Mapping[str, Any], name: str) -> list[dict[str,
     """Return a list of objects with different ids."""
     entries = content.get(name)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        _refuse(path, f"must have {name}, a list of objects", type(entries).__name__)
+        _refuse(path, f"must have {name}, a list of objects as a COCO json has", type(entries).__name__)
     seen: set[int] = set()
     for place, entry in enumerate(entries):
         number = entry.get("id")
@@ -208,4 +208,4 @@ def _split_of(path: str) -> str:
 
 
 def _refuse(where: str, wanted: str, got: str) -> NoReturn:
-    raise SourceError(f"{where}: {wanted}, got {got}")
+    raise SourceError(f"{where}: {wanted}, got {got}: correct it first")

@@ -83,8 +83,8 @@ def _pairs_by_split(root: str, folder: str, signs: Sequence[str]) -> dict[str, t
         place = os.path.dirname(os.path.join(folder, signs[0]))
         if place != folder:  # folders of classes, with masks: two kinds of labels
             raise SourceError(
-                f"{folder}: must have its masks beside the images or in a folder, got them in {place}: pack "
-                "each of its folders"
+                f"{folder}: a segmentation dataset must have its masks beside the images or in a folder, got "
+                f"them in {place}: pack each of its folders ('fastload pack {place} DEST')"
             )
         return {"": _paired(root, place, place)}
     images, masks = (os.path.join(folder, sign) for sign in signs)
