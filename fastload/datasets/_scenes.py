@@ -37,8 +37,7 @@ def draw_batch(
     draws = draws_for(positions)
     source: BatchSource
     if pipeline.scenes.steps:
-        # The pipeline's other steps have the places from 0 on.
-        source = scenes = SceneImages(pipeline.scenes, positions, count, draws.at(-1), opened)
+        source = scenes = SceneImages(pipeline.scenes, positions, count, draws, opened)
         annotations = scenes.annotations
     else:
         source, annotations = opened(positions)

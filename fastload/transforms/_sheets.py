@@ -178,7 +178,7 @@ def render(sheet: Sheet, region: Region, out: Pixels) -> None:
         _warp(sheet, region, out, cv2.INTER_LINEAR)
         return
     (x1, x2, left, right), (y1, y2, top, bottom) = spans
-    canvas = _filled((y2 - y1, x2 - x1))
+    canvas = _filled((y2 - y1, x2 - x1), sheet.fill)
     _place(sheet, region, (x1, y1, x2, y2), canvas)
     height, width = sheet.output
     if (bottom - top, right - left) == (height, width) and not any(sheet.flips):
@@ -209,7 +209,7 @@ def flipped_matrix(sheet: Sheet) -> Matrix:
 def _warp(sheet: Sheet, region: Region, out: Pixels, interpolation: int) -> None:
     assert sheet.matrix is not None
     box = (0, 0, *sheet.canvas[::-1]) if sheet.is_exact else _seen(sheet)
-    canvas = _filled((box[3] - box[1], box[2] - box[0]))
+    canvas = _filled((box[3] - box[1], box[2] - box[0]), sheet.fill)
     _place(sheet, region, box, canvas)
     matrix = sheet.matrix if sheet.is_exact else flipped_matrix(sheet)
     if box[:2] != (0, 0):
@@ -316,9 +316,9 @@ def _span(first: int, end: int, stored: int, size: int) -> tuple[int, int, int, 
     return low[1], high[1], low[0], high[0]
 
 
-def _filled(size: Size) -> Pixels:
+def _filled(size: Size, level: int) -> Pixels:
     canvas = reusable_array((*size, 3))
-    canvas.fill(GREY)
+    canvas.fill(level)
     return canvas
 
 

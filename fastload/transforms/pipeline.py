@@ -146,7 +146,7 @@ class Pipeline:
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = pixels
+        image: Any = self.scenes.applied(pixels, draws)
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)

@@ -27,6 +27,9 @@ from fastload.transforms.transform import Parameters, Pixels, Transform
 
 Indices = NDArray[np.int64]
 
+# The place of all transforms of scenes in a pipeline, whose other steps have those from 0 on.
+_PLACE = -1
+
 
 class ObjectImages(Protocol):
     """A dataset's images and objects, by index."""
@@ -159,8 +162,21 @@ class SceneSteps:
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the parameters of a batch, (images, `width`)."""
+        draws = draws.at(_PLACE)
         parts = [step.draw(draws.at(place), sizes) for place, step in enumerate(self.steps)]
         return np.concatenate(parts, axis=1) if parts else np.empty((len(sizes), 0))
+
+    def applied(self, image: Pixels, draws: Draws) -> Pixels:
+        """Return one image transformed, without others and without objects.
+
+        Raises:
+            OptionError: A transform needs them.
+        """
+        row, first = self.draw(draws, np.array([image.shape[:2]]))[0].tolist(), 0
+        for step in self.steps:
+            image = step.apply_checked(image, row[first : first + step.width])
+            first += step.width
+        return image
 
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`)."""

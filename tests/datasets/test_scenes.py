@@ -10,7 +10,8 @@ import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import epoch_seed
+from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.pipeline import Pipeline
 from tests.folders import encoded, pixels
 
 COUNT = 20
@@ -189,3 +190,38 @@ def test_letterbox_and_colours_work_with_labels_of_images(folder):
     images, labels = next(iter(fastload.DataLoader(data, 4, num_workers=0)))
     assert images.shape == (4, 3, SIZE, SIZE)
     assert labels.tolist() == [-1] * 4
+
+
+# OpenCV rounds positions to 1/32 of a pixel, otherwise for a part of the canvas than for the whole: between
+# pixels that differ by all 255 levels, that makes 8.
+@pytest.mark.parametrize(
+    ("step", "most"), [(T.RandomHSV(), 0), (T.ObjectPerspective(10, shear=2), 8)], ids=["colours", "matrix"]
+)
+def test_scenes_of_one_image_equal_whole_images_step_by_step(folder, step, most):
+    steps = T.Compose([T.LetterBox(SIZE), step, T.RandomCrop(30)])
+    data, plain = fastload.FolderDataset(folder, steps), fastload.FolderDataset(folder)
+    with epoch_seed(6):
+        for index in range(COUNT):
+            expected = Pipeline(steps).run(plain[index][0].permute(1, 2, 0).numpy(), draws_for([index]))
+            assert (data[index][0].int() - expected.int()).abs().max() <= most
+
+
+@pytest.mark.parametrize("encode", ["keep", "jpeg"])
+def test_packed_datasets_make_mosaics(folder, tmp_path, encode):
+    yolo = tmp_path / "yolo"
+    (yolo / "images" / "train").mkdir(parents=True)
+    (yolo / "labels" / "train").mkdir(parents=True)
+    for number, path in enumerate(sorted(folder.iterdir())[:8]):
+        (yolo / "images" / "train" / path.name).write_bytes(path.read_bytes())
+        line = f"{number} 0.5 0.5 0.5 0.5\n"
+        (yolo / "labels" / "train" / path.with_suffix(".txt").name).write_text(line)
+    [split] = fastload.pack(yolo, tmp_path / "packed.fl", encode=encode, workers=1).splits
+    data = fastload.PackedDataset(split.path, PIPELINES["mixed"])
+    loader = fastload.DataLoader(
+        data, 4, shuffle=True, num_workers=0, collate_fn=fastload.collate_ultralytics
+    )
+    batches = list(loader)
+    assert [batch["img"].shape for batch in batches] == [(4, 3, SIZE, SIZE)] * 2
+    boxes = torch.cat([batch["bboxes"] for batch in batches])
+    assert len(boxes) > 8
+    assert ((boxes >= 0) & (boxes <= 1)).all()
