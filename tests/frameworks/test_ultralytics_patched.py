@@ -1,4 +1,4 @@
-"""Ultralytics through fastload: the same labels, and images that are equal or interpolated at most a bit apart."""
+"""Ultralytics through fastload: the same labels, and images that are equal or differ by interpolation only."""
 
 from __future__ import annotations
 
