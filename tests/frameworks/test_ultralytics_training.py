@@ -41,6 +41,7 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
         pytest.importorskip(package)
     environment = {
         **os.environ,
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "YOLO_AUTOINSTALL": "false",
         "YOLO_CONFIG_DIR": str(folder),
