@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from _harness import (
     Comparison,
@@ -144,17 +145,24 @@ def _turn(key: Key, source: Path, epochs: int) -> Reading:
     with fastload.ultralytics.patch() if is_ours else contextlib.nullcontext():
         dataset, loader = _loader(source, "val" if key.table == _OFF else "train", cache)
         list(loader)
-        began = time.perf_counter()
+        cpu_before, began = _cpu_s(), time.perf_counter()
         for _ in range(epochs):
             for _ in loader:
                 pass
-        seconds = time.perf_counter() - began
+        seconds, cpu_s = time.perf_counter() - began, _cpu_s() - cpu_before
         loader.close()
     if cache == "ram":
         stored = dataset.ims.used_bytes if is_ours else int(dataset.ims.offsets[-1])
     else:
         stored = folder_bytes(Path(dataset.img_path))
-    return Reading(seconds, stored_bytes=stored)
+    return Reading(seconds, cpu_s, stored)
+
+
+def _cpu_s() -> float:
+    """Return the CPU time of this process and of its workers."""
+    process = psutil.Process()
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 def _loader(source: Path, mode: str, cache: str | None) -> tuple[Any, Any]:
