@@ -142,7 +142,7 @@ class _Unpacking:
         reader: RecordReader,
         root: Path,
         progress: Callable[[int, int], None] | None,
-        writer: LayoutWriter | None,
+        writer: LayoutWriter | None = None,
     ) -> None:
         self.writer = writer
         self._reader = reader

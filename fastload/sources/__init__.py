@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 _SOURCES = (
-    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC or "
-    "images with masks, or a dataset with __len__ and __getitem__"
+    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
+    "images with masks, WebDataset, Hugging Face, LMDB or HDF5, or one with __len__ and __getitem__"
 )
 
 

@@ -81,6 +81,10 @@ class TableColumn:
         """The folder that paths in the table are relative to."""
         return os.path.dirname(os.path.abspath(self.table))
 
+    def names_image(self, cell: str) -> bool:
+        """Return True if a cell is the path of an existing file that is named like an image."""
+        return _has_image_suffix(cell) and os.path.isfile(os.path.join(self.folder, cell))
+
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
         """Return the error about a row, counted from 1."""
         return SourceError(f"{self.table}, row {row}: {self.name} must {must}, got {got}: {next_step}")
@@ -251,7 +255,7 @@ def _empty_note(cells: NameTable) -> str:
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
     cells = column.cells
-    row = _first_image(cells, column.folder)
+    row = _first_image(column)
     if row is None and _all_filled(cells, _has_image_suffix):
         row = next((number for number, cell in enumerate(cells, 1) if cell), None)
     if row is not None:
@@ -262,10 +266,11 @@ def _refuse_images(column: TableColumn) -> None:
         )
 
 
-def _first_image(cells: Sequence[str], folder: str) -> int | None:
+def _first_image(column: TableColumn) -> int | None:
     """Return the first row whose cell names an image file, or a sampled row that names another file."""
+    cells, folder = column.cells, column.folder
     for row, cell in enumerate(cells, 1):
-        if _has_image_suffix(cell) and os.path.isfile(os.path.join(folder, cell)):
+        if column.names_image(cell):
             return row
     for index in evenly_spaced(len(cells), _SAMPLED_CELLS):
         if cells[index] and os.path.isfile(os.path.join(folder, cells[index])):

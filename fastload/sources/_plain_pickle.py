@@ -19,8 +19,8 @@ _VALUES = {
 }
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MARK = object()
-# Python before 3 had no bytes: its protocols 0 to 2 store them as a call of _codecs.encode(text, "latin1").
-_ENCODE, _BYTES = "_codecs encode", object()
+# Protocols 0 to 2 have no bytes: they store a call of _codecs.encode(text, "latin1"), or of bytes().
+_MAKERS, _BYTES = ("_codecs encode", "__builtin__ bytes"), object()
 
 
 def read_plain(data: bytes, where: str) -> Any:
@@ -32,7 +32,10 @@ def read_plain(data: bytes, where: str) -> Any:
             _carry_out(operation.name, argument, stack, memo)
         [value] = stack
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
-        is_other = not data.startswith(b"\x80")  # the first byte of a pickle since protocol 2
+        # Pickles begin with a character or, since protocol 2, with 128.
+        is_other = not (
+            data[:1] == b"\x80" or (data[:1].isascii() and data[:1].isalnum()) or data[:1] in b"()[]"
+        )
         raise SourceError(
             f"{where}: must be a pickle of bytes, numbers, text, tuples and lists, got: {error}: "
             f"{'records of old releases of pyarrow cannot be read' if is_other else 'it could run code'}; "
@@ -67,12 +70,12 @@ def _carry_out(name: str, argument: Any, stack: list[Any], memo: dict[int, Any])
         memo[len(memo)] = stack[-1]
     elif name in ("GET", "BINGET", "LONG_BINGET"):
         stack.append(memo[argument])
-    elif name == "GLOBAL" and argument == _ENCODE:
+    elif name == "GLOBAL" and argument in _MAKERS:
         stack.append(_BYTES)
     elif name == "REDUCE" and stack[-2] is _BYTES:
-        text, encoding = stack.pop()
-        if encoding != "latin1":
-            raise ValueError(f"text encoded as {encoding!r}")
+        text, *encoding = stack.pop() or ("", "latin1")
+        if encoding != ["latin1"]:
+            raise ValueError(f"bytes of {encoding!r}")
         stack[-1] = text.encode("latin1")
     elif name not in ("PROTO", "FRAME", "STOP"):
         raise ValueError(f"the operation {name}{'' if argument is None else f' {argument!r}'}")
@@ -80,7 +83,9 @@ def _carry_out(name: str, argument: Any, stack: list[Any], memo: dict[int, Any])
 
 def _items(stack: list[Any]) -> list[Any]:
     """Return the values above the topmost mark, and take them and the mark off the stack."""
-    begin = len(stack) - 1 - next(at for at, each in enumerate(reversed(stack)) if each is _MARK)
+    begin = max((at for at, each in enumerate(stack) if each is _MARK), default=-1)
+    if begin < 0:
+        raise ValueError("no mark where a list begins")
     items = stack[begin + 1 :]
     del stack[begin:]
     return items

@@ -11,8 +11,9 @@ the first remaining column without a given kind. Their cells decide what they be
     floats              no labels: the column becomes a field, like further columns
     anything else       class names: the labels number them in sorted order
 
-Every further column is a field named by its header (`col3` without one): int64, float64 or text, by the rule
-of `_columns.py`, or of the given kind. Rows count from 1, without the header and blank lines.
+Every further column is a field named by its header (`col3` without one): images if its first cell is the path
+of one (a mask, a depth map), else int64, float64 or text, by the rule of `_columns.py`; or of the given kind.
+Rows count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -161,6 +162,9 @@ def _assign_roles(
     if image.kind not in (None, "path") and names.count(image.name) == 1:
         raise OptionError(f"{path}: the column {image.name!r} names the images, and cannot be {image.kind}")
     image.kind = "path"
+    for column, cell in zip(columns, row, strict=True):
+        if column.kind is None and column.names_image(cell):
+            column.kind = "path"
     others = [column for column in columns if column.kind != "path"]
     headed = [column for column in others if column.name.lower() == LABEL]
     label = next(iter(headed + [column for column in others if column.kind is None]), None)

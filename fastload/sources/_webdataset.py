@@ -11,6 +11,8 @@ a split. The last part of an extension decides what a member becomes:
     npy                an array, if all have one dtype and one shape of rows
     anything else      a bytes field; nothing is unpickled
 
+Of images alone, in several folders, the names of these are the classes.
+
 A sample that lacks a member that others of its split have is an error when it is read. Folders, links and
 members named `__…__` are left out, as webdataset does.
 """
@@ -76,6 +78,8 @@ def open_webdataset(path: str) -> dict[str, TarSource]:
     root, shards = _shards(path, left_out)
     listings = {split: _Listing(root, names, left_out) for split, names in shards.items()}
     cells = {split: listing.cells("cls") for split, listing in listings.items() if "cls" in listing.spans}
+    if all(listing.has_class_folders for listing in listings.values()):
+        cells = {split: listing.folders() for split, listing in listings.items()}
     every = [cell for column in cells.values() for cell in column]
     ending = "\n" if every and all(cell.endswith("\n") for cell in every) else ""
     labels, classes = labels_of([cell.removesuffix(ending) for cell in every])
@@ -83,7 +87,8 @@ def open_webdataset(path: str) -> dict[str, TarSource]:
     for split, listing in listings.items():
         own = np.full(len(listing.keys), NO_LABEL, np.int64)
         if split in cells:
-            own[listing.spans["cls"][0] >= 0] = labels[begin : begin + len(cells[split])]
+            has_label = listing.spans["cls"][0] >= 0 if "cls" in listing.spans else slice(None)
+            own[has_label] = labels[begin : begin + len(cells[split])]
             begin += len(cells[split])
         is_labelled = bool(cells) or not listing.others
         sources[split] = listing.source(path, own if is_labelled else None, classes, ending)
@@ -174,6 +179,15 @@ class _Listing:
         spans[:, places[0::3]] = places[1::3], places[2::3]
         return spans
 
+    @property
+    def has_class_folders(self) -> bool:
+        """True for a tar of a folder of class folders: images alone, in several folders."""
+        return not self.others and len(self.images) == 1 and len(set(self.folders())) > 1
+
+    def folders(self) -> list[str]:
+        """Return the name of the folder of each sample."""
+        return [os.path.basename(os.path.dirname(key)) for key in self.keys]
+
     def cells(self, extension: str) -> list[str]:
         """Return the members of an extension as texts, of the samples that have one."""
         return [data.decode("utf-8", "surrogateescape") for data in self._members(extension)]
@@ -206,7 +220,7 @@ class _Listing:
             name=path,
             classes=classes,
             fields=(*fields, Field("shard", "scalar", "int64", internal=True)),
-            warnings=() if self.others else (f"{path} has images without labels: every label is {NO_LABEL}",),
+            warnings=self._warnings(path),
             files=self.files,
             keys=self.keys,
             shard_of=self.shard_of,
@@ -218,6 +232,12 @@ class _Listing:
                 "ending": ending,
             },
         )
+
+    def _warnings(self, path: str) -> tuple[str, ...]:
+        if self.others:
+            return ()
+        found = "the names of their folders" if self.has_class_folders else f"{NO_LABEL} for each"
+        return (f"{path} has images alone: their labels are {found}",)
 
     def _field(self, name: str, extension: str) -> Field:
         kind = _kind(extension)

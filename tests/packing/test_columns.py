@@ -100,8 +100,6 @@ def test_an_invalid_option_stops_the_command(table, tmp_path, option, capsys):
 @pytest.mark.parametrize("encode", ["keep", "raw", "jpeg"])
 def test_a_mask_is_stored_as_its_file_in_every_encoding(table, tmp_path, encode):
     write(table, ["path", "label", "mask"], [[f"{n}.png", f"c{n}", f"m{n}.png"] for n in "123"])
-    with pytest.raises(SourceError, match="--column mask=path"):
-        pack(table, tmp_path / "x.fl")
     size = {} if encode == "keep" else {"size": 16}
     pack(table, tmp_path / "x.fl", encode=encode, columns={"mask": "path"}, workers=1, **size)
     assert not verify(tmp_path / "x.fl", workers=1).damages

@@ -241,12 +241,9 @@ class TestImages:
     @pytest.mark.parametrize(
         "lines",
         [
-            ["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"],
-            ["path,mask", "1.png,m1.png", "2.png,m2.png"],
             ["path,mask", "1.png,gone1.png", "2.png,gone2.png"],
             ["path,label,mask", "1.png,a,", "2.png,b,./m2.png"],
             ["path,label,mask", "1.png,a,gone", "2.png,b,bare"],
-            ["1.png,a,m1.png", "2.png,b,m2.png"],
             ["path,label,mask", "1.png,a,m1.npy", "2.png,b,m2.npy"],
             ["path,mask", "1.png,m1.npy", "2.png,m2.npy"],
         ],
@@ -258,6 +255,24 @@ class TestImages:
         name, kind = shlex.split(shown[0])[0].split("=")
         assert kind == "path"
         assert shown[1].startswith(f"{name}=text")
+
+    @pytest.mark.parametrize(
+        ("lines", "names"),
+        [
+            (["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"], ["label", "mask"]),
+            (["image,mask,depth", "1.png,m1.png,m2.png", "2.png,m2.png,m1.png"], ["mask", "depth"]),
+            (["1.png,a,m1.png", "2.png,b,m2.png"], ["label", "col3"]),
+        ],
+        ids=["labelled", "images alone", "without a header"],
+    )
+    def test_columns_of_existing_images_are_image_fields(self, listed, tmp_path, lines, names):
+        source = listed(*lines)
+        assert [field.name for field in source.fields] == names
+        record = source.read(1)
+        for name, cell in zip(["", *names], lines[-1].split(","), strict=True):
+            if name and name != "label":
+                assert record.values[name] == (tmp_path / cell).read_bytes()
+                assert source.columns[name].startswith("images, stored as the files are")
 
     def test_a_column_of_kind_path_is_an_image_field(self, listed, tmp_path):
         lines = ["path,label,mask", "1.png,a,m1.png", "2.png,b,m2.png"]

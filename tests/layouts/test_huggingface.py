@@ -8,7 +8,7 @@ from fastload.errors import LibraryMissingError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
 from tests.folders import encoded, pixels
-from tests.sources.conformance import LayoutConformance
+from tests.layouts.container_conformance import ContainerConformance
 
 datasets = pytest.importorskip("datasets")
 pyarrow = pytest.importorskip("pyarrow")
@@ -99,7 +99,7 @@ def as_stored(row):
     return row["image"]["bytes"], values
 
 
-class Detection(LayoutConformance):
+class Detection(ContainerConformance):
     kind = "huggingface"
 
     def expected(self, content):

@@ -10,7 +10,7 @@ from fastload import PackedDataset, pack, unpack, verify
 from fastload.sources import open_source
 
 
-class LayoutConformance:
+class ContainerConformance:
     """Tests of one layout, written to `made` by the fixture `source` and read by `content`.
 
     A subclass has a fixture `source`, the path of a small dataset, and methods `content(path)`, all of its

@@ -1,15 +1,20 @@
+import contextlib
 import io
 import json
+import shutil
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fastload.errors import SourceError
+from fastload import DataLoader, PackedDataset, pack, unpack
+from fastload.errors import FormatError, SourceError
+from fastload.shards.manifest import read_manifest
 from fastload.sources import open_source
 from fastload.sources._tar import tar_members
-from tests.sources.conformance import LayoutConformance
-from tests.sources.containers import image, npy, write_tar
+from tests.layouts.container_conformance import ContainerConformance
+from tests.layouts.containers import image, npy, write_tar
 
 
 def samples(begin, count, *, cls=True):
@@ -34,7 +39,7 @@ def samples(begin, count, *, cls=True):
 
 # webdataset leaves its files to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-class TestWebDataset(LayoutConformance):
+class TestWebDataset(ContainerConformance):
     kind = "webdataset"
 
     @pytest.fixture
@@ -97,7 +102,16 @@ def test_images_of_one_role_may_have_different_extensions(tmp_path):
     assert [source.key(0), source.key(1)] == ["a.jpg", "b.PNG"]
     assert source.read(1).image == image(1, ".png")
     assert source.read(1).values["label"] == -1
-    assert "without labels" in source.warnings[0]
+    assert "labels are -1 for each" in source.warnings[0]
+
+
+def test_a_tar_of_class_folders_has_their_classes(tmp_path):
+    names = ["photos/dog/1.jpg", "photos/cat/1.jpg", "photos/dog/2.v2.jpg"]
+    source = one(write_tar(tmp_path / "x.tar", {name: image(at) for at, name in enumerate(names)}))
+    assert source.classes == ("cat", "dog")
+    assert [source.read(at).values["label"] for at in range(3)] == [1, 0, 1]
+    assert "the names of their folders" in source.warnings[0]
+    assert [source.key(at) for at in range(3)] == names
 
 
 def test_class_names_with_a_line_feed_become_labels(tmp_path):
@@ -107,6 +121,38 @@ def test_class_names_with_a_line_feed_become_labels(tmp_path):
     source = one(write_tar(tmp_path / "x.tar", members))
     assert source.classes == ("cat", "dog")
     assert [source.read(index).values["label"] for index in range(3)] == [1, 0, 1]
+
+
+def test_samples_of_images_and_labels_are_those_of_class_folders(tmp_path):
+    write_tar(tmp_path / "x.tar", {"a.jpg": image(0), "a.cls": b"3", "b.jpg": image(1), "b.cls": b"0"})
+    pack(tmp_path / "x.tar", tmp_path / "x.fl", encode="raw", workers=1)
+    dataset = PackedDataset(tmp_path / "x.fl")
+    assert [label for _, label in dataset] == dataset.targets == [3, 0]
+    assert dataset.classes == ["0", "1", "2", "3"]
+    [(images, labels)] = DataLoader(dataset, batch_size=2, num_workers=0)
+    assert (images.shape, labels.tolist()) == ((2, 3, 16, 20), [3, 0])
+
+
+def test_pixels_of_another_encoding_are_written_as_files_that_name_it(tmp_path):
+    write_tar(tmp_path / "x.tar", {"a.jpg": image(0), "a.cls": b"3"})
+    pack(tmp_path / "x.tar", tmp_path / "x.fl", encode="raw", workers=1)
+    unpack(tmp_path / "x.fl", tmp_path / "out")
+    with tarfile.open(tmp_path / "out" / "x.tar") as tar:
+        assert tar.getnames() == ["a.jpg.png", "a.cls"]
+
+
+def test_names_of_a_changed_dataset_lead_nowhere_else(tmp_path):
+    write_tar(tmp_path / "x.tar", {"a.jpg": image(0), "a.cls": b"3"})
+    pack(tmp_path / "x.tar", tmp_path / "x.fl", encode="keep", workers=1)
+    manifest = read_manifest(tmp_path / "x.fl")
+    for files, names in [(["../../evil.tar"], {"out/evil.tar"}), ([], set()), ("x", {"out/x"})]:
+        made = {**manifest.made, "details": {**manifest.made["details"], "files": files}}
+        (tmp_path / "x.fl" / "manifest.json").write_bytes(replace(manifest, made=made).to_bytes())
+        with contextlib.suppress(FormatError):
+            unpack(tmp_path / "x.fl", tmp_path / "out")
+        assert {each.relative_to(tmp_path).as_posix() for each in tmp_path.glob("out/*")} == names
+        assert not list(tmp_path.parent.glob("evil.tar"))
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_a_split_without_labels_has_none(tmp_path):

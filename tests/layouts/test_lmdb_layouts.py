@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from fastload.sources import open_source
-from tests.sources.conformance import LayoutConformance
-from tests.sources.containers import (
+from tests.layouts.container_conformance import ContainerConformance
+from tests.layouts.containers import (
     crnn,
     image,
     pickled,
@@ -19,7 +19,7 @@ from tests.sources.containers import (
 )
 
 
-class TestCrnn(LayoutConformance):
+class TestCrnn(ContainerConformance):
     kind = "lmdb-crnn"
 
     @pytest.fixture
@@ -40,7 +40,7 @@ class TestCrnn(LayoutConformance):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-class TestPickled(LayoutConformance):
+class TestPickled(ContainerConformance):
     kind = "lmdb-pickled"
 
     @pytest.fixture
@@ -55,7 +55,7 @@ class TestPickled(LayoutConformance):
         return {"": [(data, {"label": label}) for data, label in records]}
 
 
-class TestStylegan2(LayoutConformance):
+class TestStylegan2(ContainerConformance):
     kind = "lmdb-stylegan2"
 
     @pytest.fixture
@@ -77,7 +77,7 @@ class TestStylegan2(LayoutConformance):
         }
 
 
-class TestBasicsr(LayoutConformance):
+class TestBasicsr(ContainerConformance):
     kind = "lmdb-basicsr"
 
     @pytest.fixture
@@ -98,7 +98,7 @@ class TestBasicsr(LayoutConformance):
         return {"": [(entries[stem.encode()], {}) for stem in stems]}
 
 
-class TestLsun(LayoutConformance):
+class TestLsun(ContainerConformance):
     kind = "lmdb-lsun"
 
     @pytest.fixture
@@ -140,7 +140,7 @@ class TestLsun(LayoutConformance):
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(record.image))), np.asarray(photo))
 
 
-class TestBiggan(LayoutConformance):
+class TestBiggan(ContainerConformance):
     kind = "hdf5-biggan"
 
     @pytest.fixture

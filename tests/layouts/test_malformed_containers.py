@@ -1,0 +1,157 @@
+"""Malformed containers of other programs: an error that names file and record, never wrong data."""
+
+import contextlib
+import os
+import pickle
+import re
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload import pack
+from fastload.errors import SourceError
+from fastload.sources import open_source
+from fastload.sources._plain_pickle import read_plain
+from tests.layouts.containers import crnn, image, pickled, stylegan2, write_biggan, write_lmdb
+
+
+class Malicious:
+    """An object whose unpickling runs a command."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(PLAIN, st.sampled_from(range(6)))
+def test_plain_values_are_those_of_pickle(value, protocol):
+    found = read_plain(pickle.dumps(value, protocol), "x")
+    assert found == value
+    assert repr(found) == repr(value)
+
+
+@settings(deadline=None)
+@given(PLAIN, st.integers(0, 200), st.integers(1, 255))
+def test_a_damaged_pickle_is_a_value_or_an_error(value, at, flip):
+    data = bytearray(pickle.dumps(value))
+    data[at % len(data)] ^= flip
+    for damaged in (bytes(data), bytes(data[: at % len(data)])):
+        with contextlib.suppress(SourceError):
+            read_plain(damaged, "x")
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize(
+    "value",
+    [np.float64(1.0), {"a": 1}, {1}, Exception("x"), os.getcwd, complex(1), bytearray(b"x")],
+    ids=["array scalar", "dict", "set", "exception", "function", "complex", "bytearray"],
+)
+def test_other_values_are_refused(value, protocol):
+    with pytest.raises(SourceError, match=r"^x: must be a pickle of bytes, numbers, text"):
+        read_plain(pickle.dumps((b"", value), protocol), "x")
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_malicious_pickle_is_never_run(tmp_path, protocol):
+    sign = tmp_path / "run"
+    evil = pickle.dumps((image(0), Malicious(sign)), protocol)
+    path = write_lmdb(tmp_path / "evil", pickled() | {b"1": evil})
+    source = open_source(path)[""]
+    with pytest.raises(SourceError, match=r"evil, key '1': must be a pickle of bytes.*it could run code|old"):
+        source.read(1)
+    [split] = pack(path, tmp_path / "x.fl", on_error="skip", workers=1).splits
+    assert [each.key for each in split.skipped] == ["1"]
+    whole = write_lmdb(tmp_path / "worse", {b"__len__": evil, b"__keys__": evil})
+    with pytest.raises(SourceError, match="key '__keys__': must be a pickle"):
+        open_source(whole)
+    assert not sign.exists()
+
+
+def without(entries, key):
+    return {name: value for name, value in entries.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (crnn() | {b"num-samples": b"many"}, "key 'num-samples': must be the number of images, got b'many'"),
+        (crnn() | {b"num-samples": b"9999"}, "key 'num-samples': must be the number"),
+        (without(crnn(), b"image-000000002"), "key 'image-000000002': must exist"),
+        (without(crnn(), b"label-000000001"), "key 'label-000000001': must exist"),
+        (crnn() | {b"num-samples": b"0"}, "must hold at least one image"),
+        (without(pickled(), b"__keys__"), "must have the key '__keys__'"),
+        (pickled() | {b"__len__": pickle.dumps(3)}, "must list its 3 keys"),
+        (
+            pickled() | {b"0": pickle.dumps(b"x")},
+            "key '0': must be .bytes of an image, .*, got bytes",
+        ),
+        (pickled() | {b"0": pickle.dumps((b"x", "1"))}, r"key '0': must be .*got \['bytes', 'str'\]"),
+        (pickled() | {b"0": b"\xff\xff\xff\xffARROW"}, "key '0': .*records of old releases of pyarrow"),
+        (stylegan2() | {b"length": b"x"}, "key 'length': must be the number"),
+        ({b"length": b"1", b"other": b"x"}, "must have keys such as '256-00000'"),
+        (without(stylegan2(), b"16-00000"), "key '16-00000': must exist"),
+        ({b"a": b"no image"}, "key 'a': must be an image file, or the database one of CRNN"),
+        ({}, "must hold at least one image"),
+    ],
+    ids=lambda value: re.sub(r"\W+", " ", value)[:40] if isinstance(value, str) else "",
+)
+def test_a_malformed_database_is_named_with_the_key(tmp_path, entries, message):
+    path = write_lmdb(tmp_path / "base", entries)
+    with pytest.raises(SourceError, match=rf"base.*{message}"):
+        open_source(path)[""].read(0)
+
+
+def test_a_database_that_was_cut_off_is_refused(tmp_path):
+    path = write_lmdb(tmp_path / "base", crnn(40)) / "data.mdb"
+    whole = path.read_bytes()
+    for cut in (0, 100, 4096, 3 * 4096):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(SourceError, match=r"base: must (have its .* bytes|be an LMDB database)"):
+            open_source(path.parent)
+
+
+def test_lines_beside_a_database_must_name_images(tmp_path):
+    path = write_lmdb(tmp_path / "base", {b"a": image(0, ".png")})
+    for line, message in [("a.png", "must have lines like"), ("b.png (16,20,3) 1", "key 'b': must exist")]:
+        (path / "meta_info.txt").write_text(line + "\n")
+        with pytest.raises(SourceError, match=message):
+            open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("imgs", np.zeros((5, 8, 8, 3), np.uint8)),
+        ("imgs", np.zeros((5, 3, 8, 8), np.float32)),
+        ("labels", np.zeros(4, np.int64)),
+        ("labels", np.zeros(5, np.float32)),
+    ],
+    ids=["channels", "floats", "fewer labels", "labels of floats"],
+)
+def test_an_hdf5_file_of_another_layout_is_refused(tmp_path, name, array):
+    path = write_biggan(tmp_path / "x.hdf5")
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file[name] = array
+    with pytest.raises(SourceError, match=rf"x\.hdf5: must hold .*'{name}'"):
+        open_source(path)
+
+
+def test_a_truncated_hdf5_file_is_named(tmp_path):
+    path = write_biggan(tmp_path / "x.hdf5")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=r"x\.hdf5: must be a whole HDF5 file"):
+        open_source(path)
