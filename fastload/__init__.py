@@ -39,6 +39,7 @@ __all__ = [
     "explain",
     "pack",
     "transforms",
+    "ultralytics",
     "unpack",
     "verify",
 ]
@@ -62,7 +63,7 @@ _MODULES = {
 }
 
 if TYPE_CHECKING:
-    from fastload import transforms
+    from fastload import transforms, ultralytics
     from fastload.datasets.cache.options import Cache
     from fastload.datasets.collating import collate_lists, collate_ultralytics
     from fastload.datasets.compiled.compile import compile, explain
@@ -95,8 +96,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fastload' has no attribute {name!r}")
-    if name == "transforms":
-        return importlib.import_module("fastload.transforms")
+    if name in ("transforms", "ultralytics"):
+        return importlib.import_module(f"fastload.{name}")
     value = getattr(importlib.import_module(f"fastload.{_MODULES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ ROOT = Path(fastload.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
+@functools.cache
 def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text(encoding="utf-8"), filename=str(module))
 
@@ -42,27 +44,29 @@ def test_unknown_name_is_an_attribute_error():
         fastload.no_such_name  # noqa: B018
 
 
-@pytest.mark.parametrize("module", MODULES, ids=named)
-def test_export_list_is_literal(module):
-    for node in ast.walk(parsed(module)):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            assert isinstance(node, (ast.Assign, ast.AnnAssign)), "__all__ is built piece by piece"
-            names = ast.literal_eval(node.value)
-            assert all(isinstance(name, str) for name in names)
+def nodes(module: Path, *kinds: type) -> list[tuple[str, ast.AST]]:
+    """Return the syntax of some kinds in a module, each with its place."""
+    found = [node for node in ast.walk(parsed(module)) if isinstance(node, kinds)]
+    return [(f"{named(module)}:{getattr(node, 'lineno', 1)}", node) for node in found]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=named)
-def test_module_says_its_purpose(module):
-    assert ast.get_docstring(parsed(module))
+def test_export_lists_are_literal():
+    for module in MODULES:
+        for place, node in nodes(module, ast.Assign, ast.AnnAssign, ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+                assert not isinstance(node, ast.AugAssign), f"{place}: __all__ is built piece by piece"
+                assert all(isinstance(name, str) for name in ast.literal_eval(node.value)), place
 
 
-@pytest.mark.parametrize("module", MODULES, ids=named)
-def test_only_the_command_line_prints(module):
-    if module.is_relative_to(ROOT / "cli"):
-        return
-    calls = (node.func for node in ast.walk(parsed(module)) if isinstance(node, ast.Call))
-    assert not [call.lineno for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+def test_every_module_says_its_purpose():
+    assert not [named(module) for module in MODULES if not ast.get_docstring(parsed(module))]
+
+
+def test_only_the_command_line_prints():
+    others = [module for module in MODULES if not module.is_relative_to(ROOT / "cli")]
+    calls = [(place, node.func) for module in others for place, node in nodes(module, ast.Call)]
+    assert not [place for place, call in calls if isinstance(call, ast.Name) and call.id == "print"]
 
 
 def test_wheel_holds_the_version_every_module_and_the_type_marker(tmp_path):
@@ -93,21 +97,19 @@ def test_the_architecture_is_one_line_of_folders():
     rooms = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms == {
         *("bench", "cli", "datasets", "doctor", "images", "loader"),
-        *("packing", "shards", "sources", "system", "transforms"),
+        *("packing", "shards", "sources", "system", "transforms", "ultralytics"),
     }
 
 
-@pytest.mark.parametrize("module", OUR_CODE, ids=str)
-def test_no_module_is_longer_than_350_lines(module):
-    assert len(module.read_text(encoding="utf-8").splitlines()) <= 350
+def test_no_module_is_longer_than_350_lines():
+    lengths = {str(module): len(module.read_text(encoding="utf-8").splitlines()) for module in OUR_CODE}
+    assert not {name: length for name, length in lengths.items() if length > 350}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=named)
-def test_docstrings_begin_with_a_noun_or_a_verb(module):
+def test_docstrings_begin_with_a_noun_or_a_verb():
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    documented = [node for node in ast.walk(parsed(module)) if isinstance(node, kinds)]
-    odd = [text for node in documented if ODD_BEGINNINGS.match(text := ast.get_docstring(node) or "")]
-    assert not odd
+    documented = [found for module in MODULES for found in nodes(module, *kinds)]
+    assert not [place for place, node in documented if ODD_BEGINNINGS.match(ast.get_docstring(node) or "")]
 
 
 def test_a_class_name_has_one_meaning():

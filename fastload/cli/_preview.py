@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dataset",
         metavar="DATASET",
-        help="a packed dataset, a folder of class folders, or MODULE:NAME of a dataset or of a function that "
-        "returns one",
+        help="a packed dataset, a folder with several (the first is drawn), a folder of class folders, or "
+        "MODULE:NAME of a dataset or of a function that returns one",
     )
     parser.add_argument(
         "--transform",
@@ -56,11 +56,12 @@ def run(options: argparse.Namespace) -> int:
 def _dataset(name: str) -> Any:
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
-    from fastload.shards.manifest import looks_packed
+    from fastload.shards.manifest import looks_packed, packed_splits
 
     path = Path(name)
     if path.is_dir():
-        return PackedDataset(path) if looks_packed(path) else FolderDataset(path)
+        packed = [path] if looks_packed(path) else packed_splits(path)
+        return PackedDataset(packed[0]) if packed else FolderDataset(path)
     if ":" not in name:
         raise OptionError(f"{name}: must be a packed dataset, a folder, or MODULE:NAME of a dataset")
     return _made(name, "dataset")

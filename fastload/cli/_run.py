@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fastload.system.units import format_count
+from fastload.system.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from fastload.loader.replacing import ReplacedLoader
@@ -25,8 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("ram", "tmpfs", "disk"),
         help="keep the image files there; see docs/cache.md",
     )
+    parser.add_argument(
+        "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no summary")
-    parser.add_argument("path", metavar="PATH", help="the script")
+    parser.add_argument("path", metavar="PATH", help="the script, or a command such as yolo")
     own = parser.add_argument(
         "arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments"
     )
@@ -39,13 +42,16 @@ def run(options: argparse.Namespace) -> int:
     from fastload.cli._doctor import exit_code, print_error
     from fastload.doctor.script import find, local_rank, run_script
     from fastload.loader.replacing import loaders_replaced
+    from fastload.ultralytics.patching import patched_on_import
 
     def say(reason: str) -> None:
         if local_rank() == 0:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
     script = find(options.path, options.is_module, options.arguments)
-    with loaders_replaced(script.folder, script.code.co_filename, options.cache, say) as replaced:
+    file = script.code.co_filename
+    loaders = loaders_replaced(script.folder, file, options.cache, say, options.tune)
+    with loaders as replaced, patched_on_import():
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
@@ -66,12 +72,18 @@ def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Ite
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
+        if each.sample_s is not None:
+            before, after = map(format_duration, each.sample_s)
+            ratio = each.sample_s[0] / max(each.sample_s[1], 1e-9)
+            yield f"    a sample takes {after} of CPU time instead of {before}: {ratio:.1f} times faster"
         changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     yield "To keep it without 'fastload run':"
     if any(each.is_direct for each in replaced):
         yield "  from fastload import DataLoader; DataLoader(…, compile=True)"
-    if not all(each.is_direct for each in replaced):
+    if any("fastload.ultralytics" in each.changes for each in replaced):
+        yield "  fastload.ultralytics.patch(), before the training"
+    elif not all(each.is_direct for each in replaced):
         yield "  fastload.compile(dataset), for a library that makes the loader itself"
 
 

@@ -20,7 +20,7 @@ from fastload.images.header import has_parsed_header, read_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.records import RecordReader
 from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
 
@@ -61,6 +61,10 @@ class RecordImages:
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
+        # Read at once: for each record by itself it takes ten times as long.
+        has_tiles = encoding.name in ("tiled", "jpeg")
+        self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
+        self._shape_rows: list[Any] = self._shapes.tolist()
         if not self._shapes[:, 0].all():
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
@@ -70,10 +74,12 @@ class RecordImages:
         is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
         encoding = _PIXELS if is_decoded else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
+        shape, tiles = tuple(self._shape_rows[position]), None
+        if self._grids and not is_decoded:
+            lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
+            tiles = TileIndex(tuple(self._grids[position]), lengths) if lengths.size else None
         try:
-            return encoding.decode_box(
-                record.stored("image"), record.image_shape(), box, _tiles_of(record, encoding), reduction
-            )
+            return encoding.decode_box(record.stored("image"), shape, box, tiles, reduction)
         except DecodeError as error:
             raise DecodeError(
                 f"{self._records.folder}, record {record.index} (key {record.key!r}): {error}"
@@ -102,18 +108,6 @@ class RecordImages:
             return None
         stored, rows = stacked
         return Gathered(stored.reshape(len(stored), *shape), rows)
-
-
-def _tiles_of(record: Record, encoding: Encoding) -> TileIndex | None:
-    if encoding.name not in ("tiled", "jpeg"):
-        return None
-    lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
-    if not lengths.size:
-        return None
-    sof_offset, scan_offset, tile_height, tile_width = np.frombuffer(
-        record.stored("image/grid"), np.uint32
-    ).tolist()
-    return TileIndex((sof_offset, scan_offset, tile_height, tile_width), lengths)
 
 
 def unread_headers(count: int) -> Headers:

@@ -38,10 +38,12 @@ def draw_objects(picture: Picture, target: Mapping[str, Any], size: tuple[int, i
         _draw_rings(picture, rings, colour_of(label))
     for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
         cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _BITS)
-    is_oriented = objects.corners is not None
-    for box, label in zip(objects.boxes.tolist(), objects.labels.tolist(), strict=True):
+    boxes = objects.boxes
+    if objects.corners is not None:
+        boxes = np.concatenate((objects.corners.min(axis=1), objects.corners.max(axis=1)), axis=1)
+    for box, label in zip(boxes.tolist(), objects.labels.tolist(), strict=True):
         left, top, right, bottom = (round(side) for side in box)
-        if not is_oriented:
+        if objects.corners is None:
             cv2.rectangle(picture, (left, top), (right - 1, bottom - 1), colour_of(label), 1)
         _draw_tag(picture, _name_of(label, names), left, top, colour_of(label))
     for points, label in zip(_rows(objects.keypoints), objects.labels.tolist(), strict=False):
@@ -81,7 +83,7 @@ def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) 
     name = name[:_MOST_LETTERS]
     (width, height), _ = cv2.getTextSize(name, _FONT, _FONT_SCALE, 1)
     left = max(0, min(left, picture.shape[1] - width - 4))
-    top = top - height - 5 if top >= height + 5 else top
+    top = max(0, top - height - 5 if top >= height + 5 else top)
     cv2.rectangle(picture, (left, top), (left + width + 3, top + height + 4), colour, -1)
     red, green, blue = colour
     # White on dark colours, black on light ones (ITU-R BT.601's luma).

@@ -20,6 +20,7 @@ from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets._disk_cache import DiskCache, open_disk_cache
+from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
 from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
 from fastload.datasets.cache._choose import choose_cache, no_cache
@@ -121,9 +122,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             return NotImplemented
         positions = self.positions_of(indices)
         try:
-            source = self.source_of(positions)
-            annotations = self.annotations_of(positions, source.sizes)
-            drawn = pipeline.draw(draws_for(positions), source.sizes, source.channels, annotations)
+            source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
             images = fill(source, pipeline, drawn, out, self.memory_format)
             targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
@@ -252,20 +251,23 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the samples at valid positions."""
         if not len(positions):
             return []
-        pipeline, draws = self._pipeline(), draws_for(positions)
+        pipeline = self._pipeline()
         annotations = None
         if pipeline.is_foreign:
+            draws = draws_for(positions)
             singles = (self.source_of(position) for position in positions[:, None])
             images = (pipeline.run(whole_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
-            source = self.source_of(positions)
-            annotations = self.annotations_of(positions, source.sizes)
-            drawn = pipeline.draw(draws, source.sizes, source.channels, annotations)
+            source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
             annotations = drawn.annotations
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
         # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
+
+    def _opened(self, positions: NDArray[np.int64]) -> tuple[BatchSource, list[Annotations] | None]:
+        source = self.source_of(positions)
+        return source, self.annotations_of(positions, source.sizes)
 
     def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images at valid positions."""

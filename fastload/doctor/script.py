@@ -8,7 +8,9 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +23,8 @@ from typing import Any
 from fastload.errors import OptionError
 from fastload.system.patching import patched
 from fastload.system.signals import Terminated
+
+_PYTHON = re.compile(r"python[\d.]*")
 
 
 class HardExit(BaseException):
@@ -70,9 +74,17 @@ class Script:
 
 
 def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
-    """Find what `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run, or raise OptionError."""
+    """Find what `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run, or raise OptionError.
+
+    PATH may be `python` itself, or the name of a command that is a Python script, such as `yolo`.
+    """
+    if _PYTHON.fullmatch(path) and arguments and not os.path.exists(path):
+        is_module = arguments[0] == "-m"
+        path, arguments = arguments[is_module], arguments[is_module + 1 :]
     if is_module:
         return _find_module(path, arguments)
+    if os.path.basename(path) == path and not os.path.exists(path):
+        path = shutil.which(path) or path  # a command that pip installed, such as yolo
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:

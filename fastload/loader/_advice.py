@@ -25,7 +25,9 @@ def advise_compiling(dataset: Any, clock: StepClock) -> None:
     dataset, _ = innermost(dataset)
     share = clock.waiting_s / clock.seconds()
     most = share * _computing_share(clock)
-    found = _compiling_saves(dataset) if most >= _LEAST_SAVED else None
+    found = None
+    if most >= _LEAST_SAVED and _is_new(dataset):
+        found = seconds_saved(dataset)
     if found is not None and most * (1 - found[1] / found[0]) >= _LEAST_SAVED:
         before, after = map(format_duration, found)
         message = (
@@ -44,7 +46,20 @@ def _computing_share(clock: StepClock) -> float:
     return cpu_s / (cpu_s + blocked_s) if cpu_s else 1.0
 
 
-def _compiling_saves(dataset: Any) -> tuple[float, float] | None:
+def _is_new(dataset: Any) -> bool:
+    """Return True, once, for a dataset that can be known again."""
+    with contextlib.suppress(Exception):  # its own `__hash__` may raise anything
+        if dataset not in _advised:
+            _advised.add(dataset)
+            return True
+    return False
+
+
+def seconds_saved(dataset: Any) -> tuple[float, float] | None:
+    """Return the CPU seconds for a sample of a dataset, as it is and compiled; None where that is unknown.
+
+    The global random states stay as they are.
+    """
     # Whoever makes PIL's images has imported it. To import it here, while another thread forks a worker,
     # could leave that worker with a lock of the dynamic loader.
     if "PIL.Image" not in sys.modules:
@@ -53,7 +68,5 @@ def _compiling_saves(dataset: Any) -> tuple[float, float] | None:
     with contextlib.suppress(Exception), drawn_from(global_state(), {}):
         from fastload.datasets.compiled.gain import compiling_saves  # which needs PIL
 
-        if dataset not in _advised:
-            _advised.add(dataset)
-            return compiling_saves(dataset)
+        return compiling_saves(dataset)
     return None

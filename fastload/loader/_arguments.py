@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import BatchSampler, IterableDataset
 
 from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
@@ -62,6 +62,11 @@ class LoaderView:
     def index_sampler(self) -> Any:
         # Without batching, it draws the index of a sample.
         return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def hands_samples(self) -> bool:
+        """True if the dataset is read sample by sample; another one may return whole batches itself."""
+        return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,13 @@ class StepClock:
 
     Args:
         on_long_waits: Called with the clock, once, after a second of waits; its time is no step's.
+        hands_samples: Whether each "batch" is one sample.
     """
 
-    def __init__(self, on_long_waits: Callable[[StepClock], None] | None = None) -> None:
+    def __init__(
+        self, on_long_waits: Callable[[StepClock], None] | None = None, hands_samples: bool = False
+    ) -> None:
+        self._hands_samples = hands_samples
         self._on_long_waits = on_long_waits
         self._loading: Callable[[], tuple[LoadTimes, ...]] | None = None
         self.num_workers = 0
@@ -147,7 +151,8 @@ class StepClock:
             self.waits_s.append(wait)
         else:
             self.first_wait_s = wait
-            self.batch_size, self.batch_bytes = size_of(batch)
+            samples, self.batch_bytes = size_of(batch)
+            self.batch_size = 1 if self._hands_samples else samples
         self.batches += 1
         if self._on_long_waits is not None and self.waiting_s >= LONG_WAITS_S:
             call, self._on_long_waits = self._on_long_waits, None

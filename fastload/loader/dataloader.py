@@ -168,8 +168,8 @@ class DataLoader(_Base[_T_co]):
         persistent_workers = DecidedAttribute("persistent_workers")
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process measures for itself.
-        return {**self.__dict__, "_strategy": None, "_clock": StepClock()}
+        # A copy in another process measures for itself, with workers of its own.
+        return {**self.__dict__, "_iterator": None, "_strategy": None, "_clock": StepClock()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -197,7 +197,7 @@ class DataLoader(_Base[_T_co]):
             self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
-            self._clock = StepClock(functools.partial(advise_compiling, view.dataset))
+            self._clock = StepClock(functools.partial(advise_compiling, view.dataset), view.hands_samples)
             start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
             self._beginning = view, start
             if isinstance(self._iterator, WorkersIterator):

@@ -17,10 +17,15 @@ import torch.utils.data
 
 from fastload.datasets.within import image_datasets_in
 from fastload.errors import OptionError
+from fastload.loader._advice import seconds_saved
+from fastload.loader._transport.filling import innermost
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
 from fastload.system.libraries import LIBRARY_FOLDERS
 from fastload.system.patching import patched
+
+# In DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers), after the dataset.
+_ARGUMENTS_BEFORE_WORKERS = 5
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class ReplacedLoader:
         samples: The number of its samples; None if it has no length.
         changes: How each step of its transform is done; empty without PIL.
         clock: The times of the latest epoch; None before the first.
+        sample_s: CPU seconds for a sample, as the script makes it and compiled; None where that is unknown.
     """
 
     place: str
@@ -42,6 +48,7 @@ class ReplacedLoader:
     samples: int | None
     changes: str
     clock: StepClock | None = None
+    sample_s: tuple[float, float] | None = None
 
     @property
     def times(self) -> EpochTimes | None:
@@ -51,7 +58,11 @@ class ReplacedLoader:
 
 @contextlib.contextmanager
 def loaders_replaced(
-    folder: str, file: str, cache: str | None = None, say: Callable[[str], None] = lambda reason: None
+    folder: str,
+    file: str,
+    cache: str | None = None,
+    say: Callable[[str], None] = lambda reason: None,
+    is_tuned: bool = False,
 ) -> Iterator[list[ReplacedLoader]]:
     """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
 
@@ -60,6 +71,8 @@ def loaders_replaced(
         file: The script.
         cache: Set on the datasets that do not lie in memory, unless the script sets one itself.
         say: Called once with each reason why a cache cannot be used; the script goes on without it.
+        is_tuned: Whether workers are decided where the script leaves them unset; else there are none, as in
+            torch, and random numbers are drawn as in a plain run.
     """
     replaced: list[ReplacedLoader] = []
     said: set[str] = set()
@@ -70,6 +83,8 @@ def loaders_replaced(
     @functools.wraps(plain_init)
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
         options.setdefault("compile", find_spec("PIL") is not None)
+        if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
+            options.setdefault("num_workers", 0)
         plain_init(self, dataset, *arguments, **options)
         for part in [] if cache is None else image_datasets_in(self.dataset):
             try:
@@ -84,7 +99,7 @@ def loaders_replaced(
         # A framework makes new loaders of the datasets of others.
         known = None if is_direct else next(of_this, None)
         if known is None:
-            made = _described(place, is_direct, dataset, self.dataset)
+            made = _described(place, is_direct, dataset, self)
             known = next((loader for loader in replaced if _is_alike(loader, made)), made)
             if known is made:
                 replaced.append(made)
@@ -94,6 +109,8 @@ def loaders_replaced(
 
     @functools.wraps(plain_begin)
     def begin(self: Any, iterate: Any) -> Any:
+        if self._replaced.clock is None:
+            self._replaced.sample_s = seconds_saved(getattr(innermost(self.dataset)[0], "theirs", None))
         iterator = plain_begin(self, iterate)
         self._replaced.clock = self._clock
         return iterator
@@ -110,18 +127,19 @@ def loaders_replaced(
 
 def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
     """Return True for loaders of one line and of one kind, such as those of a new loader for each epoch."""
-    return dataclasses.replace(loader, clock=None) == other
+    return dataclasses.replace(loader, clock=None, sample_s=None) == other
 
 
-def _described(place: str, is_direct: bool, given: Any, compiled: Any) -> ReplacedLoader:
+def _described(place: str, is_direct: bool, given: Any, loader: Any) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
-    changes = ""
-    if find_spec("PIL") is not None:
+    # A collate function of fastload's may say itself how batches are made.
+    changes = str(getattr(loader.collate_fn, "changes", ""))
+    if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
 
-        changes = explain(compiled)
+        changes = explain(loader.dataset)
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 

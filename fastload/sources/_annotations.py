@@ -69,7 +69,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
     """Return the annotations or masks in a folder beside the images, or beside a folder of images."""
     candidates: dict[str, tuple[list[str], list[str]]] = {}
     for name in folder.folders:
-        sample = list(itertools.islice(_names_below(folder.join(name)), 4 * _SAMPLED))
+        sample = list(itertools.islice(names_below(folder.join(name)), 4 * _SAMPLED))
         has_images = any(map(_is_image, sample))
         files = [] if has_images else [each for each in sample if each.lower().endswith(_SUFFIXES)]
         if files or _ANNOTATION_FOLDER.fullmatch(name):
@@ -78,7 +78,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
         return None
     images = {"": _images_by_stem(folder.path, folder.files)}
     images |= {
-        name: _images_by_stem(folder.join(name), _names_below(folder.join(name))) for name in folder.folders
+        name: _images_by_stem(folder.join(name), names_below(folder.join(name))) for name in folder.folders
     }
     for (name, (files, masks)), (place, by_stem) in itertools.product(candidates.items(), images.items()):
         if not by_stem or place == name:
@@ -200,7 +200,7 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
     return None if pixels is None or pixels.dtype != np.uint8 else np.asarray(pixels)
 
 
-def _names_below(folder: str) -> Iterator[str]:
+def names_below(folder: str) -> Iterator[str]:
     """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
     for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
         below = path[len(folder) :].lstrip(os.sep)

@@ -35,7 +35,7 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # and logs, checkpoints and other programs need room too.
 _FREE_SHARE = 0.1
 
-_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 State = Literal["complete", "filling", "unfinished"]
 
@@ -101,10 +101,13 @@ class CacheFolder:
         """Return the path of a cache's packed dataset, which exists once it is complete."""
         return self.path / f"{name}.fl"
 
-    def lock(self, name: str, *, shared: bool = False) -> int | None:
-        """Lock a cache without waiting; return the descriptor that holds the lock, or None."""
+    def lock(self, name: str, *, shared: bool = False, is_new: bool = True) -> int | None:
+        """Lock a cache without waiting; return the descriptor that holds the lock, or None.
+
+        Unless it may be new, raises FileNotFoundError for one that does not exist.
+        """
         while True:
-            descriptor = os.open(self.path / f"{name}.lock", _FLAGS, 0o600)
+            descriptor = os.open(self.path / f"{name}.lock", _FLAGS | (os.O_CREAT if is_new else 0), 0o600)
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except OSError as error:
@@ -140,7 +143,7 @@ class CacheFolder:
         found = self.description(name)
         is_complete = self.dataset(name).is_dir()
         is_locked = True
-        if not is_complete and (lock := self.lock(name)) is not None:
+        if not is_complete and (lock := self.lock(name, is_new=False)) is not None:
             os.close(lock)
             is_locked = False
         size_bytes = self.size_bytes(name)
@@ -174,7 +177,10 @@ class CacheFolder:
 
     def remove(self, name: str) -> bool:
         """Remove a cache unless a process fills or reads it; return True on success."""
-        lock = self.lock(name)
+        try:
+            lock = self.lock(name, is_new=False)
+        except FileNotFoundError:
+            return True
         if lock is None:
             return False
         try:
@@ -185,7 +191,7 @@ class CacheFolder:
             if dataset.is_dir():
                 dataset.rename(temporary)  # a half-removed cache never has the name of a complete one
                 shutil.rmtree(temporary)
-            for suffix in ("json", "lock"):
+            for suffix in ("json.draft", "json", "lock"):
                 (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
         finally:
             os.close(lock)

@@ -1,4 +1,4 @@
-"""Measurement of how fast files are read, cold and warm, within limits of time and bytes."""
+"""Measurement of how fast files are read from the disk, within limits of time and bytes."""
 
 from __future__ import annotations
 
@@ -45,9 +45,6 @@ _CHUNK_BYTES = 1 << 20
 _TRIES = 5
 _PAUSE_S = 0.02
 
-# A small sample is read from the page cache repeatedly, at most this many times.
-_WARM_PASSES = 32
-
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeed:
@@ -63,7 +60,6 @@ class DiskReading:
 
     cold_random: ReadSpeed  # one reader, from the disk: a first epoch without workers
     cold_parallel: ReadSpeed  # up to 8 threads, from the disk: more workers
-    warm_random: ReadSpeed  # one reader, from the page cache: a later epoch, if memory holds all files
     is_cold: bool  # False if pages could not be dropped: then the cold figures come from some cache
     bytes_read: int
 
@@ -105,7 +101,6 @@ def measure_reading(
     ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
     with _Reader(begin_s + most_s, most_bytes, clock, is_cold) as reader:
         single = reader.read_cold(ones, share=0.5)
-        warm = reader.read([single.parts] * _WARM_PASSES, share=0.2, is_warm=True)
         # Fewer readers if 8 reads, one after the other, would take too long.
         record_s = single.seconds / max(1, len(single.parts))
         readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
@@ -114,7 +109,6 @@ def measure_reading(
     return DiskReading(
         cold_random=single.speed(mean_bytes),
         cold_parallel=parallel.speed(mean_bytes),
-        warm_random=warm.speed(mean_bytes),
         is_cold=reader.is_cold,
         bytes_read=reader.bytes_read,
     )
@@ -191,17 +185,15 @@ class _Reader(contextlib.ExitStack):
         length = _BATCH * readers
         batches = [ranges[first : first + length] for first in range(0, len(ranges), length)]
         for _ in range(_TRIES if self.is_cold else 0):
-            timed = self.read(batches, share, readers)
+            timed = self._read_batches(batches, share, readers)
             if timed.parts:
                 return timed
             time.sleep(_PAUSE_S)
         self.is_cold = False
-        return self.read(batches, share, readers)
+        return self._read_batches(batches, share, readers)
 
-    def read(
-        self, batches: Sequence[Sequence[ReadRange]], share: float, readers: int = 1, is_warm: bool = False
-    ) -> _Timed:
-        """Read batches with a share of the time and bytes left; from the page cache only if `is_warm`."""
+    def _read_batches(self, batches: Sequence[Sequence[ReadRange]], share: float, readers: int) -> _Timed:
+        """Read batches with a share of the time and bytes left."""
         now_s = self._clock()
         until_s = now_s + max(0.0, self._end_s - now_s) * share
         left = int((self._most_bytes - self.bytes_read) * share)
@@ -211,7 +203,7 @@ class _Reader(contextlib.ExitStack):
                 break
             chosen = []
             for each in batch:
-                if left > 0 and (is_warm or self._is_dropped(each)):
+                if left > 0 and self._is_dropped(each):
                     chosen.append(each._replace(size=min(each.size, left)))
                     left -= each.size
             if chosen:

@@ -37,6 +37,8 @@ from fastload.transforms._missing import (
     UniformTemporalSubsample,
 )
 from fastload.transforms._mixing import CutMix, MixUp
+from fastload.transforms._mosaics import LetterBox, Mosaic, ObjectPerspective, RandomHSV
+from fastload.transforms._object_mixing import CopyPaste, ObjectCutMix, ObjectMixUp
 from fastload.transforms._objects import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
 from fastload.transforms._policies import RandAugment, TrivialAugmentWide
 from fastload.transforms._resizing import (
@@ -67,13 +69,14 @@ from fastload.transforms.transform import Transform
 # fmt: off
 __all__ = [
     "JPEG", "RGB", "AugMix", "AutoAugment", "AutoAugmentPolicy", "CenterCrop", "ClampBoundingBoxes",
-    "ClampKeyPoints", "ColorJitter", "Compose", "ConvertBoundingBoxFormat", "ConvertImageDtype", "CutMix",
-    "ElasticTransform", "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity",
-    "InterpolationMode", "Lambda", "LinearTransformation", "MixUp", "Normalize", "PILToTensor", "Pad",
+    "ClampKeyPoints", "ColorJitter", "Compose", "ConvertBoundingBoxFormat", "ConvertImageDtype",
+    "CopyPaste", "CutMix", "ElasticTransform", "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale",
+    "Identity", "InterpolationMode", "Lambda", "LetterBox", "LinearTransformation", "MixUp", "Mosaic",
+    "Normalize", "ObjectCutMix", "ObjectMixUp", "ObjectPerspective", "PILToTensor", "Pad",
     "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
     "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
-    "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert", "RandomIoUCrop", "RandomOrder",
-    "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize",
+    "RandomGrayscale", "RandomHSV", "RandomHorizontalFlip", "RandomInvert", "RandomIoUCrop",
+    "RandomOrder", "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize",
     "RandomResizedCrop", "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip",
     "RandomZoomOut", "Resize", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ScaleJitter",
     "SetClampingMode", "TenCrop", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor",

@@ -64,6 +64,11 @@ class Compose:
                 image = call_foreign(transform, image)
             return image
         for transform in self.transforms:
+            if isinstance(transform, TakesPILImages):
+                raise OptionError(
+                    f"{transform!r} must be called with an image alone, which would leave its target behind: "
+                    "use a function of (image, target) in its place"
+                )
             image, target = transform(image, target)  # type: ignore[call-arg]
         return image, target
 

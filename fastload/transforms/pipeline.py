@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
+from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 # After this many images, a warning states the cost of foreign transforms.
@@ -74,12 +76,18 @@ class Pipeline:
 
     Attributes:
         dtype: The dtype of pixels before the tail.
+        scenes: The transforms of scenes at the beginning, which are done before all others.
         is_foreign: True if any step is a callable of another library.
     """
 
     def __init__(self, transform: Callable[[Any], Any] | None) -> None:
         steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
+        leading = (
+            [] if self.is_foreign else list(takewhile(lambda step: isinstance(step, SceneTransform), steps))
+        )
+        self.scenes = SceneSteps(leading)  # type: ignore[arg-type]
+        steps = steps[len(leading) :]
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
@@ -138,7 +146,7 @@ class Pipeline:
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = pixels
+        image: Any = self.scenes.applied(pixels, draws)
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)

@@ -101,3 +101,13 @@ def test_clear_all_leaves_what_is_in_use(cli, folder):
 def test_what_cannot_be_meant_is_refused(cli, folder, words):
     assert cli(*words)[0] == 2
     assert len(folder.entries()) == 2
+
+
+def test_nothing_of_a_removed_cache_stays_or_comes_back(folder):
+    (folder.path / "photos-aaaaaaaaaaaa.json.draft").write_text("of a process that was killed")
+    for name in ("photos-aaaaaaaaaaaa", "photos-bbbbbbbbbbbb"):
+        assert folder.remove(name)
+        with pytest.raises(FileNotFoundError):
+            folder.entry(name)  # as `entries` does with a name that another process has just removed
+        assert folder.remove(name)
+    assert os.listdir(folder.path) == []

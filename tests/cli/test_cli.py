@@ -11,15 +11,13 @@ import cv2
 import pytest
 
 import fastload
+from tests.commands import run
 from tests.folders import class_folders, encoded, files_in, pixels
 
 
 def fastload_cli(*arguments, expect=0, cwd=None):
     """Run a command; return standard output and standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fastload", *map(str, arguments)],
-        capture_output=True, text=True, timeout=280, cwd=cwd,
-    )  # fmt: skip
+    done = run(*arguments, cwd=cwd)
     assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
     return done.stdout, done.stderr
 

@@ -1,6 +1,7 @@
 """`fastload run`: the script's own output and exit code, and what was replaced."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -8,6 +9,7 @@ import venv
 
 import pytest
 
+from tests import commands
 from tests.datasets.reference import folder_of
 
 # A torchvision built for CUDA lacks its operators beside a torch for CPUs.
@@ -53,12 +55,13 @@ def script(tmp_path):
 
 
 def run(*words):
-    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+    return commands.run("run", *words)
 
 
 def test_labels_order_and_crops_are_those_of_a_plain_run(script, photos):
     path = script(TRAIN)
-    plain, ours = run(path, photos), run("-m", "fastload", "run", path, photos)
+    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    ours = run(path, photos)
     assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
     assert ours.stdout == plain.stdout
     assert plain.stderr.split()[-1] == "torch"
@@ -66,16 +69,29 @@ def test_labels_order_and_crops_are_those_of_a_plain_run(script, photos):
 
 
 def test_what_was_replaced_is_printed_at_the_end(script, photos):
-    done = run("-m", "fastload", "run", script(TRAIN), photos)
+    done = run(script(TRAIN), photos)
     assert "train.py:17: DataLoader of ImageFolder, 12 samples" in done.stderr
     assert "RandomResizedCrop     while decoding" in done.stderr
     assert "DataLoader(…, compile=True)" in done.stderr
-    quiet = run("-m", "fastload", "run", "--quiet", script(TRAIN), photos)
+    quiet = run("--quiet", script(TRAIN), photos)
     assert quiet.stderr == "fastload\n"
 
 
+def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script, photos):
+    reason = "getattr(getattr(loader, 'plan', None), 'num_workers', None)"
+    end = f"    print(torch.rand(1).item())\n    print({reason})\n"
+    path = script(TRAIN.replace(", num_workers=1", "") + end)
+    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    ours, tuned = run(path, photos), run("--tune", path, photos)
+    *lines, last = ours.stdout.splitlines()
+    assert lines == plain.stdout.splitlines()[:-1], plain.stderr
+    assert "set by you" in last
+    assert "set by you" not in tuned.stdout.splitlines()[-1]
+    assert re.search(r"a sample takes .* of CPU time instead of .*: [0-9.]+ times faster", ours.stderr)
+
+
 def test_a_script_without_a_loader_runs_as_it_is(script):
-    done = run("-m", "fastload", "run", script("import sys; print(sys.argv[1:]); sys.exit(3)"), "--lr", "0.1")
+    done = run(script("import sys; print(sys.argv[1:]); sys.exit(3)"), "--lr", "0.1")
     assert done.returncode == 3
     assert done.stdout == "['--lr', '0.1']\n"
     assert "nothing was replaced" in done.stderr
@@ -88,14 +104,14 @@ def test_an_unknown_dataset_is_left_as_it_is(script):
         print([batch.tolist() for batch in DataLoader(range(5), batch_size=2, num_workers=0)])
         """
     )
-    done = run("-m", "fastload", "run", path)
+    done = run(path)
     assert done.stdout == "[[0, 1], [2, 3], [4]]\n"
     assert "DataLoader of range, 5 samples" in done.stderr
     assert "left as it is" in done.stderr
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(script):
-    done = run("-m", "fastload", "run", script("def train():\n    raise KeyError('lr')\ntrain()\n"))
+    done = run(script("def train():\n    raise KeyError('lr')\ntrain()\n"))
     assert done.returncode == 1
     assert "KeyError: 'lr'" in done.stderr
     assert "fastload/" not in done.stderr
@@ -111,9 +127,9 @@ def hook(kind, error, trace):
 sys.excepthook = hook
 raise KeyError("lr")
 """
-    done = run("-m", "fastload", "run", "--quiet", script(text))
+    done = run("--quiet", script(text))
     assert (done.returncode, done.stdout, done.stderr) == (1, "KeyError 'lr' <module>\n", "")
-    failing = run("-m", "fastload", "run", "--quiet", script(text), "x")
+    failing = run("--quiet", script(text), "x")
     assert failing.returncode == 1
     assert "ValueError: in the hook" in failing.stderr
     assert failing.stderr.endswith("KeyError: 'lr'\n")
@@ -153,7 +169,7 @@ def test_loaders_are_named_by_the_scripts_own_line(script, tmp_path):
     """Two of one line are both listed, those of a second epoch are not."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "loaders.py").write_text(LOADERS)
-    done = run("-m", "fastload", "run", script(HELPED.format(folder="own")))
+    done = run(script(HELPED.format(folder="own")))
     assert done.stdout == "[3, 2]\n2\n", done.stderr
     assert _places(done.stderr) == [
         "train.py:12: DataLoader of TensorDataset",
@@ -188,7 +204,7 @@ def test_a_script_is_known_by_a_link_to_it(script, tmp_path):
     link = tmp_path / "elsewhere" / "link.py"
     link.parent.mkdir()
     link.symlink_to(path)
-    done = run("-m", "fastload", "run", link)
+    done = run(link)
     assert done.stdout == "2\n", done.stderr
     assert _places(done.stderr) == [
         "loaders.py:5: DataLoader of range",
@@ -196,17 +212,15 @@ def test_a_script_is_known_by_a_link_to_it(script, tmp_path):
     ]
 
 
-def test_image_files_are_cached(script, photos, tmp_path):
-    path = script(TRAIN)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "fastload", "run", "--cache", "disk", path, photos]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+def test_image_files_are_cached(script, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = run("--cache", "disk", script(TRAIN), photos)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
     assert list((tmp_path / "fastload").glob("photos-*.lock"))
 
 
-def test_a_cache_that_cannot_be_used_is_said_once(script, photos, tmp_path):
+def test_a_cache_that_cannot_be_used_is_said_once(script, photos, tmp_path, monkeypatch):
     text = """
 from fastload import FolderDataset
 from torch.utils.data import DataLoader, TensorDataset
@@ -216,9 +230,8 @@ for _ in range(2):
 DataLoader(TensorDataset(torch.arange(3)), num_workers=0)
 """
     (tmp_path / "file").write_text("")
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
-    command = [sys.executable, "-m", "fastload", "run", "--quiet", "--cache", "disk", script(text), photos]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    done = run("--quiet", "--cache", "disk", script(text), photos)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("fastload: the script runs without a cache: ")

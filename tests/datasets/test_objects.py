@@ -178,3 +178,30 @@ def test_foreign_transforms_of_images_alone_are_refused(path):
         dataset[0]
     with pytest.raises(OptionError, match="transforms must be given alone"):
         fastload.PackedDataset(path, T.Pad(1), transforms=lambda image, target: (image, target))
+
+
+def test_torchvisions_detection_loop_trains_from_a_packed_dataset(path):
+    detection = pytest.importorskip("torchvision.models.detection")
+    anchors = pytest.importorskip("torchvision.models.detection.anchor_utils")
+    torch.manual_seed(0)
+    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 8, 8), torch.nn.ReLU())
+    backbone.out_channels = 8
+    # Of torchvision's detectors, one whose training calls none of its compiled functions.
+    model = detection.RetinaNet(
+        backbone, 2, min_size=64, max_size=96, anchor_generator=anchors.AnchorGenerator(((16,),), ((1.0,),))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    transform = T.Compose([T.RandomHorizontalFlip(), T.ToDtype(torch.float32, scale=True)])
+    dataset = fastload.PackedDataset(path, transform)
+    loader = fastload.DataLoader(dataset, 4, num_workers=1, collate_fn=fastload.collate_lists)
+    losses = []
+    for _ in range(3):
+        for images, targets in loader:
+            assert len({image.shape for image in images}) > 1
+            loss = sum(model(images, targets).values())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])

@@ -204,6 +204,22 @@ def test_the_function_and_the_dataset_are_left_as_they_were(rows):
         fastload.compile(rows.with_transform(failing))[0]
 
 
+def test_changes_of_the_functions_transforms_are_noticed(rows):
+    function = functools.partial(with_an_argument, transform=_train())
+    theirs = rows.with_transform(function)
+    ours = fastload.compile(theirs)
+    shapes = [ours[0]["pixel_values"].shape]
+    function.keywords["transform"].transforms[0] = type(_train().transforms[0])(24)
+    shapes.append(ours[0]["pixel_values"].shape)
+    function.keywords["transform"] = None
+    with pytest.raises(TypeError, match="not callable"):
+        ours[0]
+    function.keywords["transform"] = _train().transforms[2]
+    shapes += [ours[0]["pixel_values"].shape, theirs[0]["pixel_values"].shape]
+    assert [tuple(shape) for shape in shapes] == [(3, 40, 40), (3, 24, 24), (3, 80, 90), (3, 80, 90)]
+    assert "ToTensor" in fastload.explain(ours)
+
+
 def test_it_can_be_sent_to_other_processes(rows):
     ours = fastload.compile(rows.with_transform(functools.partial(with_an_argument, transform=_train())))
     sent = pickle.loads(pickle.dumps(ours))

@@ -100,6 +100,12 @@ def test_yolo_description(tmp_path, name):
         pack(root / "data.yaml", tmp_path / "x.fl", workers=1)
 
 
+def test_labels_that_are_not_where_they_should_be(tmp_path):
+    tree = {"images/a.jpg": photo(0), "label/a.txt": GOOD, "data.yaml": "train: images\nnames: [a]\n"}
+    with pytest.raises(SourceError, match=r"label files, such as .*labels/a\.txt"):
+        pack(written(tmp_path / "data", tree), tmp_path / "x.fl", workers=1)
+
+
 def change(*path, **values):
     def apply(content):
         part = content

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 import fastload
 from fastload.datasets.cache.opening import can_cache
@@ -90,3 +91,21 @@ def test_batches_made_on_the_device_are_counted(tmp_path):
     batches = len(list(loader))
     [times] = loader.last_epoch.loading
     assert (times.batches, times.samples) == (batches, 8 * batches) == (3, 24)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_of_several_tensors_counts_once(workers):
+    dataset = TensorDataset(torch.zeros(6, 3, 4, 4), torch.arange(6))
+    loader = fastload.DataLoader(dataset, batch_size=None, num_workers=workers)
+    list(loader)
+    times = loader.last_epoch
+    assert (times.samples, sum(process.samples for process in times.loading)) == (6, 6)
+
+
+def test_whole_batches_of_a_dataset_have_their_own_size():
+    pairs = torch.utils.data.BatchSampler(range(6), 2, drop_last=False)
+    loader = fastload.DataLoader(
+        TensorDataset(torch.zeros(6, 3)), batch_size=None, sampler=pairs, num_workers=0
+    )
+    list(loader)
+    assert loader.last_epoch.samples == 6

@@ -282,6 +282,18 @@ def test_another_bit_generator_of_numpy_is_restored():
         np.random.set_bit_generator(before)
 
 
+@pytest.mark.parametrize(("version", "age"), [(2, "an older"), (4, "a newer")])
+def test_a_state_of_another_version_says_what_to_do(version, age):
+    loader = make("seed")
+    state = {**loader.state_dict(), "version": version}
+    with pytest.raises(fastload.OptionError, match=f"got version {version}, of {age} fastload: load it with"):
+        loader.load_state_dict(state)
+    with pytest.raises(
+        fastload.OptionError, match=r"state_dict\(\) returned, got dict, which lacks 'settings'"
+    ):
+        loader.load_state_dict({})
+
+
 def test_a_seed_may_be_any_integer():
     loader = fastload.DataLoader(DATA, batch_size=3, shuffle=True, seed=np.int64(4))
     assert labels(loader) == labels(make("seed"))

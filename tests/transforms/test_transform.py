@@ -32,6 +32,9 @@ BYTES = {
     "Grayscale, 3": T.Grayscale(3),
     "Identity": T.Identity(),
     "JPEG": T.JPEG((20, 90)),
+    "LetterBox": T.LetterBox((20, 31)),
+    "ObjectPerspective": T.ObjectPerspective(20, size=(30, 20)),
+    "RandomHSV": T.RandomHSV(),
     "PILToTensor": T.PILToTensor(),
     "Pad": T.Pad((1, 2, 3, 4), 9),
     "RGB": T.RGB(),
@@ -71,6 +74,10 @@ BYTES = {
     "ToTensor": T.ToTensor(),
     "TrivialAugmentWide": T.TrivialAugmentWide(),
 }
+# Named and defined by Ultralytics, not by torchvision.
+ULTRALYTICS = (
+    *("CopyPaste", "LetterBox", "Mosaic", "ObjectCutMix", "ObjectMixUp", "ObjectPerspective", "RandomHSV"),
+)
 FLOATS = {"Normalize": T.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])}
 EVERY = BYTES | FLOATS
 SIZE = (37, 53)
@@ -100,8 +107,9 @@ def test_every_transform_is_tested():
     names = {
         name for name, kind in kinds.items() if issubclass(kind, T.Transform) and kind is not T.Transform
     }
-    # Its matrix needs images of one size: see test_distorting.py; this one needs boxes: see test_objects.py.
-    names -= {"LinearTransformation", "RandomIoUCrop"}
+    # Its matrix needs images of one size: see test_distorting.py; this one needs boxes: see test_objects.py;
+    # these need a dataset: see datasets/test_scenes.py.
+    names -= {"LinearTransformation", "RandomIoUCrop", "Mosaic", "ObjectMixUp", "ObjectCutMix", "CopyPaste"}
     assert {type(transform).__name__ for transform in EVERY.values()} == names
 
 
@@ -325,7 +333,7 @@ def test_parameters_names_and_defaults_match_torchvision():
     for name in T.__all__:
         is_enum = issubclass(getattr(T, name), enum.Enum)
         is_missing = getattr(T, name).__module__ == "fastload.transforms._missing"
-        if name == "Transform" or is_enum or is_missing:
+        if name in ("Transform", *ULTRALYTICS) or is_enum or is_missing:
             continue
         ours = inspect.signature(getattr(T, name)).parameters
         theirs = inspect.signature(getattr(v2, name)).parameters

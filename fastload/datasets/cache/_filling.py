@@ -52,6 +52,7 @@ class Filler:
     def __init__(self) -> None:
         self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
         self.failure = ""
 
     def ensure_running(self, samples: CachedSamples) -> None:
@@ -64,9 +65,12 @@ class Filler:
         self._next_check_s = now + _CHECK_INTERVAL_S
         # In a forked child, the parent's process seems to have ended; its lock prevents a second one.
         if self._process is not None and self._process.poll() is not None:
-            if self._process.returncode > 0:
-                self.failure = f"the process that fills it ended with code {self._process.returncode}"
-            self._process = None
+            code = self._process.returncode
+            if code > 0 or (code < 0 and self._was_killed):
+                ended = f"ended with code {code}" if code > 0 else f"was killed twice (signal {-code})"
+                self.failure = f"the process that fills it {ended}"
+            # Killed by a signal: another one goes on, once, because it may have been for want of memory.
+            self._was_killed, self._process = self._was_killed or code < 0, None
         store = samples.store
         if self._process is not None or self.failure or store.is_filled:
             return

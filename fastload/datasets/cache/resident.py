@@ -122,15 +122,15 @@ class Resident:
             raise OptionError('cache="device" must have samples, got none: use cache=None')
         return cls(pixels, targets, dataset)
 
-    def batch(self, indices: Sequence[int] | Ints, seed: int | None = None) -> list[torch.Tensor]:
+    def batch(self, indices: Sequence[int], seed: int | None = None) -> list[torch.Tensor]:
         """Make a batch on the device: [images (batch, channels, height, width), targets].
 
         Without an epoch seed, transforms draw from torch's global generator. Negative indices count from the
-        end. Raises OptionError if the transform cannot run there.
+        end. Raises OptionError if the transform cannot run there, and RecordIndexError for an index out of
+        range, because on a GPU that would end the training's use of it.
         """
         steps = require_resident(self._dataset.transform)
-        positions = np.asarray(indices, np.int64)
-        positions = np.where(positions < 0, positions + len(self.pixels), positions)
+        positions = self._dataset.positions_of(indices)
         with epoch_seed(seed):
             draws = draws_for(positions)
         chosen = torch.from_numpy(positions).to(self.pixels.device)

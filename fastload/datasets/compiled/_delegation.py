@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 
 def delegate_of(transform: Any) -> Any:
     """Return the callable that `transform` calls with its argument, and nothing else; None for any other.
 
-    Such a class has a `__call__` of one line, `return self.transforms(image)`, in whatever names.
+    Such a class has a `__call__` of one line, `return self.transforms(image)`, in any names; a Module has
+    such a `forward`, and no hooks.
     """
     kind: Any = type(transform)
     call = kind.__call__
+    inner: Mapping[str, Any] = {}
+    if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
+        if any(held for name, held in vars(transform).items() if name.endswith("_hooks")):
+            return None
+        call, inner = kind.forward, vars(transform)["_modules"]
     if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
         return None
     [name] = call.__code__.co_names
     # What the instance itself holds, so that the line finds the same object.
     is_plain = kind.__getattribute__ is object.__getattribute__
-    held = vars(transform).get(name) if is_plain and hasattr(transform, "__dict__") else None
+    held = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else held
 
 

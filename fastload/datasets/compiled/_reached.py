@@ -6,7 +6,8 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from fastload.datasets.compiled._pipeline import CompiledTransform
 
@@ -18,13 +19,16 @@ class CompiledFunction:
 
     Attributes:
         function: The function.
-        transforms: The compiled transforms by name.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._places = list(_places(function, set()))
-        self.transforms = {place.name: place.compiled for place in self._places}
+
+    @property
+    def transforms(self) -> dict[str, CompiledTransform]:
+        """The compiled transforms by name."""
+        return {place.name: place.compiled for place in self._places}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Call the function."""
@@ -40,27 +44,31 @@ class CompiledFunction:
         return f"compiled({self.function!r})"
 
 
-class _Place(NamedTuple):
-    """A name that stands for a transform."""
+@dataclass(slots=True)
+class _Place:
+    """A name that stands for a transform, which may be set or changed at any time."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], None]
-    theirs: Any
     compiled: CompiledTransform
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        # Another object is there if the user has set one since, or while another thread is in the function.
-        if self.read() is not self.theirs:
+        theirs = self.read()
+        is_replaced = isinstance(theirs, CompiledTransform)  # by another thread, which is in the function
+        if not is_replaced and not self.compiled.is_of(theirs):
+            self.compiled = CompiledTransform(theirs)
+        compiled = self.compiled
+        if is_replaced or not compiled.is_useful:
             yield
             return
-        self.write(self.compiled)
+        self.write(compiled)
         try:
             yield
         finally:
-            if self.read() is self.compiled:
-                self.write(self.theirs)
+            if self.read() is compiled:
+                self.write(theirs)
 
 
 def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
@@ -102,7 +110,7 @@ def _place(name: str, read: Callable[[], Any], write: Callable[[Any], None]) -> 
         return
     compiled = CompiledTransform(theirs)
     if compiled.is_useful:
-        yield _Place(name, read, write, theirs, compiled)
+        yield _Place(name, read, write, compiled)
 
 
 def _names(code: types.CodeType) -> set[str]:

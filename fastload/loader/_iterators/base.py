@@ -100,7 +100,7 @@ class TorchView:
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
         fills = view.is_batched and not has_own_collate and can_fill_batches(dataset)
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
-        self.make = BatchMaker(view.collate_fn, dataset if fills else None, has_finish)
+        self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
         self.draws_nothing: Callable[[], bool] = lambda: not has_own_collate and _is_plain(inner)
         if fills and type(inner).__module__.startswith("fastload."):

@@ -104,7 +104,7 @@ class _TimedFetcher:
         self._recorder = recorder
 
     def fetch(self, indices: Any) -> Any:
-        self._recorder.fetched(count_samples(indices))
+        self._recorder.fetched(count_samples(indices, is_batched=True))
         return self._make(indices)
 
 
@@ -117,5 +117,5 @@ class _TimedCollate:
         self._memory = HeapMemory(make.finishes_on_device)
 
     def __call__(self, fetched: Any) -> Any:
-        self._recorder.fetched(count_samples(fetched))
+        self._recorder.fetched(count_samples(fetched, self._make.is_batched))
         return self._make(fetched, self._memory)

@@ -7,7 +7,7 @@ import copy
 import random
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
+    from fastload.loader._resume.progress import Progress
 
 State = dict[str, Any]
 
@@ -94,12 +95,11 @@ class DrawsAhead:
 
     Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
     early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
-    `position` returns the number of batches that have been handed out.
     """
 
-    def __init__(self, generators: list[torch.Generator], position: Callable[[], int]) -> None:
+    def __init__(self, generators: list[torch.Generator], progress: Progress) -> None:
         self._generators = generators
-        self._position = position
+        self._progress = progress
         # The numbers of batches whose draw changed the generators, and the states before that.
         self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
         self._latest: list[torch.Tensor] = []
@@ -114,14 +114,14 @@ class DrawsAhead:
             if not _are_all_equal(before, after):
                 if not _are_all_equal(self._latest, before):
                     self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
-                while self._draws and self._draws[0][0] < self._position():
+                while self._draws and self._draws[0][0] < self._progress.position:
                     self._draws.popleft()
                 self._draws.append((number, before))
                 self._latest = after
 
     def take_back(self) -> None:
         """Put the generators back to before the draws ahead, unless others have drawn since."""
-        position = self._position()
+        position = self._progress.position
         ahead = [before for number, before in self._draws if number >= position]
         self._draws.clear()
         if ahead and _are_all_equal(self._latest, self._states()):

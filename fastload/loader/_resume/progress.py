@@ -129,9 +129,13 @@ class Progress:
     def from_state_dict(cls, state: State, settings: State) -> Progress:
         """Return the progress in a state; raise OptionError if it is not one of a loader with `settings`."""
         version = state.get("version") if isinstance(state, dict) else None
+        if isinstance(version, int) and version != _VERSION:
+            raise OptionError(
+                f"the state must be of version {_VERSION}, got version {version}, of "
+                f"{'an older' if version < _VERSION else 'a newer'} fastload: load it with the release that "
+                "saved it, or begin a new epoch"
+            )
         try:
-            if version != _VERSION:
-                raise KeyError("this version")
             _require_equal(state["settings"], settings, bool(state.get("workers")))
             return cls(
                 epoch=state["epoch"],
@@ -147,8 +151,8 @@ class Progress:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(
-                f"the state must be what a DataLoader's state_dict() returned (version {_VERSION}), got "
-                f"{type(state).__name__} of version {version!r}, which lacks {error}"
+                "the state must be what a DataLoader's state_dict() returned, got "
+                f"{type(state).__name__}, which lacks {error}"
             ) from error
 
 

@@ -51,7 +51,7 @@ class WorkerCollate:
             return self._batch(fetched, HeapMemory(self._make.finishes_on_device))
         serializer = self._serializer or self._make_serializer(self._arena)
         recorder = process_recorder()
-        recorder.fetched(count_samples(fetched))
+        recorder.fetched(count_samples(fetched, self._make.is_batched))
         serializer.begin()
         try:
             batch = self._batch(fetched, serializer)

@@ -4,6 +4,8 @@ The method returns what `default_collate` would return for the samples at these 
 they must be fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a worker, in
 ordinary memory otherwise. The method is used only if the batch would be made by `default_collate` and no
 subclass overrides `__getitem__` or `__getitems__` below it.
+
+A collate function may have a method `collate_into(samples, out)`, which allocates tensors in the same way.
 """
 
 from __future__ import annotations
@@ -61,11 +63,19 @@ class SeededDataset(Dataset[Any]):
 
 
 class BatchMaker:
-    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices."""
+    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices.
+
+    Unless `is_batched`, what is fetched is one sample.
+    """
 
     def __init__(
-        self, collate_fn: Callable[[Any], Any], dataset: Any = None, finishes_on_device: bool = False
+        self,
+        collate_fn: Callable[[Any], Any],
+        is_batched: bool,
+        dataset: Any = None,
+        finishes_on_device: bool = False,
     ) -> None:
+        self.is_batched = is_batched
         self._collate_fn = collate_fn
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
@@ -74,7 +84,8 @@ class BatchMaker:
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
         if not self.fills:
-            return self._collate_fn(fetched)
+            into = getattr(self._collate_fn, "collate_into", None)
+            return self._collate_fn(fetched) if into is None else into(fetched, memory)
         with epoch_seed(fetched.seed):
             dataset, indices = innermost(self._dataset, fetched.indices)
             batch = dataset.fetch_into(indices, memory)

@@ -85,8 +85,10 @@ def load_times(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
     return tuple(LoadTimes(int(row[0]), int(row[1]), *row[2:]) for row in sums.tolist())
 
 
-def count_samples(fetched: Any) -> int:
+def count_samples(fetched: Any, is_batched: bool) -> int:
     """Return the number of fetched samples or requested indices; 1 without batching."""
+    if not is_batched:
+        return 1
     if type(fetched) is not list:
         fetched = getattr(fetched, "indices", fetched)
     return len(fetched) if isinstance(fetched, (list, tuple)) else 1

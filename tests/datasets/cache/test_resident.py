@@ -136,3 +136,10 @@ def test_labels_of_several_dtypes_are_refused_and_never_truncated(tmp_path):
     dataset.target_transform = lambda label: label if label < 512 else label + 0.5
     with pytest.raises(OptionError, match=r"labels of one dtype and shape, got torch\.int64 and"):
         Resident.load(dataset, "cpu")
+
+
+@pytest.mark.parametrize("index", [40, -41])
+def test_an_index_out_of_range_is_refused_before_the_device_sees_it(packed, index):
+    resident = Resident.load(PackedDataset(packed("thumbnails", "raw")), "cpu")
+    with pytest.raises(IndexError, match=f"index {index} is out of range for 40 samples"):
+        resident.batch([0, index])

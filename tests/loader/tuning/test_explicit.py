@@ -38,17 +38,17 @@ def test_prefetch_factor_may_be_set_without_num_workers():
 
 
 def test_persistent_workers_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
     for _ in range(3):
-        assert numbers(loader) == list(range(900))
+        assert numbers(loader) == list(range(600))
     assert loader.plan.persistent_workers.value is True
 
 
 def test_recreated_loader_with_persistent_workers_gives_complete_epochs():
-    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
     loader.num_workers = Unset(3)  # as copied from another loader
     for _ in range(3):
-        assert numbers(loader) == list(range(900))
+        assert numbers(loader) == list(range(600))
 
 
 def test_number_of_workers_set_in_the_attribute_is_obeyed():

@@ -15,6 +15,21 @@ import fastload
 from tests.loader.tuning.simulation import limits
 
 
+class Failing(Dataset[Any]):
+    """A dataset that fills batches, and cannot read ahead."""
+
+    counts_draws = False
+
+    def __len__(self) -> int:
+        return 6
+
+    def fetch_into(self, indices: Any, out: Any) -> Any:
+        return torch.tensor(indices)
+
+    def prefetch(self, indices: Any) -> None:
+        raise OSError("stale file handle")
+
+
 class Uneven(Dataset[Any]):
     """Every sixteenth sample takes long; each sample says which worker made it."""
 
@@ -68,3 +83,9 @@ def test_loader_with_persistent_workers_is_freed_with_its_last_reference():
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_while_reading_ahead_does_not_end_an_epoch(workers):
+    loader = fastload.DataLoader(Failing(), batch_size=2, num_workers=workers)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]

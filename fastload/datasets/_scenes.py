@@ -1,0 +1,128 @@
+"""Batches of images that are composed of others of the dataset, such as mosaics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.datasets.batch import BatchSource
+from fastload.errors import OptionError
+from fastload.images.region import Box
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.draws import Draws, draws_for
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.scenes import Scene, SceneSteps
+
+Pixels = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+Size = tuple[int, int]
+Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
+
+# Images that are seen this often in a batch are decoded whole, and once.
+_OFTEN = 3
+
+
+def draw_batch(
+    pipeline: Pipeline, positions: Indices, count: int, opened: Opened
+) -> tuple[BatchSource, Drawn]:
+    """Return the images of a batch, and the pipeline with the parameters drawn for them.
+
+    `count` is the number of images of the dataset; `opened` returns the source of some of them, by their
+    indices, and their annotations.
+    """
+    draws = draws_for(positions)
+    source: BatchSource
+    if pipeline.scenes.steps:
+        source = scenes = SceneImages(pipeline.scenes, positions, count, draws, opened)
+        annotations = scenes.annotations
+    else:
+        source, annotations = opened(positions)
+    return source, pipeline.draw(draws, source.sizes, source.channels, annotations)
+
+
+class SceneImages:
+    """Scenes of a batch as its images; see `BatchSource`. A region is in memory that nobody else uses.
+
+    Attributes:
+        annotations: Those of the scenes; None if images have none.
+        sizes: See `BatchSource`.
+
+    Raises:
+        OptionError: A transform needs objects, and the images have none.
+    """
+
+    channels = 3
+
+    def __init__(
+        self,
+        steps: SceneSteps,
+        positions: Indices,
+        count: int,
+        draws: Draws,
+        opened: Opened,
+    ) -> None:
+        parameters = steps.draw(draws, np.zeros((len(positions), 2), np.int64))
+        indices = np.column_stack((positions, steps.others(parameters, positions, count)))
+        distinct, rows = np.unique(indices, return_inverse=True)
+        source, annotations = opened(distinct)
+        if annotations is None and steps.needed:
+            raise OptionError(
+                "Mosaic, ObjectMixUp, ObjectCutMix and CopyPaste must be given a dataset with objects, got "
+                "one with labels of images: use MixUp and CutMix"
+            )
+        self._images = _Images(source, annotations)
+        self._scenes: list[Scene] = []
+        for row, numbers in zip(rows.reshape(indices.shape), parameters.tolist(), strict=True):
+            own, *others = map(int, row)
+            scene = Scene.of(own, self._images)
+            self._scenes.append(steps.compose(scene, numbers, others, self._images))
+        self._images.expect(self._scenes)
+        self.annotations = None if annotations is None else [scene.objects for scene in self._scenes]
+        self.sizes: Sizes = np.array([scene.size for scene in self._scenes], np.int64)
+
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """See `BatchSource`."""
+        pixels = self._scenes[position].pixels(self._images)
+        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+
+    def gathered(self) -> None:
+        """See `BatchSource`."""
+
+
+class _Images:
+    """Images of a batch source, and those that were decoded for several scenes; see `ObjectImages`."""
+
+    def __init__(self, source: BatchSource, annotations: list[Annotations] | None) -> None:
+        self._source = source
+        self._sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
+        self._annotations = annotations
+        self._uses: Counter[int] = Counter()
+        self._decoded: dict[int, Pixels] = {}
+
+    def expect(self, scenes: list[Scene]) -> None:
+        """Note how often each image will be asked for."""
+        uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
+        self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
+
+    def size(self, index: int) -> Size:
+        """See `ObjectImages`."""
+        return self._sizes[index]
+
+    def region(self, index: int, box: Box, size: Size) -> Pixels:
+        """See `ObjectImages`."""
+        if index not in self._uses:
+            return self._source.region(index, box, size)
+        if index not in self._decoded:
+            height, width = self._sizes[index]
+            self._decoded[index] = self._source.region(index, Box(0, 0, height, width), (height, width))
+        return self._decoded[index][box.top : box.top + box.height, box.left : box.left + box.width]
+
+    def annotations(self, index: int) -> Annotations:
+        """See `ObjectImages`."""
+        if self._annotations is not None:
+            return self._annotations[index]
+        return Annotations(self._sizes[index], np.zeros((0, 4), np.float32), np.zeros(0, np.int64))

@@ -1,0 +1,294 @@
+"""Mosaic, ObjectPerspective, LetterBox and RandomHSV: Ultralytics' augmentation of one picture.
+
+Parameters and results are those of Ultralytics 8.4's Mosaic, RandomPerspective, LetterBox and RandomHSV;
+docs/transforms.md describes the differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from fastload.errors import OptionError
+from fastload.transforms import options
+from fastload.transforms._hsv import shift_hsv
+from fastload.transforms._moved_objects import on_canvas, through_matrix
+from fastload.transforms._sheets import (
+    GREY,
+    Matrix,
+    Sheet,
+    Size,
+    alone,
+    loaded_size,
+    mosaic_of_4,
+    mosaic_of_9,
+    perspective_matrix,
+    render,
+)
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.draws import Draws, integers
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
+from fastload.transforms.transform import Parameters, Pixels
+
+
+class Mosaic(SceneTransform):
+    """Joins each image with 3 or 8 others of the dataset, on a canvas of twice `imgsz`.
+
+    Each image is resized so that its longer side is `imgsz`; images that get no mosaic are, too. It must be
+    the first transform; ObjectPerspective after it makes the canvas an image of `imgsz`.
+
+    Args:
+        imgsz: The length of an image's longer side.
+        p: The probability of a mosaic.
+        n: The number of images, 4 or 9.
+        among: Take the other images from the whole `"dataset"`, or from the same `"batch"`, whose images are
+            then decoded only once each: faster, as with Ultralytics' buffer of recent images.
+        exact: Make the same pixels as Ultralytics, at half the speed.
+    """
+
+    def __init__(
+        self,
+        imgsz: int = 640,
+        p: float = 1.0,
+        n: int = 4,
+        *,
+        among: Literal["dataset", "batch"] = "dataset",
+        exact: bool = False,
+    ) -> None:
+        self.imgsz = options.to_whole(imgsz, "imgsz", 2)
+        self.p = options.to_probability(p)
+        options.require(n in (4, 9), "n must be 4 or 9", n)
+        options.require(among in ("dataset", "batch"), 'among must be "dataset" or "batch"', among)
+        self.n = n
+        self.among = among
+        self.exact = exact
+        self.needed = n - 1
+        self.width = 3 + self.needed
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        return draws.uniform(self.width)
+
+    def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
+        if self.among == "batch" and len(positions) > 1:
+            found = positions[integers(parameters[:, 3:], len(positions))]
+        else:
+            found = integers(parameters[:, 3:], count)
+        return np.where(parameters[:, :1] < self.p, found, positions[:, None])
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        _require_original(self, scene)
+        size, (own,) = self.imgsz, scene.sources
+        if parameters[0] >= self.p:
+            loaded = loaded_size(scene.size, size)
+            sheet = Sheet(loaded, alone(scene.size, loaded), None, loaded, is_exact=self.exact)
+            return with_sheet(scene, sheet, on_canvas(sheet, [scene.objects]))
+        stored = [scene.size, *map(images.size, others)]
+        if self.n == 4:
+            border = -(-size // 2)
+            x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
+            placements = mosaic_of_4(stored, size, (x, y))
+        else:
+            placements = mosaic_of_9(stored, size)
+        canvas = (2 * size, 2 * size)
+        sheet = Sheet(canvas, placements, None, canvas, is_exact=self.exact)
+        objects = on_canvas(sheet, [scene.objects, *map(images.annotations, others)])
+        return Scene(sheet, (own, *others), objects)
+
+
+class ObjectPerspective(SceneTransform):
+    """Rotates, scales, shears and shifts an image with its objects: Ultralytics' RandomPerspective.
+
+    Objects of which too little is left are removed, as there.
+
+    Args:
+        degrees: The largest rotation.
+        translate: The largest shift, as a share of the size.
+        scale: The range of the scale: 1 ± `scale`, or (least, most).
+        shear: The largest shear, in degrees.
+        perspective: The largest perspective, 0 to 0.001.
+        size: The (width, height) of the result, in this order as there; None for the image's own.
+    """
+
+    width = 8
+
+    def __init__(
+        self,
+        degrees: float = 0.0,
+        translate: float = 0.1,
+        scale: float | tuple[float, float] = 0.5,
+        shear: float = 0.0,
+        perspective: float = 0.0,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        self.degrees = options.to_number(degrees, "degrees")
+        self.translate = options.to_number(translate, "translate")
+        self.scale = scale
+        self._scales = options.to_span(scale, "scale", 1.0, 0.0)
+        self.shear = options.to_number(shear, "shear", 0, 89)
+        self.perspective = options.to_number(perspective, "perspective", 0, 1)
+        self.size = None if size is None else options.to_size(size)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        low, high = self._scales
+        spans = np.array((*(self.perspective,) * 2, self.degrees, (high - low) / 2, *(self.shear,) * 2))
+        spans = np.concatenate((spans, (self.translate,) * 2))
+        middles = np.array((0, 0, 0, (high + low) / 2, 0, 0, 0.5, 0.5))
+        drawn: Parameters = middles + spans * (2 * draws.uniform(8) - 1)
+        return drawn
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        scene = scene.settled(images)
+        output, matrix = self._warp(scene.size, parameters)
+        sheet = replace(scene.sheet, matrix=matrix, output=output)
+        return with_sheet(scene, sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        size = image.shape[0], image.shape[1]
+        output, matrix = self._warp(size, parameters)
+        return _rendered(image, Sheet(size, alone(size, size), matrix, output))
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        output, matrix = self._warp(annotations.size, parameters)
+        return through_matrix(annotations, matrix, output, parameters[3])
+
+    def _warp(self, size: Size, parameters: Sequence[float]) -> tuple[Size, Matrix]:
+        output = size if self.size is None else (self.size[1], self.size[0])
+        tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
+        return output, perspective_matrix(
+            size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
+        )
+
+
+class LetterBox(SceneTransform):
+    """Resizes an image to fit into a size and pads the rest, as Ultralytics' LetterBox does.
+
+    Args:
+        new_shape: The size, (height, width) or one number.
+        auto: Pad each side only to the next multiple of `stride`.
+        scale_fill: Stretch the image to the whole size.
+        scaleup: Also enlarge small images.
+        center: Pad all around, otherwise right and below.
+        stride: See `auto`.
+        padding_value: The level of the padding.
+    """
+
+    def __init__(
+        self,
+        new_shape: int | tuple[int, int] = (640, 640),
+        auto: bool = False,
+        scale_fill: bool = False,
+        scaleup: bool = True,
+        center: bool = True,
+        stride: int = 32,
+        padding_value: int = GREY,
+    ) -> None:
+        self.new_shape = options.to_size(new_shape, "new_shape")
+        self.auto = auto
+        self.scale_fill = scale_fill
+        self.scaleup = scaleup
+        self.center = center
+        self.stride = options.to_whole(stride, "stride", 1)
+        self.padding_value = options.to_whole(padding_value, "padding_value", 0, 255)
+
+    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
+        return np.array([self._sheet((height, width)).output for height, width in sizes.tolist()])
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        if not scene.is_original:
+            scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.sheet.is_exact)
+        sheet = replace(self._sheet(scene.size), is_exact=scene.sheet.is_exact)
+        return with_sheet(scene, sheet, self.apply_to(scene.objects, parameters))
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        return _rendered(image, self._sheet((image.shape[0], image.shape[1])))
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        sheet = self._sheet(annotations.size)
+        (height, width), place = annotations.size, sheet.placements[0]
+        ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
+        # Theirs, before the sides are rounded to whole pixels.
+        factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
+        if self.scale_fill and not self.auto:
+            factors = place.size[1] / width, place.size[0] / height
+        mask = on_canvas(sheet, [annotations]).mask
+        return annotations.rescaled(factors, (place.left, place.top), sheet.canvas, mask)
+
+    def _sheet(self, size: Size) -> Sheet:
+        height, width = self.new_shape
+        ratio = min(height / size[0], width / size[1])
+        ratio = ratio if self.scaleup else min(ratio, 1.0)
+        inner = max(round(size[0] * ratio), 1), max(round(size[1] * ratio), 1)
+        rest = [height - inner[0], width - inner[1]]
+        if self.auto:
+            rest = [each % self.stride for each in rest]
+        elif self.scale_fill:
+            rest, inner = [0, 0], self.new_shape
+        half = [each / 2 if self.center else each for each in rest]
+        top, left = (round(each - 0.1) if self.center else 0 for each in half)
+        bottom, right = (round(each + 0.1) for each in half)
+        canvas = inner[0] + top + bottom, inner[1] + left + right
+        return Sheet(canvas, alone(size, inner, left, top), None, canvas, fill=self.padding_value)
+
+
+class RandomHSV(SceneTransform):
+    """Changes hue, saturation and value by random gains of at most `hgain`, `sgain` and `vgain`."""
+
+    width = 3
+
+    def __init__(self, hgain: float = 0.5, sgain: float = 0.5, vgain: float = 0.5) -> None:
+        self.hgain = options.to_number(hgain, "hgain", 0, 1)
+        self.sgain = options.to_number(sgain, "sgain", 0, 1)
+        self.vgain = options.to_number(vgain, "vgain", 0, 1)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        drawn: Parameters = (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
+        return drawn
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        if not any(parameters):
+            return scene
+        scene = scene if scene.gains is None else scene.settled(images)
+        hue, saturation, value = parameters
+        return replace(scene, gains=(hue, saturation, value), is_original=False)
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        if image.shape[2] != 3 or not any(parameters):
+            return image
+        changed = image.copy()
+        hue, saturation, value = parameters
+        shift_hsv(changed, (hue, saturation, value))
+        return changed
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        return annotations
+
+
+def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
+    channels = image.shape[2]
+    if channels != 3:
+        rule = "LetterBox and ObjectPerspective take images of 3 channels or 1"
+        options.require(channels == 1, rule, channels)
+        return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
+    out = np.empty((*sheet.output, 3), np.uint8)
+    render(sheet, lambda _, box, size: image[box.top :, box.left :][: box.height, : box.width], out)
+    return out
+
+
+def _require_original(step: SceneTransform, scene: Scene) -> None:
+    if not scene.is_original:
+        raise OptionError(f"{type(step).__name__} must be the first transform of a Compose: move it there")

@@ -1,0 +1,203 @@
+"""Images with objects whose pixels are made last, and the transforms that need other images of a dataset.
+
+scene = Scene.of(index, images)                                # nothing is decoded yet
+for step: scene = step.compose(scene, parameters, others, images)
+scene.write(images, out)                                       # decoded, warped and coloured once
+scene.objects
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import OptionError
+from fastload.images.region import Box
+from fastload.system.buffers import reusable_array
+from fastload.transforms._hsv import shift_hsv
+from fastload.transforms._sheets import Sheet, Size, alone, render
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.draws import Draws
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.transform import Parameters, Pixels, Transform
+
+Indices = NDArray[np.int64]
+
+# The place of all transforms of scenes in a pipeline, whose other steps have those from 0 on.
+_PLACE = -1
+
+
+class ObjectImages(Protocol):
+    """A dataset's images and objects, by index."""
+
+    def size(self, index: int) -> Size:
+        """Return an image's height and width."""
+
+    def region(self, index: int, box: Box, size: Size) -> Pixels:
+        """Return a region of an image, RGB, or reduced towards the `size` to which it will be resized."""
+
+    def annotations(self, index: int) -> Annotations:
+        """Return an image's objects, in its pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An image in the making.
+
+    Attributes:
+        sheet: The parts of which it is made.
+        sources: The images of these parts: indices of the dataset, or pixels.
+        objects: Its objects, in its pixels.
+        gains: The change of its colours; see `shift_hsv`.
+        is_original: True for an image of the dataset to which nothing was done.
+    """
+
+    sheet: Sheet
+    sources: tuple[int | Pixels, ...]
+    objects: Annotations
+    gains: tuple[float, float, float] | None = None
+    is_original: bool = False
+
+    @classmethod
+    def of(cls, index: int, images: ObjectImages) -> Scene:
+        """Return an image of the dataset as it is."""
+        size = images.size(index)
+        return cls(
+            Sheet(size, alone(size, size), None, size), (index,), images.annotations(index), None, True
+        )
+
+    @classmethod
+    def of_pixels(cls, pixels: Pixels, objects: Annotations, is_exact: bool = False) -> Scene:
+        """Return pixels as a scene to which more can be done."""
+        size = pixels.shape[0], pixels.shape[1]
+        return cls(Sheet(size, alone(size, size), None, size, is_exact=is_exact), (pixels,), objects)
+
+    @property
+    def size(self) -> Size:
+        """Height and width."""
+        return self.sheet.output
+
+    def write(self, images: ObjectImages, out: Pixels) -> None:
+        """Write the pixels to an array (height, width, 3)."""
+
+        def region(number: int, box: Box, size: Size) -> Pixels:
+            source = self.sources[number]
+            if isinstance(source, int):
+                return images.region(source, box, size)
+            return source[box.top : box.top + box.height, box.left : box.left + box.width]
+
+        render(self.sheet, region, out)
+        if self.gains is not None:
+            shift_hsv(out, self.gains, is_exact=self.sheet.is_exact)
+
+    def pixels(self, images: ObjectImages) -> Pixels:
+        """Return the pixels, in memory that may be written to."""
+        out = reusable_array((*self.size, 3))
+        self.write(images, out)
+        return out
+
+    def settled(self, images: ObjectImages) -> Scene:
+        """Return a scene of one image and no matrix, which can be placed or warped."""
+        sheet = self.sheet
+        if sheet.matrix is None and self.gains is None and not any(sheet.flips):
+            return self
+        return Scene.of_pixels(self.pixels(images), self.objects, sheet.is_exact)
+
+
+class SceneTransform(Transform):
+    """Base class of transforms of scenes.
+
+    Attributes:
+        width: The number of parameters of one image.
+        needed: The number of other images that it takes.
+    """
+
+    needed = 0
+
+    def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
+        """Return the other images for each image of a batch, (images, `needed`).
+
+        Args:
+            parameters: The result of `draw`.
+            positions: The indices of the batch's images.
+            count: The number of images of the dataset.
+        """
+        return np.empty((len(positions), 0), np.int64)
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        """Return the transformed scene."""
+        raise NotImplementedError
+
+    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+        raise self._must_begin()
+
+    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+        raise self._must_begin()
+
+    def _must_begin(self) -> OptionError:
+        return OptionError(
+            f"{type(self).__name__} must be given other images too: make it a transform of a dataset, at the "
+            "beginning of a fastload.transforms.Compose of fastload's transforms alone"
+        )
+
+
+class SceneSteps:
+    """Transforms of scenes one after the other, as one.
+
+    Attributes:
+        width: The number of parameters of one image.
+        needed: The number of other images that they take.
+    """
+
+    def __init__(self, steps: Sequence[SceneTransform]) -> None:
+        self.steps = tuple(steps)
+        self.width = sum(step.width for step in steps)
+        self.needed = sum(step.needed for step in steps)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        """Draw the parameters of a batch, (images, `width`)."""
+        draws = draws.at(_PLACE)
+        parts = [step.draw(draws.at(place), sizes) for place, step in enumerate(self.steps)]
+        return np.concatenate(parts, axis=1) if parts else np.empty((len(sizes), 0))
+
+    def applied(self, image: Pixels, draws: Draws) -> Pixels:
+        """Return one image transformed, without others and without objects.
+
+        Raises:
+            OptionError: A transform needs them.
+        """
+        row, first = self.draw(draws, np.array([image.shape[:2]]))[0].tolist(), 0
+        for step in self.steps:
+            image = step.apply_checked(image, row[first : first + step.width])
+            first += step.width
+        return image
+
+    def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
+        """Return the other images for each image of a batch, (images, `needed`)."""
+        first, parts = 0, [np.empty((len(positions), 0), np.int64)]
+        for step in self.steps:
+            parts.append(step.others(parameters[:, first : first + step.width], positions, count))
+            first += step.width
+        return np.concatenate(parts, axis=1)
+
+    def compose(
+        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
+    ) -> Scene:
+        """Return the scene with all steps done."""
+        first, used = 0, 0
+        for step in self.steps:
+            row, needed = parameters[first : first + step.width], others[used : used + step.needed]
+            scene = step.compose(scene, row, needed, images)
+            first, used = first + step.width, used + step.needed
+        return scene
+
+
+def with_sheet(scene: Scene, sheet: Sheet, objects: Annotations) -> Scene:
+    """Return the scene made by another sheet of the same images."""
+    return replace(scene, sheet=sheet, objects=objects, is_original=False)

@@ -1,0 +1,231 @@
+"""Packed datasets as Ultralytics' data: `train(data="photos.fl")`.
+
+Its datasets list files; a record is listed as the path of its key below the packed dataset, and read where
+Ultralytics would read that file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ultralytics.data import base, utils
+from ultralytics.data.converter import merge_multi_segment
+from ultralytics.data.dataset import YOLODataset
+from ultralytics.engine import trainer, validator
+from ultralytics.utils.ops import segments2boxes
+
+from fastload.errors import DecodeError, OptionError
+from fastload.images.decode import imdecode
+from fastload.images.encodings import encoding_named
+from fastload.images.header import read_header
+from fastload.images.opencv import cv2
+from fastload.images.orientation import swaps_sides
+from fastload.shards.manifest import looks_packed, packed_datasets
+from fastload.shards.records import Record, RecordReader
+
+_plain_check = utils.check_det_dataset
+_plain_files = base.BaseDataset.get_img_files
+_plain_labels = YOLODataset.get_labels
+_plain_read = base.imread
+
+_SPLITS = ("train", "val", "test")
+
+# The default of `max_files` in ultralytics.data.utils.check_file_speeds (8.4).
+_TIMED_FILES = 5
+
+# A header with EXIF and a colour profile fits, mostly; else the whole file is read.
+_HEADER_BYTES = 1 << 17
+
+Floats = NDArray[np.float32]
+
+
+def packed_replacements() -> list[tuple[Any, str, Any]]:
+    """Return what replaces functions and methods: (owner, name, function)."""
+    return [
+        *((module, "check_det_dataset", _check) for module in (utils, trainer, validator)),
+        (base.BaseDataset, "get_img_files", _files),
+        (YOLODataset, "get_labels", _labels),
+        (base, "imread", _read),
+    ]
+
+
+class PackedImages:
+    """Records of a packed dataset under the names of files."""
+
+    def __init__(self, folder: str) -> None:
+        # Whole records are verified when their images are read.
+        self._reader = RecordReader(folder)
+        self._unverified = RecordReader(folder, "never")
+        manifest = self._reader.manifest
+        self._encoding = encoding_named(manifest.image.encoding or "keep")
+        self._holds_files = manifest.image.encoding not in ("raw", "yuv420")
+        self._is_upright = bool(manifest.made.get("details", {}).get("is_upright"))
+        self._fields = {field.name: field for field in manifest.fields}
+        self.identity = " ".join(shard.identity for shard in manifest.shards)
+        records = range(len(self._reader))
+        self.index = {os.path.join(folder, self._unverified.read(at).key): at for at in records}
+
+    def pixels(self, name: str) -> NDArray[np.uint8]:
+        """Return an image, BGR, as Ultralytics reads its file."""
+        record = self._reader.read(self.index[name])
+        if self._holds_files:
+            flags = cv2.IMREAD_COLOR | (0 if self._is_upright else cv2.IMREAD_IGNORE_ORIENTATION)
+            image: NDArray[np.uint8] = imdecode(bytes(record.stored("image")), flags)
+            return image
+        rgb = self._encoding.decode(record.stored("image"), record.image_shape())
+        return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
+
+    def label(self, name: str, has_keypoints: bool) -> dict[str, Any]:
+        """Return the objects of an image as Ultralytics' reader of label files does."""
+        record = self._unverified.read(self.index[name])
+        height, width = self._size(record)
+        classes = record["labels"] if "labels" in self._fields else np.zeros(0)
+        kept = np.flatnonzero(~record["iscrowd"].astype(bool)) if "iscrowd" in self._fields else ...
+        scale = np.array([width, height], np.float64)
+        segments = self._segments(record, scale)
+        if kept is not ... and segments:
+            segments = [segments[at] for at in kept]
+        classes = np.array(classes, np.float32)[kept].reshape(-1, 1)
+        boxes = segments2boxes(segments) if segments else self._boxes(record, scale)[kept]
+        keypoints = self._keypoints(record, scale)[kept] if has_keypoints else None
+        return {
+            "im_file": name,
+            "shape": (height, width),
+            "cls": classes,
+            "bboxes": np.asarray(boxes, np.float32),
+            "segments": segments,
+            "keypoints": keypoints,
+            "normalized": True,
+            "bbox_format": "xywh",
+        }
+
+    def _size(self, record: Record) -> tuple[int, int]:
+        height, width, _ = record.image_shape()
+        if self._holds_files and self._is_upright:
+            data = record.stored("image")
+            try:
+                header = read_header(bytes(data[:_HEADER_BYTES]))
+            except DecodeError:
+                header = read_header(bytes(data))
+            if swaps_sides(header.orientation):
+                return width, height
+        return height, width
+
+    def _boxes(self, record: Record, scale: NDArray[np.float64]) -> Floats:
+        field = self._fields.get("boxes")
+        if field is None:
+            return np.zeros((0, 4), np.float32)
+        boxes = record["boxes"] if field.relative else record["boxes"] / np.tile(scale, 2)
+        if field.format == "xyxy":
+            boxes = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
+        if field.format != "cxcywh":
+            boxes = np.concatenate([boxes[:, :2] + boxes[:, 2:] / 2, boxes[:, 2:]], axis=1)
+        return np.asarray(boxes, np.float32)
+
+    def _segments(self, record: Record, scale: NDArray[np.float64]) -> list[Floats]:
+        """Return one outline for each object; nothing unless all have one."""
+        for name in ("corners", "polygons"):
+            field = self._fields.get(name)
+            if field is None:
+                continue
+            factor = 1.0 if field.relative else 1 / scale
+            objects = [[each] if name == "corners" else each for each in record[name]]
+            if not all(objects):
+                return []
+            joined = [
+                rings[0] if len(rings) == 1 else np.concatenate(merge_multi_segment(list(rings)))
+                for rings in objects
+            ]
+            return [(ring * factor).astype(np.float32) for ring in joined]
+        return []
+
+    def _keypoints(self, record: Record, scale: NDArray[np.float64]) -> Floats:
+        field = self._fields.get("keypoints")
+        if field is None:
+            raise OptionError(
+                f"{self._reader.folder}: a training of poses needs the field keypoints, got "
+                f"{', '.join(self._fields)}: pack a dataset with keypoints (kpt_shape in its yaml file)"
+            )
+        points = np.array(record["keypoints"], np.float32)
+        if not field.relative:
+            points[..., :2] /= scale
+        if points.shape[-1] == 2:
+            is_seen = (points >= 0).all(axis=-1, keepdims=True)
+            points = np.concatenate([points, is_seen.astype(np.float32)], axis=-1)
+        return points
+
+
+@functools.cache
+def packed_at(folder: str) -> PackedImages:
+    """Return the records of a packed dataset; each process opens it once."""
+    return PackedImages(folder)
+
+
+def packed_of(name: str) -> PackedImages | None:
+    """Return the packed dataset that a file's name is below; None if it is an ordinary file."""
+    head, mark, _ = str(name).partition(f".fl{os.sep}")
+    if not mark:
+        return None
+    folder = f"{head}.fl"
+    # A folder of splits holds packed datasets whose names end alike.
+    rest = str(name)[len(folder) + 1 :].partition(f".fl{os.sep}")
+    inner = os.path.join(folder, f"{rest[0]}.fl") if rest[1] else ""
+    found = next((each for each in (inner, folder) if each and looks_packed(Path(each))), None)
+    return None if found is None else packed_at(found)
+
+
+@functools.wraps(_plain_check)
+def _check(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
+    if Path(str(dataset)).suffix != ".fl":
+        return _plain_check(dataset, *args, **options)  # type: ignore[no-any-return]
+    folder = Path(os.path.abspath(os.path.expanduser(str(dataset))))
+    found = packed_datasets(folder)
+    splits = {path.stem: str(path) for path in found if path.stem in _SPLITS}
+    splits.setdefault("train", str(found[0]))
+    splits.setdefault("val", splits.get("test", splits["train"]))
+    manifest = RecordReader(splits["train"]).manifest
+    details = manifest.made.get("details", {})
+    names = dict(enumerate(manifest.classes))
+    kept = {name: details[name] for name in ("kpt_shape", "flip_idx", "kpt_names") if name in details}
+    return {"path": folder, **splits, "names": names, "nc": len(names), "channels": 3, **kept}
+
+
+@functools.wraps(_plain_files)
+def _files(self: Any, img_path: Any) -> Any:
+    paths = img_path if isinstance(img_path, list) else [img_path]
+    if not all(str(path).endswith(".fl") for path in paths):
+        return _plain_files(self, img_path)
+    names = sorted(name for path in paths for name in packed_at(str(path)).index)
+    count = self.fraction if isinstance(self.fraction, int) else max(1, round(len(names) * self.fraction))
+    names = names[:count]
+    # The draw with which Ultralytics chooses files whose reading it times: what is drawn later is the same.
+    random.sample(names, min(_TIMED_FILES, len(names)))
+    return names
+
+
+@functools.wraps(_plain_labels)
+def _labels(self: Any) -> Any:
+    if packed_of(self.im_files[0]) is None:
+        return _plain_labels(self)
+    self.label_files = list(self.im_files)
+    found = []
+    for name in self.im_files:
+        packed = packed_of(name)
+        assert packed is not None
+        found.append(packed.label(name, self.use_keypoints))
+    self.verify_labels(found, Path(self.im_files[0]).parent)
+    return found
+
+
+@functools.wraps(_plain_read)
+def _read(filename: Any, *args: Any, **options: Any) -> Any:
+    packed = packed_of(filename)
+    if packed is None:
+        return _plain_read(filename, *args, **options)
+    return packed.pixels(str(filename))

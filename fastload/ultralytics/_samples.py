@@ -1,0 +1,176 @@
+"""Samples and batches of Ultralytics' datasets, with pictures in place of arrays until a batch is made."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from ultralytics.data import base
+from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
+from ultralytics.utils import LOGGER
+
+from fastload.ultralytics._pictures import Image, Picture
+from fastload.ultralytics._steps import replacements, unknown_steps
+from fastload.ultralytics._stored import ImagesInMemory
+
+if TYPE_CHECKING:
+    from fastload.datasets.batch import BatchMemory
+
+_plain_item = base.BaseDataset.__getitem__
+_plain_label = base.BaseDataset.get_image_and_label
+_plain_collate = YOLODataset.collate_fn
+
+
+class _Situation(threading.local):
+    """Attributes of the calling thread.
+
+    `dataset` is the one whose sample is being made; `is_worker` is True in a worker that makes batches.
+    """
+
+    dataset: Any = None
+    is_worker = False
+
+
+_here = _Situation()
+
+
+def sample_replacements() -> list[tuple[Any, str, Any]]:
+    """Return what replaces methods of datasets and transforms: (class, name, function)."""
+    return [
+        (base.BaseDataset, "__getitem__", _item),
+        (base.BaseDataset, "get_image_and_label", _image_and_label),
+        *replacements(lambda: _here.is_worker),
+    ]
+
+
+@functools.wraps(_plain_item)
+def _item(self: Any, index: int) -> Any:
+    if not can_wait(self):
+        return _plain_item(self, index)
+    before, _here.dataset = _here.dataset, self
+    try:
+        return self.transforms(self.get_image_and_label(index))
+    finally:
+        _here.dataset = before
+
+
+@functools.wraps(_plain_label)
+def _image_and_label(self: Any, index: int) -> Any:
+    if _here.dataset is not self:
+        return _plain_label(self, index)
+    label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
+    stored = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
+    if stored is None:
+        pixels, original, resized = self.load_image(index)
+        label["img"] = Picture(Image(pixels))
+    else:
+        label["img"], original, resized = stored
+    label["ori_shape"], label["resized_shape"] = original, resized
+    label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
+    if self.rect:
+        label["rect_shape"] = self.batch_shapes[self.batch[index]]
+    return self.update_labels_info(label)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of one entry of a label: `copy.deepcopy` takes 60 µs for what are arrays and numbers."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
+
+
+def can_wait(dataset: Any) -> bool:
+    """Return True if a dataset's pixels may be made last; say once why not."""
+    steps = getattr(dataset.transforms, "transforms", ())
+    known = dataset.__dict__.get("_fastload_steps")
+    # A callback may have added a step since then.
+    if known is not None and len(known[0]) == len(steps) and all(map(_is, known[0], steps)):
+        return bool(known[1])
+    reason = _why_not(dataset)
+    if reason and dataset.__dict__.setdefault("_fastload_said", reason) is reason:
+        LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
+    dataset.__dict__["_fastload_steps"] = list(steps), not reason
+    return not reason
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _why_not(dataset: Any) -> str:
+    kind = type(dataset)
+    if kind.__getitem__ is not _item or kind.get_image_and_label is not _image_and_label:
+        return f"{kind.__name__} makes samples in a way of its own"
+    if dataset.channels != 3:
+        return f"its images have {dataset.channels} channels"
+    if unknown := unknown_steps(dataset.transforms):
+        return f"{', '.join(unknown)} may change pixels"
+    return ""
+
+
+class Batches:
+    """A collate function that makes pictures in the batch's final memory."""
+
+    changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+
+    def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
+        """Return the batch in ordinary memory."""
+        from fastload.datasets.batch import HostMemory
+
+        return self.collate_into(samples, HostMemory())
+
+    def collate_into(self, samples: Sequence[dict[str, Any]], memory: BatchMemory) -> Any:
+        """Return the batch, with the images in `memory`."""
+        shapes = {_shape(sample.get("img")) for sample in samples}
+        if None in shapes or len(shapes) > 1:
+            return _plain_collate([_drawn(sample) for sample in samples])
+        (height, width, channels) = shapes.pop()  # type: ignore[misc]
+        images = memory.empty((len(samples), channels, height, width), torch.uint8)
+        arrays = images.numpy()
+        for sample, out in zip(samples, arrays, strict=True):
+            picture, is_rgb = sample["img"]
+            picture.write(out, is_rgb)
+        # Their own collation of everything else; an empty image keeps the batch's order of keys.
+        batch: dict[str, Any] = _plain_collate([{**sample, "img": _NOTHING} for sample in samples])
+        batch["img"] = images
+        return batch
+
+
+_NOTHING = torch.empty(0, dtype=torch.uint8)
+
+
+def _shape(image: Any) -> tuple[int, int, int] | None:
+    return image[0].shape if isinstance(image, tuple) else None
+
+
+def _drawn(sample: dict[str, Any]) -> dict[str, Any]:
+    image = sample.get("img")
+    return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
+
+
+def is_plain_collation(function: Any) -> bool:
+    """Return True for Ultralytics' own function."""
+    return function in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn)
+
+
+class BatchesInWorker:
+    """A worker's beginning: pictures may wait for the batch, then what the loader was given is called."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, worker_id: int) -> None:
+        """Prepare the worker."""
+        # A worker that was not forked has plain classes. (By name: that module imports this one.)
+        importlib.import_module("fastload.ultralytics").patch()
+        _here.is_worker = True
+        if self._function is not None:
+            self._function(worker_id)

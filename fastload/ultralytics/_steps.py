@@ -1,0 +1,168 @@
+"""Ultralytics' transforms on pictures: parameters and labels are its own, pixels are made at the end.
+
+Each function stands in for one method, which it calls for anything but a picture. So random numbers are drawn
+by Ultralytics itself, in its order, and labels come from its own code.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from ultralytics.data import augment
+
+from fastload.images.opencv import cv2
+from fastload.ultralytics._pictures import Canvas, Image, Node, Picture, Piece, placed
+from fastload.ultralytics._warping import Warped
+
+Labels = dict[str, Any]
+
+# Steps that change no picture, or those below; a transform with any other is left to itself.
+_KNOWN = (
+    augment.Compose,
+    augment.Mosaic,
+    augment.MixUp,
+    augment.CutMix,
+    augment.CopyPaste,
+    augment.RandomPerspective,
+    augment.Albumentations,
+    augment.RandomHSV,
+    augment.RandomFlip,
+    augment.LetterBox,
+    augment.RandomLoadText,
+    augment.Format,
+)
+
+
+def unknown_steps(transform: Any) -> list[str]:
+    """Return the names of a transform's steps that may look at pixels and are not Ultralytics' own."""
+    if type(transform) is augment.Compose:
+        return [name for step in transform.transforms for name in unknown_steps(step)]
+    names = [] if type(transform) in _KNOWN else [type(transform).__name__]
+    inner = getattr(transform, "pre_transform", None)
+    return names if inner is None else names + unknown_steps(inner)
+
+
+def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
+    """Return what replaces methods: (class, name, function).
+
+    Args:
+        ends_in_batch: Returns True where a batch is made of the samples: then a picture is left to that.
+    """
+    plain_format = augment.Format._format_img
+
+    @functools.wraps(plain_format)
+    def format_image(self: Any, img: Any) -> Any:
+        if not isinstance(img, Picture):
+            return plain_format(self, img)
+        is_rgb = random.uniform(0, 1) > self.bgr
+        return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
+
+    return [
+        (augment.Mosaic, "apply_image", _otherwise(augment.Mosaic.apply_image, _mosaic)),
+        (
+            augment.RandomPerspective,
+            "apply_image",
+            _otherwise(augment.RandomPerspective.apply_image, _perspective),
+        ),
+        (augment.RandomHSV, "apply_image", _otherwise(augment.RandomHSV.apply_image, _hsv)),
+        (augment.RandomFlip, "apply_image", _otherwise(augment.RandomFlip.apply_image, _flip)),
+        (augment.LetterBox, "apply_image", _otherwise(augment.LetterBox.apply_image, _letterbox)),
+        (augment.Albumentations, "__call__", _with_pixels(augment.Albumentations.__call__)),
+        *(
+            (kind, "apply_image", _with_pixels(kind.apply_image))
+            for kind in (augment.MixUp, augment.CutMix, augment.CopyPaste)
+        ),
+        (augment.Format, "_format_img", format_image),
+    ]
+
+
+def _otherwise(plain: Callable[..., Any], of_picture: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls `of_picture` for pictures, and the original for arrays."""
+
+    @functools.wraps(plain)
+    def method(self: Any, labels: Labels, params: Any = None) -> Any:
+        if not isinstance(labels["img"], Picture):
+            return plain(self, labels, params)
+        of_picture(self, labels, params)
+        return labels
+
+    return method
+
+
+def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that gives pixels to the original, and makes a picture of its result."""
+
+    @functools.wraps(plain)
+    def method(self: Any, labels: Labels, params: Any = None) -> Any:
+        picture = labels.get("img")
+        arguments = (labels,) if params is None else (labels, params)
+        is_idle = (params or {}).get("skip") or getattr(self, "transform", self) is None
+        if not isinstance(picture, Picture) or is_idle:
+            return plain(self, *arguments)
+        for each in (labels, *labels.get("mix_labels", ())):
+            each["img"] = np.asarray(each["img"])
+        if params is not None and isinstance(params.get("labels2_img"), Picture):
+            params["labels2_img"] = np.asarray(params["labels2_img"])
+        labels = plain(self, *arguments)
+        labels["img"] = Picture(Image(labels["img"]))
+        return labels
+
+    return method
+
+
+def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
+    sides, moved = (2, 0) if self.n == 4 else (3, self.border[0])
+    side = sides * self.imgsz + 2 * moved
+    pieces = []
+    for item in params["layout"]:
+        ends = "a" if self.n == 4 else ""
+        corners = [item[f"{name}{ends}"] + moved for name in ("x1", "y1", "x2", "y2")]
+        x1, y1, x2, y2 = (min(max(corner, 0), side) for corner in corners)
+        node = item["labels_patch"]["img"].settled()
+        pieces.append(Piece(node, item["padw"] + moved, item["padh"] + moved, (x1, y1, x2, y2)))
+    labels["img"] = Picture(Canvas((side, side, 3), pieces))
+
+
+def _perspective(self: Any, labels: Labels, params: Labels) -> None:
+    width, height = size = params["size"]
+    node = labels["img"].settled()
+    labels["img"] = Picture(Warped(node, params["M"], size, bool(self.perspective)))
+    labels["resized_shape"] = (height, width)
+
+
+def _hsv(self: Any, labels: Labels, params: Any) -> None:
+    gains = np.array([self.hgain, self.sgain, self.vgain])
+    if not gains.any():
+        return
+    hue, saturation, value = np.random.uniform(-1, 1, 3) * gains
+    values = np.arange(256, dtype=np.float64)
+    tables = [
+        ((values + hue * 180) % 180).astype(np.uint8),
+        np.clip(values * (saturation + 1), 0, 255).astype(np.uint8),
+        np.clip(values * (value + 1), 0, 255).astype(np.uint8),
+    ]
+    tables[1][0] = 0  # grey stays grey
+    labels["img"] = labels["img"].coloured(tables)
+
+
+def _flip(self: Any, labels: Labels, params: Labels) -> None:
+    if params["flip"]:
+        labels["img"] = labels["img"].flipped(params["direction"] == "vertical")
+
+
+def _letterbox(self: Any, labels: Labels, params: Labels) -> None:
+    node: Node = labels["img"].settled()
+    height, width, _ = node.shape
+    new_width, new_height = params["new_unpad"]
+    if (width, height) != (new_width, new_height):
+        pixels = node.region(0, 0, width, height)
+        resized = cv2.resize(pixels, (new_width, new_height), interpolation=self.interpolation)
+        node = Image(np.asarray(resized), node.is_rgb)
+    left, top = params["left"], params["top"]
+    size = new_width + left + params["right"], new_height + top + params["bottom"]
+    labels["img"] = Picture(placed(node, left, top, size, self.padding_value))
+    labels["resized_shape"] = params["new_shape"]

@@ -1,0 +1,193 @@
+"""`cache="ram"`: the images of a dataset, resized, once in the memory of a machine.
+
+Ultralytics keeps them as pixels, once for each process that trains (a rank). Here they are planes of
+brightness and of colours at half the resolution, as in a JPEG file, in memory that ranks and workers share.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ultralytics.data.base import BaseDataset
+from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
+
+from fastload.datasets.cache.layout import Layout
+from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
+from fastload.images.encodings import Yuv420
+from fastload.images.opencv import cv2
+from fastload.images.region import Box
+from fastload.system.units import format_size
+from fastload.ultralytics._packed import packed_of
+from fastload.ultralytics._pictures import Picture, Pixels
+
+_PLANES = Yuv420()
+
+# Height and width of the file's image, and of the stored one.
+_SIZES = struct.Struct("<4I")
+
+_plain_cache = BaseDataset.cache_images
+_plain_check = BaseDataset.check_cache_ram
+
+Sizes = tuple[int, int]
+
+
+class ImagesInMemory:
+    """Images in a shared store; in place of a dataset's list `ims`, where None stands for "not in memory"."""
+
+    def __init__(self, opening: Opening, count: int) -> None:
+        self._opening = opening
+        self._count = count
+        self._store = open_store(opening)
+
+    def __getstate__(self) -> tuple[Opening, int]:
+        return self._opening, self._count
+
+    def __setstate__(self, state: tuple[Opening, int]) -> None:
+        self._opening, self._count = state
+        self._store = open_store(self._opening, is_guest=True)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Pixels | None:
+        found = self.picture(index)
+        return None if found is None else found[0].pixels()
+
+    def __iter__(self) -> Iterator[Pixels | None]:
+        return (self[index] for index in range(self._count))
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that the images take."""
+        return self._store.used_bytes
+
+    def has(self, index: int) -> bool:
+        """Return True if an image is stored."""
+        return self._store.has(index)
+
+    def picture(self, index: int) -> tuple[Picture, Sizes, Sizes] | None:
+        """Return an image, its file's height and width and its own; None if it is not stored."""
+        if not self._store.has(index):
+            return None
+        height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
+        node = Planes(self._store.data(index), (own_height, own_width, 3))
+        return Picture(node), (height, width), (own_height, own_width)
+
+    def sizes(self, index: int) -> tuple[Sizes, Sizes] | None:
+        """Return the height and width of a stored image's file and its own."""
+        if not self._store.has(index):
+            return None
+        height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
+        return (height, width), (own_height, own_width)
+
+    def put(self, index: int, pixels: Pixels, original: Sizes) -> None:
+        """Store an image, BGR; without room nothing happens."""
+        height, width = pixels.shape[:2]
+        rgb: Pixels = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
+        stored = np.frombuffer(_PLANES.encode(rgb, None, Path()).data, np.uint8)
+        self._store.put(index, stored, _SIZES.pack(*original, height, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """A stored image; see `Node`."""
+
+    data: Pixels
+    shape: tuple[int, int, int]
+
+    @property
+    def is_rgb(self) -> bool:
+        """See `Node`."""
+        return True
+
+    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
+        """See `Node`."""
+        return _PLANES.decode_box(self.data, self.shape, Box(top, left, height, width))
+
+
+class StoredSizes:
+    """Heights and widths of a store's images, of their files or their own; in place of a dataset's lists."""
+
+    def __init__(self, images: ImagesInMemory, is_own: bool) -> None:
+        self._images = images
+        self._is_own = is_own
+
+    def __getitem__(self, index: int) -> Sizes | None:
+        sizes = self._images.sizes(index)
+        return None if sizes is None else sizes[self._is_own]
+
+
+def cache_replacements() -> list[tuple[Any, str, Any]]:
+    """Return what replaces methods of datasets: (class, name, function)."""
+    return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
+
+
+@functools.wraps(_plain_check)
+def _check_cache_ram(self: Any, safety_margin: float = 1.0) -> bool:
+    # A margin of 1 asks for twice the bytes of the pixels; half of those are stored.
+    is_possible = _is_possible(self)
+    return bool(_plain_check(self, (safety_margin - 1) / 2 if is_possible else safety_margin))
+
+
+@functools.wraps(_plain_cache)
+def _cache_images(self: Any) -> None:
+    if self.cache != "ram" or not _is_possible(self):
+        _plain_cache(self)
+        return
+    images = ImagesInMemory(_opening(self), self.ni)
+    # Ranks begin at different images; what one has stored, the others skip.
+    first = max(LOCAL_RANK, 0) * self.ni // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+    def store(index: int) -> None:
+        if not images.has(index):
+            pixels, original, _ = self.load_image(index)
+            images.put(index, pixels, original)
+
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        stored = pool.map(store, ((first + number) % self.ni for number in range(self.ni)))
+        for _ in TQDM(stored, total=self.ni, desc=f"{self.prefix}Caching images", disable=LOCAL_RANK > 0):
+            pass
+    self.ims, self.im_hw0, self.im_hw = images, StoredSizes(images, False), StoredSizes(images, True)
+    if LOCAL_RANK <= 0:
+        LOGGER.info(
+            f"{self.prefix}fastload: cache='ram' takes {format_size(images.used_bytes)}, shared by all ranks "
+            "and workers; colours have half the resolution, as in most JPEG files"
+        )
+
+
+def _is_possible(dataset: Any) -> bool:
+    is_colour = bool(dataset.channels == 3)
+    return is_colour and can_cache()
+
+
+def _opening(dataset: Any) -> Opening:
+    """Return the parameters of a dataset's store; another run of the same files at this size shares it."""
+    side = max(np.ravel(dataset.imgsz).tolist())
+    digest = hashlib.blake2b(f"ultralytics 1 {type(dataset).__name__} {side}".encode(), digest_size=16)
+    for name in dataset.im_files:
+        packed = packed_of(name)
+        state = _state(name) if packed is None else packed.identity
+        digest.update(f"\n{name} {state}".encode(errors="surrogateescape"))
+    # Memory is taken as images are stored.
+    capacity = dataset.ni * _most_bytes(side)
+    layout = Layout(dataset.ni, _SIZES.size, capacity)
+    return Opening("ram", "decoded", store_folder(holds_data=False), digest.hexdigest(), layout)
+
+
+def _state(file: str) -> str:
+    status = os.stat(file)
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _most_bytes(side: int) -> int:
+    """Return the most bytes that an image takes whose longer side has this many pixels."""
+    return (side + side % 2) ** 2 * 3 // 2

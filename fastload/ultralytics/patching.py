@@ -1,0 +1,129 @@
+"""Ultralytics' loaders and datasets replaced by fastload's, at once or as soon as they are imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+from fastload.errors import LibraryMissingError
+from fastload.system.patching import patched
+
+_patches = ExitStack()
+_is_patched = False
+
+# The module of its repository that makes loaders.
+_YOLOV5 = "utils.dataloaders"
+
+
+class Patch:
+    """The result of `patch`, which is undone by `unpatch` or at the end of a `with` statement."""
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        unpatch()
+
+
+def patch() -> Patch:
+    """Make Ultralytics train through fastload, from now on and in the processes that it starts.
+
+    Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
+    the labels are its own. Images are warped and coloured in fewer steps, batches come through shared memory,
+    and `cache="ram"` keeps one copy of half the size for all processes. See docs/ultralytics.md.
+
+    Returns:
+        A context manager that undoes it at its end; `unpatch` does too.
+
+    YOLOv5's repository gets fastload's loader if its `utils.dataloaders` has been imported before.
+
+    Raises:
+        LibraryMissingError: Ultralytics is not installed.
+
+    Example:
+        >>> import fastload.ultralytics
+        >>> fastload.ultralytics.patch()  # doctest: +SKIP
+        >>> YOLO("yolo11n.yaml").train(data="coco8.yaml")  # doctest: +SKIP
+    """
+    global _is_patched
+    yolov5 = sys.modules.get(_YOLOV5)
+    if not _is_patched:
+        if yolov5 is not None:
+            _patch_yolov5(yolov5)
+        elif importlib.util.find_spec("ultralytics") is None:
+            raise LibraryMissingError(
+                "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
+                "'pip install ultralytics'"
+            )
+        if importlib.util.find_spec("ultralytics") is not None:
+            from fastload.ultralytics._replacing import replaced
+
+            _patches.enter_context(replaced())
+        _is_patched = True
+    return Patch()
+
+
+def unpatch() -> None:
+    """Undo `patch`; loaders and datasets made since then go on as they are."""
+    global _is_patched
+    _is_patched = False
+    _patches.close()
+
+
+@contextmanager
+def patched_on_import() -> Iterator[None]:
+    """Patch Ultralytics, and YOLOv5's loaders, once they are imported; undo it at the end."""
+    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: _patch_yolov5})
+    sys.meta_path.insert(0, finder)
+    try:
+        for name, do in finder.actions.items():
+            if name in sys.modules:
+                do(sys.modules[name])
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        unpatch()
+
+
+def _patch_yolov5(module: ModuleType) -> None:
+    from fastload.loader.dataloader import DataLoader
+    from fastload.ultralytics._yolov5 import is_yolov5, replacements
+
+    if not is_yolov5(module):
+        return
+    loader = module.InfiniteDataLoader
+    bases = loader.__bases__
+    _patches.enter_context(patched(*replacements(module)))
+    loader.__bases__ = (DataLoader,)
+    _patches.callback(setattr, loader, "__bases__", bases)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Import hook that calls a function with a module that has been imported."""
+
+    def __init__(self, actions: dict[str, Callable[[ModuleType], Any]]) -> None:
+        self.actions = actions
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        """Return the spec of the other finders, with a loader that calls the function at its end."""
+        action = self.actions.get(name)
+        if action is None:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (each.find_spec(name, path, target) for each in others if hasattr(each, "find_spec"))
+        spec = next((each for each in found if each is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_act(module: ModuleType) -> None:
+                execute(module)
+                action(module)
+
+            spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec
