@@ -32,13 +32,20 @@ def is_upright(made: Mapping[str, Any]) -> bool:
     return isinstance(details, dict) and details.get("is_upright") is True
 
 
+def _is_part(field: Field) -> bool:
+    """Return True for a part of `Annotations`; a field of another kind may have the name of one."""
+    if field.name == "mask":
+        return field.format == "mask"
+    return field.per_object if field.name == "labels" else field.name == field.kind and field.name in _PARTS
+
+
 class ObjectFields:
     """The fields of a dataset whose records have objects or a mask of classes."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         shown = [field for field in fields if not field.internal]
-        self._parts = {field.name: field for field in shown if field.name in _PARTS}
-        self._per_object = [field.name for field in shown if field.per_object and field.name not in _PARTS]
+        self._parts = {field.name: field for field in shown if _is_part(field)}
+        self._per_object = [field.name for field in shown if field.per_object and not _is_part(field)]
         self.whole = [field.name for field in shown if field.name not in (*self._parts, *self._per_object)]
 
     @classmethod

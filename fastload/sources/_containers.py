@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.images.limits import MOST_BYTES
 from fastload.sources._columns import MOST_NUMBERED_CLASSES, numbers_in
+from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
 from fastload.sources.files import FileList
 from fastload.sources.protocol import Source
 
@@ -61,6 +62,16 @@ class ContainerSource(Source):
                 f"{status.st_size:,}: list the source again"
             )
         return path
+
+
+def holds_only(path: str, is_container: Callable[[str], bool]) -> bool:
+    """Return True if a folder has files of many records, and neither images nor folders beside them.
+
+    An archive beside class folders is that of their images, as it was downloaded.
+    """
+    folder = list_entries(path)
+    has_images = any(name.lower().endswith(IMAGE_SUFFIXES) for name in folder.files)
+    return not folder.folders and not has_images and any(map(is_container, folder.files))
 
 
 def require_decodable(where: str, size_bytes: int) -> None:

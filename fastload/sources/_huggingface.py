@@ -27,8 +27,8 @@ import numpy as np
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._arrow_columns import ArrowColumns, dig
-from fastload.sources._containers import ContainerSource, by_split
-from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources._containers import ContainerSource, by_split, holds_only
+from fastload.sources._walking import list_entries
 from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files
 from fastload.sources.left_out import LeftOutFiles, clutter_reason
@@ -46,9 +46,8 @@ def is_huggingface(path: str) -> bool:
     folder = list_entries(path)
     if _DICT in folder.files or {_STATE, _INFO} <= {*folder.files}:
         return True
-    names = [*folder.files, *(list_entries(folder.join("data")).files if "data" in folder.folders else ())]
-    has_images = any(name.lower().endswith(IMAGE_SUFFIXES) for name in names)
-    return not has_images and any(name.lower().endswith(_SUFFIXES) for name in names)
+    inner = "data" if folder.folders == ["data"] else ""
+    return holds_only(os.path.join(path, inner), lambda name: name.lower().endswith(_SUFFIXES))
 
 
 def open_huggingface(path: str) -> dict[str, ArrowSource]:

@@ -36,6 +36,7 @@ from fastload.sources._containers import (
     ContainerSource,
     by_split,
     expand_braces,
+    holds_only,
     labels_of,
     require_decodable,
 )
@@ -65,11 +66,10 @@ def is_webdataset(path: str) -> bool:
         return "{" in path or not os.path.isdir(path)
     if not os.path.isdir(path):
         return False
-    folder = list_entries(path)
-    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in folder.files):
-        return False
-    inner = [list_entries(folder.join(name)).files for name in folder.folders if name in _SPLIT_FOLDERS]
-    return any(map(_is_tar, folder.files)) or any(_is_tar(name) for names in inner for name in names)
+    inner = list_entries(path).folders
+    if inner and {*inner} <= {*_SPLIT_FOLDERS}:
+        return all(holds_only(os.path.join(path, name), _is_tar) for name in inner)
+    return holds_only(path, _is_tar)
 
 
 def open_webdataset(path: str) -> dict[str, TarSource]:
@@ -121,9 +121,6 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
         reason = clutter_reason(os.path.basename(name))
         if not _is_tar(os.path.basename(name)):
             left_out.add(name, reason or "not a shard", is_clutter=reason is not None)
-    for name in folder.folders:
-        if name not in inner:
-            left_out.add(f"{name}/", "a folder beside the shards")
     if is_flat:
         return os.path.abspath(path), by_split(filter(_is_tar, folder.files))
     shards = {name: [f"{name}/{each}" for each in files[name] if _is_tar(each)] for name in inner}

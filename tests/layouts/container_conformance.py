@@ -67,6 +67,13 @@ class ContainerConformance:
             dataset = PackedDataset(split.path)
             assert len(dataset) == len(each)
             assert dataset.classes == list(each.classes)
+            for at, (pixels, target) in enumerate(dataset):
+                assert pixels.shape[0] in (1, 3)
+                values = each.read(at).values
+                shown = {field.name for field in each.fields if not field.internal}
+                assert (target.keys() if isinstance(target, dict) else {"label"}) == shown
+                if "label" in shown:
+                    assert (target["label"] if isinstance(target, dict) else target) == values["label"]
 
     def test_a_file_that_changes_after_listing_is_an_error(self, source):
         [first, *_] = open_source(source).values()

@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 
+from fastload import PackedDataset, pack
 from fastload.errors import LibraryMissingError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
@@ -275,3 +276,23 @@ def test_without_pyarrow_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(LibraryMissingError, match="pip install pyarrow"):
         open_source(tmp_path / "x.arrow")
+
+
+def test_images_and_rows_named_like_annotations_stay_what_they_are(tmp_path):
+    objects = [{"bbox": [[1.0, 2, 3, 4]], "category": [0], "keypoints": [[1.0, 2.0, 2.0]]}] * 2
+    part = pyarrow.list_(pyarrow.list_(pyarrow.float64(), 4))
+    points = pyarrow.list_(pyarrow.list_(pyarrow.float64(), 3))
+    kind = pyarrow.struct(
+        [("bbox", part), ("category", pyarrow.list_(pyarrow.int64())), ("keypoints", points)]
+    )
+    photo = pyarrow.array([{"bytes": file(3), "path": None}] * 2, IMAGE)
+    features = {"mask": {"_type": "Image"}, "image": {"_type": "Image"}}
+    data = table(objects=pyarrow.array(objects, kind), mask=photo).replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
+    write_arrow(tmp_path / "x.arrow", data)
+    pack(tmp_path / "x.arrow", tmp_path / "x.fl", encode="keep", workers=1)
+    _, target = PackedDataset(tmp_path / "x.fl")[0]
+    assert target["boxes"].tolist() == [[1, 2, 4, 6]]
+    assert target["keypoints"].tolist() == [[1, 2, 2]]
+    assert target["mask"] == file(3)

@@ -162,6 +162,21 @@ def test_a_split_without_labels_has_none(tmp_path):
     assert {split: each.read(0).values["label"] for split, each in found.items()} == {"train": 1, "test": -1}
 
 
+@pytest.mark.parametrize("name", ["images.tar", "metadata.parquet", "x.arrow"])
+def test_an_archive_beside_class_folders_is_no_dataset(tmp_path, name):
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.jpg").write_bytes(image(0))
+    (tmp_path / name).write_bytes(b"x")
+    if name.startswith("metadata"):
+        with pytest.raises(SourceError, match=r"metadata\.parquet.*would be lost"):
+            open_source(tmp_path)
+        return
+    source = one(tmp_path)
+    assert (source.kind, source.classes) == ("folder", ("cat", "dog"))
+    assert [entry.key for entry in source.left_out] == [name]
+
+
 def test_members_that_lead_elsewhere_or_are_no_files_are_harmless(tmp_path):
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as tar:

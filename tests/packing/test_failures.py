@@ -234,7 +234,7 @@ def test_error_of_a_dataset_names_the_sample(tmp_path, error):
     "odd",
     [
         {"label": 1, "score": 0.5},  # a value short
-        {"label": 1, "score": 0.5, "box": [1, 2, 3]},  # another shape
+        {"label": 1, "score": 0.5, "box": [[1, 2]]},  # another shape
         {"label": 0.5, "score": 0.5, "box": [1, 2]},  # no integer
         {"label": 1, "score": "high", "box": [1, 2]},
         {"label": 2**70, "score": 0.5, "box": [1, 2]},
