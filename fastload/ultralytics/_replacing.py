@@ -1,4 +1,4 @@
-"""What becomes of Ultralytics while it is patched."""
+"""Replacement of parts of Ultralytics while it is patched."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ultralytics.utils import LOGGER
 
 from fastload.ultralytics._pictures import Image, Picture
 from fastload.ultralytics._steps import replacements, unknown_steps
-from fastload.ultralytics._stored import StoredImages
+from fastload.ultralytics._stored import ImagesInMemory
 
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
@@ -65,7 +65,7 @@ def _image_and_label(self: Any, index: int) -> Any:
     if _here.dataset is not self:
         return _plain_label(self, index)
     label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
-    stored = self.ims.picture(index) if isinstance(self.ims, StoredImages) else None
+    stored = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
         label["img"] = Picture(Image(pixels))

@@ -40,7 +40,7 @@ _plain_check = BaseDataset.check_cache_ram
 Sizes = tuple[int, int]
 
 
-class StoredImages:
+class ImagesInMemory:
     """Images in a shared store; in place of a dataset's list `ims`, where None stands for "not in memory"."""
 
     def __init__(self, opening: Opening, count: int) -> None:
@@ -117,7 +117,7 @@ class Planes:
 class StoredSizes:
     """Heights and widths of a store's images, of their files or their own; in place of a dataset's lists."""
 
-    def __init__(self, images: StoredImages, is_own: bool) -> None:
+    def __init__(self, images: ImagesInMemory, is_own: bool) -> None:
         self._images = images
         self._is_own = is_own
 
@@ -134,7 +134,8 @@ def cache_replacements() -> list[tuple[Any, str, Any]]:
 @functools.wraps(_plain_check)
 def _check_cache_ram(self: Any, safety_margin: float = 1.0) -> bool:
     # A margin of 1 asks for twice the bytes of the pixels; half of those are stored.
-    return _plain_check(self, (safety_margin - 1) / 2 if _is_possible(self) else safety_margin)
+    is_possible = _is_possible(self)
+    return bool(_plain_check(self, (safety_margin - 1) / 2 if is_possible else safety_margin))
 
 
 @functools.wraps(_plain_cache)
@@ -142,7 +143,7 @@ def _cache_images(self: Any) -> None:
     if self.cache != "ram" or not _is_possible(self):
         _plain_cache(self)
         return
-    images = StoredImages(_opening(self), self.ni)
+    images = ImagesInMemory(_opening(self), self.ni)
     # Ranks begin at different images; what one has stored, the others skip.
     first = max(LOCAL_RANK, 0) * self.ni // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
@@ -164,7 +165,7 @@ def _cache_images(self: Any) -> None:
 
 
 def _is_possible(dataset: Any) -> bool:
-    is_colour: bool = dataset.channels == 3
+    is_colour = bool(dataset.channels == 3)
     return is_colour and can_cache()
 
 

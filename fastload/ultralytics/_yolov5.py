@@ -1,11 +1,62 @@
-"""YOLOv5's loaders (`utils.dataloaders` of its repository) on fastload's."""
+"""YOLOv5's loader on fastload's: `utils.dataloaders` of its repository.
+
+Its dataset makes samples as ever. Its loader becomes fastload's; images are stacked in the batch's memory.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fastload.loader.dataloader import DataLoader
+
+if TYPE_CHECKING:
+    from fastload.datasets.batch import BatchMemory
+
+
+def is_yolov5(module: ModuleType) -> bool:
+    """Return True if a module named `utils.dataloaders` is YOLOv5's."""
+    names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
+    return all(hasattr(module, name) for name in names)
 
 
 def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
     """Return what replaces attributes of YOLOv5's module: (owner, name, value)."""
-    return []
+    loader, dataset = module.InfiniteDataLoader, module.LoadImagesAndLabels
+    plain_init, plain_collate = loader.__init__, dataset.collate_fn
+
+    @functools.wraps(plain_init)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if options.get("collate_fn") is plain_collate:
+            options["collate_fn"] = StackedImages(plain_collate)
+        plain_init(self, *args, **options)
+
+    return [(loader, "__init__", init), (module, "DataLoader", DataLoader)]
+
+
+class StackedImages:
+    """YOLOv5's collate function, with the images stacked in the batch's final memory."""
+
+    changes = "its batches are stacked in shared memory by fastload.ultralytics"
+
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Return the batch in ordinary memory."""
+        return self._plain(samples)
+
+    def collate_into(self, samples: Sequence[Any], memory: BatchMemory) -> Any:
+        """Return the batch, with the images in `memory`."""
+        images = [sample[0] for sample in samples]
+        first = images[0]
+        if any(each.shape != first.shape or each.dtype != first.dtype for each in images):
+            return self._plain(samples)
+        stacked = memory.empty((len(images), *first.shape), first.dtype)
+        torch.stack(images, 0, out=stacked)
+        _, *others = self._plain([(first[:0], *sample[1:]) for sample in samples])
+        return (stacked, *others)

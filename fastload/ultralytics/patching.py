@@ -17,6 +17,9 @@ from fastload.system.patching import patched
 _patches = ExitStack()
 _is_patched = False
 
+# The module of its repository that makes loaders.
+_YOLOV5 = "utils.dataloaders"
+
 
 class Patch:
     """The result of `patch`, which is undone by `unpatch` or at the end of a `with` statement."""
@@ -38,6 +41,8 @@ def patch() -> Patch:
     Returns:
         A context manager that undoes it at its end; `unpatch` does too.
 
+    YOLOv5's repository gets fastload's loader if its `utils.dataloaders` has been imported before.
+
     Raises:
         LibraryMissingError: Ultralytics is not installed.
 
@@ -47,15 +52,19 @@ def patch() -> Patch:
         >>> YOLO("yolo11n.yaml").train(data="coco8.yaml")  # doctest: +SKIP
     """
     global _is_patched
+    yolov5 = sys.modules.get(_YOLOV5)
     if not _is_patched:
-        if importlib.util.find_spec("ultralytics") is None:
+        if yolov5 is not None:
+            _patch_yolov5(yolov5)
+        elif importlib.util.find_spec("ultralytics") is None:
             raise LibraryMissingError(
                 "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
                 "'pip install ultralytics'"
             )
-        from fastload.ultralytics._replacing import replaced
+        if importlib.util.find_spec("ultralytics") is not None:
+            from fastload.ultralytics._replacing import replaced
 
-        _patches.enter_context(replaced())
+            _patches.enter_context(replaced())
         _is_patched = True
     return Patch()
 
@@ -70,13 +79,7 @@ def unpatch() -> None:
 @contextmanager
 def patched_on_import() -> Iterator[None]:
     """Patch Ultralytics, and YOLOv5's loaders, once they are imported; undo it at the end."""
-
-    def yolov5(module: ModuleType) -> None:
-        from fastload.ultralytics._yolov5 import replacements
-
-        _patches.enter_context(patched(*replacements(module)))
-
-    finder = _Finder({"ultralytics.data.build": lambda module: patch(), "utils.dataloaders": yolov5})
+    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: _patch_yolov5})
     sys.meta_path.insert(0, finder)
     try:
         for name, do in finder.actions.items():
@@ -86,6 +89,19 @@ def patched_on_import() -> Iterator[None]:
     finally:
         sys.meta_path.remove(finder)
         unpatch()
+
+
+def _patch_yolov5(module: ModuleType) -> None:
+    from fastload.loader.dataloader import DataLoader
+    from fastload.ultralytics._yolov5 import is_yolov5, replacements
+
+    if not is_yolov5(module):
+        return
+    loader = module.InfiniteDataLoader
+    bases = loader.__bases__
+    _patches.enter_context(patched(*replacements(module)))
+    loader.__bases__ = (DataLoader,)
+    _patches.callback(setattr, loader, "__bases__", bases)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

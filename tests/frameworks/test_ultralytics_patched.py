@@ -1,4 +1,4 @@
-"""Ultralytics through fastload: the same labels, and images equal or a little interpolated apart."""
+"""Ultralytics through fastload: the same labels, and images that are equal or differ by interpolation."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "chosen classes": ("detect", {}, EXACT | {"classes": [1]}),
     "a fraction": ("detect", {}, EXACT | {"fraction": 0.5}),
     "BGR": ("detect", {}, EXACT | {"bgr": 0.5}),
-    "own step": ("detect", {"step": True}, {}),
+    "own step": ("detect", {"step": "own"}, {}),
+    "albumentations": ("detect", {"step": "albumentations"}, EXACT),
+    "nine images": ("detect", {"step": "nine"}, EXACT),
     "segments": ("segment", {}, EXACT | {"copy_paste": 0.9}),
     "separate segments": ("segment", {}, EXACT | {"overlap_mask": False, "copy_paste_mode": "mixup"}),
     "poses": ("pose", {}, EXACT),
@@ -106,8 +108,7 @@ def batches(case: str, source: Path) -> tuple[list[dict[str, Any]], Any]:
     mode, is_rect = how.get("mode", "train"), how.get("rect", False)
     data = check_det_dataset(str(source))
     dataset = build_yolo_dataset(options, data["train"], 4, data, mode=mode, rect=is_rect)
-    if how.get("step"):
-        dataset.transforms.insert(1, Brighten())
+    change_steps(dataset, how.get("step"))
     shuffle = mode == "train" and not is_rect
     loader = build_dataloader(dataset, batch=4, workers=how.get("workers", 1), shuffle=shuffle)
     found = list(loader)
@@ -117,6 +118,24 @@ def batches(case: str, source: Path) -> tuple[list[dict[str, Any]], Any]:
     found += list(loader)
     loader.close()
     return found, dataset
+
+
+def change_steps(dataset: Any, step: str | None) -> None:
+    from ultralytics.data import augment
+
+    steps = dataset.transforms.transforms
+    if step == "own":
+        steps.insert(1, Brighten())
+    elif step == "nine":
+        steps[0].transforms[0] = augment.Mosaic(dataset, imgsz=SIDE, n=9)
+    elif step == "albumentations":
+        [wrapper] = [each for each in steps if isinstance(each, augment.Albumentations)]
+        # As after the import of that package, which is not needed for this.
+        wrapper.contains_spatial, wrapper.topology_transforms, wrapper.transform = False, [], brightened
+
+
+def brightened(image: np.ndarray) -> dict[str, np.ndarray]:
+    return {"image": cv2.add(image, int(np.random.randint(20)))}
 
 
 class Brighten:

@@ -1,0 +1,111 @@
+"""Trainings of Ultralytics through fastload: with `fastload run`, from a packed dataset, and on two ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastload
+import fastload.ultralytics
+from fastload.errors import LibraryMissingError
+from tests.folders import encoded, pixels
+from tests.frameworks.batches import read
+from tests.frameworks.programs import ROOT
+
+PROGRAM = ROOT / "tests" / "frameworks" / "ultralytics_training.py"
+
+
+@pytest.fixture(scope="module")
+def data(require_installed, tmp_path_factory) -> Path:
+    for package in ("torchvision", "ultralytics"):
+        require_installed(package)
+    folder = tmp_path_factory.mktemp("yolo")
+    for name in ("images", "labels"):
+        (folder / name).mkdir()
+    for number in range(16):
+        (folder / "images" / f"{number:02d}.jpg").write_bytes(encoded(pixels(number, 48, 64)))
+        (folder / "labels" / f"{number:02d}.txt").write_text(f"{number % 3} 0.5 0.5 0.2 0.{number + 10}\n")
+    text = f"path: {folder}\ntrain: images\nval: images\nnames: [a, b, c]\n"
+    (folder / "data.yaml").write_text(text)
+    return folder / "data.yaml"
+
+
+def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
+    """A training that has begun in a folder, where its result will be."""
+    folder.mkdir()
+    for package in ("matplotlib", "polars", "requests"):
+        pytest.importorskip(package)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "YOLO_AUTOINSTALL": "false",
+        "YOLO_CONFIG_DIR": str(folder),
+        "YOLO_OFFLINE": "true",
+    }
+    return subprocess.Popen(
+        [sys.executable, *command, str(PROGRAM), str(data), str(folder / "result.json")],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(data, tmp_path):
+    packed = tmp_path / "photos.fl"
+    fastload.pack(data, packed, workers=1)
+    folders = [tmp_path / name for name in ("theirs", "ours")]
+    plain, run = training(folders[0], data), training(folders[1], packed, "-m", "fastload", "run")
+    printed = [process.communicate(timeout=280)[0] for process in (plain, run)]
+    assert (plain.returncode, run.returncode) == (0, 0), printed
+    theirs, ours = (read(folder / "result.json") for folder in folders)
+    assert len(theirs) == 2 * 2 + 3  # steps, and two validations and the last one
+    assert ours == theirs
+    assert "its images are made by fastload.ultralytics" in printed[1]
+
+
+def test_ranks_share_images_in_memory_and_load_each_file_once(data, run_programs, tmp_path):
+    results = [tmp_path / f"{rank}.json" for rank in range(2)]
+    commands = [("ultralytics_rank", rank, data.parent, result) for rank, result in enumerate(results)]
+    run_programs(*commands)
+    first, second = map(read, results)
+    assert first["memory"] == second["memory"]
+    assert first["in memory"] == second["in memory"] == 16
+    for one, other in zip(first["files"], second["files"], strict=True):
+        assert sorted(one + other) == [f"{number:02d}" for number in range(16)]
+
+
+RANK_FILE = """
+import tests.conftest, types
+import fastload.ultralytics
+with fastload.ultralytics.patch():
+    from ultralytics.utils import dist
+    trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
+    program = open(dist.generate_ddp_file(trainer)).read()
+compile(program, "rank.py", "exec")
+assert program.index("fastload.ultralytics.patch()") < program.index("torch_load(")
+from ultralytics.data.build import InfiniteDataLoader
+assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mro__)
+"""
+
+
+def test_ranks_that_ultralytics_starts_are_patched_until_it_is_undone(data, tmp_path):
+    pytest.importorskip("cloudpickle")
+    environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
+    command = [sys.executable, "-c", RANK_FILE]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_ultralytics_the_next_step_is_said(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LibraryMissingError, match="pip install ultralytics"):
+        fastload.ultralytics.patch()

@@ -1,0 +1,126 @@
+"""Pictures against the steps that they replace: paste, warp, change colours, flip, letterbox."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastload.ultralytics._pictures import GREY, Canvas, Image, Picture, Piece, placed
+from fastload.ultralytics._warping import Warped, axis
+
+SIDE = 120
+
+
+def smooth(height: int, width: int, colour: float = 1.0) -> np.ndarray:
+    """Waves around grey that end in grey, with slopes of less than 5 levels a pixel."""
+    down, across = (np.sin(np.linspace(0, np.pi * 3, side)) for side in (height, width))
+    waves = 30 * colour * down[:, None, None] * across[None, :, None] * np.array([1, -1, 0.5])
+    return np.rint(GREY + waves).astype(np.uint8)
+
+
+def matrix_of(scale: float, left: float, top: float) -> np.ndarray:
+    return np.array([[scale, 0, left], [0, scale, top], [0, 0, 1]], np.float64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scale=st.one_of(st.just(1.0), st.floats(0.5, 1.5)),
+    left=st.floats(-90, 90),
+    top=st.floats(-90, 90),
+    height=st.integers(60, 200),
+    width=st.integers(60, 200),
+)
+def test_resize_shows_what_a_warp_shows(scale, left, top, height, width):
+    image, matrix = smooth(height, width), matrix_of(scale, left, top)
+    expected = cv2.warpAffine(image, matrix[:2], (SIDE, SIDE), borderValue=(GREY,) * 4)
+    found = Warped(Image(image), matrix, (SIDE, SIDE), False).region(0, 0, SIDE, SIDE)
+    assert found.shape == expected.shape
+    # Positions are at most 1/32 of a pixel off on either axis, OpenCV's table of weights half of that; each
+    # of them rounds to a level.
+    assert np.abs(found.astype(int) - expected).max() <= 2
+
+
+@given(st.floats(0.3, 3), st.floats(-500, 500))
+def test_stretch_of_a_resize_begins_where_the_warp_does(scale, offset):
+    found = axis(scale, offset, SIDE)
+    if found is None:
+        return
+    if scale == 1:
+        assert abs(found.start + found.fraction + offset) <= 1 / 32 + 1e-9
+        return
+    positions = found.start + (found.skipped + np.arange(SIDE) + 0.5) / scale - 0.5
+    assert np.abs(positions - (np.arange(SIDE) - offset) / scale).max() <= 1 / 32 + 1e-9
+    assert positions[0] >= found.start - 1e-9
+    assert positions[-1] + 1 <= found.start + found.length
+
+
+@pytest.mark.parametrize("is_perspective", [False, True], ids=["affine", "perspective"])
+def test_rotation_is_opencvs(is_perspective):
+    image = smooth(90, 130)
+    matrix = np.vstack([cv2.getRotationMatrix2D((40, 50), 12, 0.9), [0, 0.001 * is_perspective, 1]])
+    warp = cv2.warpPerspective if is_perspective else cv2.warpAffine
+    expected = warp(image, matrix if is_perspective else matrix[:2], (SIDE, 80), borderValue=(GREY,) * 4)
+    found = Warped(Image(image), matrix, (SIDE, 80), is_perspective).region(0, 0, SIDE, 80)
+    assert np.array_equal(found, expected)
+
+
+def mosaic() -> tuple[Canvas, np.ndarray]:
+    """Four overlapping images in both orders of colours, and what they show."""
+    shape, pieces = (150, 170, 3), []
+    expected = np.full(shape, GREY, np.uint8)
+    for number, box in enumerate([(0, 0, 80, 70), (80, 10, 170, 70), (5, 70, 80, 150), (80, 70, 160, 140)]):
+        image = smooth(200, 210, 1 + number / 4)
+        x1, y1, x2, y2 = box
+        expected[y1:y2, x1:x2] = image[y1 + 20 : y2 + 20, x1 + 30 : x2 + 30]
+        node = Image(image[..., ::-1].copy(), is_rgb=True) if number == 2 else Image(image)
+        pieces.append(Piece(node, -30, -20, box))
+    return Canvas(shape, pieces), expected
+
+
+@pytest.mark.parametrize("flip", [None, 0, 1], ids=["as it is", "upside down", "mirrored"])
+@pytest.mark.parametrize("is_coloured", [False, True], ids=["plain", "coloured"])
+@pytest.mark.parametrize("is_rgb", [False, True], ids=["BGR", "RGB"])
+def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
+    canvas, expected = mosaic()
+    picture = Picture(canvas)
+    if is_coloured:
+        rng = np.random.default_rng(0)
+        tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
+        picture = picture.coloured(tables)
+        hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
+        changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
+        expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)
+    if flip is not None:
+        picture = picture.flipped(is_vertical=flip == 0)
+        expected = cv2.flip(expected, flip)
+    assert np.array_equal(np.asarray(picture), expected)
+    wanted = (expected[..., ::-1] if is_rgb else expected).transpose(2, 0, 1)
+    assert np.array_equal(picture.tensor(is_rgb).numpy(), wanted)
+
+
+def test_large_picture_is_changed_in_bands():
+    image = smooth(700, 300)
+    picture = Picture(Image(image)).flipped(is_vertical=True)
+    assert np.array_equal(picture.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
+
+
+def test_picture_flipped_twice_is_the_image():
+    image = smooth(40, 50)
+    twice = Picture(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
+    assert np.array_equal(np.asarray(twice), image[::-1, ::-1])
+
+
+def test_canvas_has_its_own_colour_beside_an_image():
+    canvas = placed(Image(smooth(20, 30)), 5, 7, (40, 40), fill=3)
+    expected = np.full((40, 40, 3), 3, np.uint8)
+    expected[7:27, 5:35] = smooth(20, 30)
+    assert np.array_equal(Picture(canvas).tensor(False).numpy(), expected.transpose(2, 0, 1))
+
+
+def test_pixels_of_a_picture_are_an_array_of_their_own():
+    image = smooth(20, 30)
+    np.asarray(Picture(Image(image)))[:] = 0
+    assert image.any()
