@@ -33,6 +33,8 @@ __all__ = [
     "SourceError",
     "ToolMissingError",
     "UnpicklableError",
+    "collate_lists",
+    "collate_ultralytics",
     "compile",
     "explain",
     "pack",
@@ -51,6 +53,8 @@ _MODULES = {
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
     "PackedDataset": "datasets.packed",
+    "collate_lists": "datasets.collating",
+    "collate_ultralytics": "datasets.collating",
     "compile": "datasets.compiled.compile",
     "explain": "datasets.compiled.compile",
     "pack": "packing.job",
@@ -61,6 +65,7 @@ _MODULES = {
 if TYPE_CHECKING:
     from fastload import transforms, ultralytics
     from fastload.datasets.cache.options import Cache
+    from fastload.datasets.collating import collate_lists, collate_ultralytics
     from fastload.datasets.compiled.compile import compile, explain
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset

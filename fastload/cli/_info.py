@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_table(path: Path, manifest: Manifest) -> None:
     rows = _rows(manifest)
+    if any(field.name == "labels" and field.per_object for field in manifest.fields):
+        place = [name for name, _ in rows].index("classes") + 1
+        rows.insert(place, ("objects", _objects_text(path, manifest)))
     width = max(len(name) for name, _ in rows)
     print(path)
     for name, value in rows:
@@ -84,6 +88,24 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         "kept, though unreadable": len(manifest.kept),
     }
     return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
+
+
+def _objects_text(path: Path, manifest: Manifest) -> str:
+    """Return the number of objects, and how many there are of each class, the most frequent first."""
+    from fastload.shards.records import RecordReader
+
+    reader = RecordReader(path)
+    counts: Counter[int] = Counter()
+    filled = 0
+    for index in range(len(reader)):
+        labels = reader.read(index)["labels"].tolist()
+        counts.update(labels)
+        filled += bool(labels)
+    names = dict(enumerate(manifest.classes))
+    frequent = counts.most_common(_SHOWN_CLASSES)
+    shown = ", ".join(f"{names.get(label, label)} {count:,}" for label, count in frequent)
+    more = f", … ({len(counts):,} classes in all)" if len(counts) > _SHOWN_CLASSES else ""
+    return f"{counts.total():,} in {filled:,} of {len(reader):,} records: {shown}{more}".removesuffix(": ")
 
 
 def _parameters(made: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastload.packing.result import PackProgress, PackResult
     from fastload.shards.manifest import Skipped
 
-HELP = "pack a folder of images, a CSV or a TSV into shards"
+HELP = "pack a dataset of images into shards"
 
 _SHOWN_FAILURES = 10
 
@@ -27,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder of class folders, of train/ val/ test/ with class folders, or of images; "
-        "or a CSV or TSV file (path, label, …)",
+        help="a folder of class folders, of train/ val/ test/ with class folders, or of images; a YOLO "
+        "data.yaml, a COCO json, or the folder of a YOLO, COCO or Pascal VOC dataset, or of images with "
+        "masks; or a CSV or TSV file (path, label, …)",
     )
     parser.add_argument("dest", metavar="DEST", help="the packed dataset to make, such as photos.fl")
     parser.add_argument(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fastload import errors
 from fastload._version import __version__
-from fastload.cli import _bench, _cache, _demo, _doctor, _info, _pack, _run, _unpack, _verify
+from fastload.cli import _bench, _cache, _demo, _doctor, _info, _pack, _preview, _run, _unpack, _verify
 from fastload.cli._parser import Parser
 from fastload.system import signals
 
@@ -32,6 +32,7 @@ _STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, e
 _COMMANDS = {
     "pack": _pack,
     "info": _info,
+    "preview": _preview,
     "verify": _verify,
     "unpack": _unpack,
     "doctor": _doctor,

@@ -20,7 +20,6 @@ from fastload.images.region import Box
 from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.cropping import RandomCrop
-from fastload.transforms.draws import Draws
 from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
@@ -74,20 +73,20 @@ class HostMemory:
 def fill(
     source: BatchSource,
     pipeline: Pipeline,
-    draws: Draws,
+    drawn: Drawn,
     out: BatchMemory,
     memory_format: torch.memory_format,
 ) -> torch.Tensor | None:
     """Make a batch of images, (images, channels, height, width), in the memory of `out`.
 
-    The pipeline must not be foreign. Returns None if the images do not have one size.
+    `drawn` are parameters of the pipeline, which must not be foreign, for the images of the source. Returns
+    None if the results do not have one size.
     """
-    drawn = pipeline.draw(draws, source.sizes, source.channels)
     if drawn.size is None:
         return None
     # The tail runs on the device only for uint8 batches, which are a quarter of the bytes to copy.
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
-    shape = (len(draws), *drawn.size, drawn.channels)
+    shape = (len(source.sizes), *drawn.size, drawn.channels)
     is_last = memory_format == torch.channels_last
     dtype = pipeline.dtype if tail is None else tail.dtype
     batch = out.empty(shape if is_last else (shape[0], drawn.channels, *drawn.size), dtype)

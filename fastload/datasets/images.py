@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -32,8 +32,10 @@ from fastload.datasets.cache.readings import Measured, gather
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import flattened
 from fastload.transforms.draws import draws_for
+from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
 
 Transform = Callable[[Any], Any]
@@ -120,8 +122,10 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         positions = self.positions_of(indices)
         try:
             source = self.source_of(positions)
-            images = fill(source, pipeline, draws_for(positions), out, self.memory_format)
-            targets = None if images is None else self.batch_of_targets(positions, out)
+            annotations = self.annotations_of(positions, source.sizes)
+            drawn = pipeline.draw(draws_for(positions), source.sizes, source.channels, annotations)
+            images = fill(source, pipeline, drawn, out, self.memory_format)
+            targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
             if self.substitutes_samples:
                 return NotImplemented
@@ -249,16 +253,19 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if not len(positions):
             return []
         pipeline, draws = self._pipeline(), draws_for(positions)
+        annotations = None
         if pipeline.is_foreign:
             singles = (self.source_of(position) for position in positions[:, None])
-            images = (pipeline.run(_whole_image(single), draws.image(i)) for i, single in enumerate(singles))
+            images = (pipeline.run(whole_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
             source = self.source_of(positions)
-            drawn = pipeline.draw(draws, source.sizes)
+            annotations = self.annotations_of(positions, source.sizes)
+            drawn = pipeline.draw(draws, source.sizes, source.channels, annotations)
+            annotations = drawn.annotations
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
         # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
-        return list(zip(images, map(self._transform_target, self.targets_of(positions)), strict=True))
+        return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
     def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images at valid positions."""
@@ -269,16 +276,39 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             stored = self._disk_cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
-    def batch_of_targets(self, positions: NDArray[np.int64], out: BatchMemory) -> Any:
+    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
+        """Return the annotations of some images of these sizes; None if they have no objects and no mask."""
+        return None
+
+    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[Any]:
+        """Return the targets of some samples, given the annotations of their images after the transform."""
+        return [objects.to_target() for objects in annotations]
+
+    def batch_of_targets(
+        self,
+        positions: NDArray[np.int64],
+        out: BatchMemory,
+        annotations: Sequence[Annotations] | None = None,
+    ) -> Any:
         """Return what torch's `default_collate` makes of some samples' targets."""
-        labels = self._labels(positions)
+        labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.
-            targets: Any = tuple(map(self._transform_target, self.targets_of(positions)))
+            targets: Any = tuple(self._final_targets(positions, annotations))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
         batch.numpy()[:] = labels
         return batch
+
+    def _final_targets(
+        self, positions: NDArray[np.int64], annotations: Sequence[Annotations] | None
+    ) -> Iterator[Any]:
+        """Yield the targets of some samples, given their annotations after the transform."""
+        if annotations is None:
+            targets = self.targets_of(positions)
+        else:
+            targets = self.targets_with(positions, annotations)
+        return map(self._transform_target, targets)
 
     def _transform_target(self, target: Any) -> Any:
         return target if self.target_transform is None else self.target_transform(target)
@@ -308,7 +338,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return {**state, "_compiled": None}
 
 
-def _whole_image(source: BatchSource) -> NDArray[np.uint8]:
+def whole_image(source: BatchSource) -> NDArray[np.uint8]:
     """Return all pixels of a single image, writable."""
     height, width = source.sizes[0].tolist()
     pixels = source.region(0, Box(0, 0, height, width), (height, width))

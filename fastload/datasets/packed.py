@@ -15,18 +15,23 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
+from fastload.datasets._objects import ObjectFields, is_upright
+from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache._records import CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, Transform
+from fastload.datasets.images import ImageDataset, Transform, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.records import Record, RecordReader, Verify
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
+from fastload.transforms.geometry import Sizes
 
 # The number of shapes from which the size of the decoded dataset is estimated.
 _SAMPLED = 64
@@ -45,9 +50,10 @@ class PackedDataset(ImageDataset):
     memory, or the result of the transform. Transforms of `fastload.transforms` are applied while decoding, or
     to a whole batch at once; any other callable gets an array (height, width, 3), uint8, or a PIL image if it
     is one of torchvision's. The target is the label, an int (-1 without a label in the source); if records
-    have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. A further
-    image, such as a mask, is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a
-    tensor like that of the image.
+    have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. Objects are
+    tensors in pixels of the image: `boxes` (objects, 4) x1 y1 x2 y2, `labels`, `polygons`, `keypoints`,
+    `corners`; a mask of classes is `mask` (height, width), see docs/packing.md. Any other further image
+    is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a tensor like the image's.
 
     Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -68,10 +74,15 @@ class PackedDataset(ImageDataset):
             large as the size to which the transform resizes; like PIL's parameter of this name. This is
             faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
             average, and at edges by up to 16.
-        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is that of
-            torchvision's ImageFolder. (`yuv420` and `raw` store none.)
+        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is not to, as
+            in torchvision's ImageFolder; with objects, as their coordinates count: YOLO's in upright images.
+            (`yuv420` and `raw` store none.)
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
             also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
+        transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
+            target, and returns the sample. Samples are then made one by one.
+        tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of
+            torchvision.transforms.v2 move; polygons become `masks`, one for each object.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -92,18 +103,28 @@ class PackedDataset(ImageDataset):
         on_error: str | Callable[[int, Exception], tuple[Any, Any]] = "raise",
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,
-        apply_orientation: bool = False,
+        apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
+        transforms: Callable[[Any, Any], Any] | None = None,
+        tv_tensors: bool = False,
     ) -> None:
-        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+        super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
             raise OptionError(f'on_error must be "raise" or a function of (index, error), got {on_error!r}')
+        if transforms is not None and (transform is not None or target_transform is not None):
+            raise OptionError("transforms must be given alone, without transform and target_transform")
+        self.transforms = transforms
+        self.tv_tensors = tv_tensors
         self._records = RecordReader(path, verify)
         self._on_error = on_error
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
         self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._target_fields: tuple[Field, ...] = manifest.fields[1:]
+        self._target_fields = tuple(field for field in manifest.fields[1:] if not field.internal)
+        self._objects = ObjectFields.of(self._target_fields)
+        self._is_upright = is_upright(manifest.made)
+        if self._objects is not None:
+            self._check_orientation(apply_orientation)
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
         self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
         self._pixel_encodings = {
@@ -167,14 +188,35 @@ class PackedDataset(ImageDataset):
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         if not callable(self._on_error):
-            return super()._samples(positions)
+            return self._made(positions)
         samples = []
         for position in positions:
             try:
-                samples += super()._samples(position[None])
+                samples += self._made(position[None])
             except (DamageError, DecodeError) as error:
                 samples.append(self._on_error(int(position), error))
         return samples
+
+    def _made(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+        """Return the samples at valid positions, or raise."""
+        if self.transforms is None:
+            if self._objects is not None and self._pipeline().is_foreign:
+                raise OptionError(
+                    "transform must be one of fastload's for images with objects or a mask, because others "
+                    "would move the image alone: pass a function of (image, target) as `transforms`"
+                )
+            return super()._samples(positions)
+        images = (ToPILImage()(whole_image(self.source_of(single))) for single in positions[:, None])
+        return list(map(self.transforms, images, self.targets_of(positions)))
+
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+        """See `ImageDataset`."""
+        return NotImplemented if self.transforms is not None else super().fetch_into(indices, out)
+
+    @property
+    def counts_draws(self) -> bool:
+        """See `ImageDataset`."""
+        return self.transforms is None and super().counts_draws
 
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         if (seed := current_seed()) is not None:
@@ -226,8 +268,69 @@ class PackedDataset(ImageDataset):
         records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
+        if self._objects is not None:
+            annotations = self.annotations_of(positions, self.source_of(positions).sizes)
+            return self.targets_with(positions, annotations or ())
         names = [field.name for field in self._target_fields]
         return [{name: self._value(name, record) for name in names} for record in records]
+
+    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
+        """See `ImageDataset`."""
+        if self._objects is None:
+            return None
+        records = map(self._stored.read_verified, positions.tolist())
+        return list(map(self._objects.annotations, records, map(tuple, sizes.tolist())))
+
+    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[Any]:
+        """See `ImageDataset`."""
+        assert self._objects is not None
+        records = map(self._stored.read_verified, positions.tolist())
+        pairs = zip(annotations, records, strict=True)
+        return [self._objects.target(*pair, self._value, self.tv_tensors) for pair in pairs]
+
+    def batch_of_targets(
+        self,
+        positions: NDArray[np.int64],
+        out: BatchMemory,
+        annotations: Sequence[Annotations] | None = None,
+    ) -> Any:
+        """See `ImageDataset`."""
+        try:
+            return super().batch_of_targets(positions, out, annotations)
+        except RuntimeError as error:
+            if annotations is None:
+                raise
+            raise OptionError(
+                "targets must have as many objects in each image for torch's default collation: pass "
+                "collate_fn=fastload.collate_lists or fastload.collate_ultralytics to the DataLoader"
+            ) from error
+
+    def annotations(self, index: SupportsIndex) -> Annotations:
+        """Return the objects of a record in pixels of its image, before any transform.
+
+        Args:
+            index: As for `dataset[index]`.
+
+        Raises:
+            OptionError: Records have no objects and no mask of classes.
+            RecordIndexError: There is no such record.
+            DamageError: The record fails its checksum.
+        """
+        positions = self.positions_of([operator.index(index)])
+        found = self.annotations_of(positions, self.source_of(positions).sizes)
+        if found is None:
+            raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
+        return found[0]
+
+    def _check_orientation(self, is_wanted: bool | None) -> None:
+        """Turn images as the objects' coordinates count; raise OptionError if the user wants another way."""
+        if is_wanted is not None and is_wanted != self._is_upright:
+            raise OptionError(
+                f"apply_orientation must be {self._is_upright} for {self._records.folder}, because its "
+                f"coordinates are those of images {'turned upright' if self._is_upright else 'as stored'}, "
+                f"got {is_wanted}: leave it out"
+            )
+        self.apply_orientation = self._is_upright
 
     def _value(self, name: str, record: Record) -> Any:
         """Return a field's value, which the caller may keep and write to."""

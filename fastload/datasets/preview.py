@@ -1,68 +1,146 @@
-"""Contact sheets: a few images of a packed dataset in one picture."""
+"""Contact sheets: a few samples of a dataset in one picture, with classes, boxes, masks and key points."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastload.datasets._drawing import Picture, draw_objects, write_text
 from fastload.datasets.packed import PackedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.decode import encode
-from fastload.images.opencv import cv2
 from fastload.images.resize import SizeLimit, resize
 from fastload.shards.manifest import looks_packed
+from fastload.transforms.converting import PILToTensor
 
-_COLUMNS, _ROWS = 8, 5
-_TILE, _CAPTION, _GAP = 144, 18, 6
+_CAPTION, _GAP, _SHEET_WIDTH = 18, 6, 1206
+_SMALL_TILE, _LARGE_TILE = 144, 294  # without and with boxes or masks
+_MOST_IMAGES = 40
 _BACKGROUND, _INK = 255, (60, 60, 60)
+
+# The most letters of a caption, for each pixel of a tile's width.
+_LETTERS = 1 / 7.5
 
 
 def write_contact_sheet(path: str | os.PathLike[str], file: Path) -> None:
-    """Write a PNG with up to 40 evenly spaced images of a packed dataset, each above the name of its class.
+    """Write a PNG with up to 40 evenly spaced images of a packed dataset; see `write_sheet`.
 
     Raises:
         FormatError: The path holds no packed dataset.
         OptionError: The file is not a .png, or lies in a packed dataset.
         PackError: The file cannot be written.
     """
-    if file.suffix.lower() != ".png" or any(map(looks_packed, file.absolute().parents)):
-        raise OptionError(f"{file}: a preview must be a .png file outside of any packed dataset")
-    dataset = PackedDataset(path, transform=np.asarray)
-    count = min(len(dataset), _COLUMNS * _ROWS)
-    rows = max(-(-count // _COLUMNS), 1)
-    height = rows * (_TILE + _CAPTION + _GAP) + _GAP
-    width = min(max(count, 1), _COLUMNS) * (_TILE + _GAP) + _GAP
-    sheet = np.full((height, width, 3), _BACKGROUND, np.uint8)
+    require_png(file)
+    write_sheet(PackedDataset(path), file)
+
+
+def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
+    """Write a PNG with evenly spaced samples of a dataset, each above the name of its class.
+
+    Boxes, masks, polygons, key points and oriented boxes are drawn, in a colour for each class.
+
+    Args:
+        dataset: A map-style dataset of (image, target), or of dicts with an `image`.
+        file: The file to write.
+        most: The most samples to show: 40 by default, or 12 with objects.
+
+    Returns:
+        The number of samples shown.
+
+    Raises:
+        OptionError: The file is not a .png, lies in a packed dataset, or a sample holds no image.
+        PackError: The file cannot be written.
+    """
+    require_png(file)
+    has_objects = _first_has_objects(dataset)
+    tile = _LARGE_TILE if has_objects else _SMALL_TILE
+    most = most or (_MOST_IMAGES if not has_objects else 12)
+    count = min(len(dataset), most)
+    columns = min(max(count, 1), (_SHEET_WIDTH - _GAP) // (tile + _GAP))
+    rows = max(-(-count // columns), 1)
+    shape = rows * (tile + _CAPTION + _GAP) + _GAP, columns * (tile + _GAP) + _GAP, 3
+    sheet = np.full(shape, _BACKGROUND, np.uint8)
     for place in range(count):
-        row, column = divmod(place, _COLUMNS)
-        top, left = _GAP + row * (_TILE + _CAPTION + _GAP), _GAP + column * (_TILE + _GAP)
-        _draw(sheet, dataset, place * len(dataset) // count, top, left)
+        row, column = divmod(place, columns)
+        top, left = _GAP + row * (tile + _CAPTION + _GAP), _GAP + column * (tile + _GAP)
+        picture, caption = _tile(dataset, place * len(dataset) // count, tile)
+        height, width = picture.shape[:2]
+        down, right = top + (tile - height) // 2, left + (tile - width) // 2
+        sheet[down : down + height, right : right + width] = picture
+        write_text(sheet, caption[: int(tile * _LETTERS)], left, top + tile + _CAPTION - 5, _INK)
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
         raise PackError(f"{file}: cannot be written: {error.strerror}") from error
+    return count
 
 
-def _draw(sheet: NDArray[np.uint8], dataset: PackedDataset, index: int, top: int, left: int) -> None:
+def require_png(file: Path) -> None:
+    """Raise OptionError unless a preview may be written to this file."""
+    if file.suffix.lower() != ".png" or any(map(looks_packed, file.absolute().parents)):
+        raise OptionError(f"{file}: a preview must be a .png file outside of any packed dataset")
+
+
+def _tile(dataset: Any, index: int, side: int) -> tuple[Picture, str]:
+    """Return a sample's picture, not larger than a tile, and its caption."""
     try:
-        image, target = dataset[index]
-        caption = _caption(dataset, target)
+        image, target = _sample(dataset, index)
     except (DamageError, DecodeError):
-        image, caption = np.zeros((_TILE, _TILE, 3), np.uint8), "unreadable"
-    height, width = SizeLimit(max_side=_TILE).target(*image.shape[:2]) or image.shape[:2]
-    down, right = top + (_TILE - height) // 2, left + (_TILE - width) // 2
-    sheet[down : down + height, right : right + width] = resize(image, height, width)
-    place = (left, top + _TILE + _CAPTION - 5)
-    cv2.putText(sheet, caption, place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, _INK, 1, cv2.LINE_AA)
+        return np.zeros((side, side, 3), np.uint8), "unreadable"
+    pixels = _to_levels(image)
+    size = pixels.shape[0], pixels.shape[1]
+    height, width = SizeLimit(max_side=side).target(*size) or size
+    if _has_objects(target) and max(size) < side:
+        height, width = round(height * side / max(size)), round(width * side / max(size))
+    picture = resize(np.ascontiguousarray(pixels), height, width)
+    classes = getattr(dataset, "classes", ())
+    if not _has_objects(target):
+        return picture, _class_name(classes, target)
+    draw_objects(picture, target, size, classes)
+    count = len(target.get("boxes", ()))
+    return picture, f"{index}: {size[0]} x {size[1]}, {count} object{'' if count == 1 else 's'}"
 
 
-def _caption(dataset: PackedDataset, target: object) -> str:
-    label = target.get("label", -1) if isinstance(target, dict) else target
-    if not isinstance(label, int) or not 0 <= label < len(dataset.classes):
+def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
+    sample = dataset[index]
+    if isinstance(sample, Mapping) and "image" in sample:
+        return sample["image"], sample
+    if isinstance(sample, Sequence) and len(sample) > 1:
+        return sample[0], sample[1]
+    raise OptionError(
+        f"a sample must be (image, target) or a dict with an 'image', got {type(sample).__name__} at {index}"
+    )
+
+
+def _first_has_objects(dataset: Any) -> bool:
+    """Return True if the first readable sample has objects or a mask."""
+    for index in range(len(dataset)):
+        with contextlib.suppress(DamageError, DecodeError):
+            return _has_objects(_sample(dataset, index)[1])
+    return False
+
+
+def _has_objects(target: Any) -> bool:
+    return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
+
+
+def _to_levels(image: Any) -> Picture:
+    """Return an image of any type as RGB; fractions beyond 0…1, such as normalised ones, are stretched."""
+    pixels: Picture = PILToTensor()(image).permute(1, 2, 0).numpy()
+    if pixels.dtype != np.uint8:
+        low, high = float(pixels.min()), float(pixels.max())
+        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+        pixels = ((pixels - low) * (255 / max(high - low, 1e-9))).clip(0, 255).astype(np.uint8)
+    return pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, :1].repeat(3, axis=2)
+
+
+def _class_name(classes: Sequence[str], target: object) -> str:
+    label = target.get("label", -1) if isinstance(target, Mapping) else target
+    if not isinstance(label, int) or not 0 <= label < len(classes):
         return ""
-    name = dataset.classes[label]
-    # OpenCV's fonts have only ASCII, and a tile is about 20 letters wide.
-    return name.encode("ascii", "replace").decode()[:19]
+    return str(classes[label])

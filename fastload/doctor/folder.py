@@ -84,7 +84,10 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
 
 def _examine_source(name: str, source: Source, step: Step) -> Examination:
     if not isinstance(source, FileSource):
-        raise SourceError(f"{name}: only files can be examined, got a {source.kind}")
+        raise SourceError(
+            f"{name}: must be class folders, images or a table to be examined, got the layout "
+            f"{source.kind!r}: pack it first ('fastload pack {name} DEST'), and examine the result"
+        )
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
     stats, has_jpegtran = estimate_stats(source, None), find_jpegtran() is not None
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)

@@ -8,6 +8,7 @@ written (pycocotools, maskApi.c). Fractions of a percent of all objects have suc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,10 +67,11 @@ def counts_of_mask(mask: NDArray[np.uint8]) -> list[int]:
     return [*first, *np.diff([0, *changes.tolist(), len(pixels)]).tolist()]
 
 
-def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
+def outlines(mask: NDArray[np.uint8]) -> list[Any]:
     """Return the polygons around a mask's pixels and holes; filled by the even-odd rule they are the mask.
 
-    The points are those of pixels' centers, as OpenCV's functions take them.
+    The points are the centers of pixels, (0.5, 0.5) that of the first; OpenCV's functions take them rounded
+    down.
     """
     found, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    return [contour.reshape(-1, 2).astype(np.float64) for contour in found if len(contour) > 2]
+    return [contour.reshape(-1, 2) + 0.5 for contour in found if len(contour) > 2]

@@ -62,8 +62,9 @@ def pack(
     starts over. The bytes written do not depend on the number of workers.
 
     Args:
-        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; or a map-style
-            dataset whose samples are (image, target) or dicts with an "image".
+        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset of
+            YOLO, COCO or Pascal VOC, or of images with masks (see docs/packing.md); or a map-style dataset
+            whose samples are (image, target) or dicts with an "image".
         dest: The packed dataset to make, by convention `NAME.fl`. For several splits, a folder with one
             packed dataset for each.
         format: The container, `hdf5` or `lmdb`.

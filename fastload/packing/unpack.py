@@ -13,28 +13,31 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import numpy as np
 
 from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
-from fastload.images.decode import encode
-from fastload.images.encodings import encoding_named
-from fastload.images.formats import HEAD_BYTES, format_of
+from fastload.packing._label_table import LabelTable
+from fastload.packing._layout_writers import LayoutWriter
+from fastload.packing._stored_records import safe_path, stored_file
+from fastload.packing._unpack_coco import CocoWriter
+from fastload.packing._unpack_containers import is_of_containers, write_containers
+from fastload.packing._unpack_voc import MaskWriter, VocWriter
+from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
-from fastload.sources import are_class_names
+
+WRITERS: dict[str, type[LayoutWriter]] = {
+    "yolo": YoloWriter,
+    "coco": CocoWriter,
+    "voc": VocWriter,
+    "masks": MaskWriter,
+}
+
+_SPLITS = ("train", "val", "test")
 
 LABELS_NAME = "labels.csv"
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _TABLE_KINDS = ("scalar", "text")
-
-_SUFFIXES = {
-    "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
-    "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
-}  # fmt: skip
 
 # Errors of the disk or the process, not of one file's name: the files that follow would fail too.
 _FATAL_ERRORS = frozenset(
@@ -76,8 +79,10 @@ def unpack(
     `yuv420`) are written as PNG. A file of another format than its source gets one more suffix: `a.png`
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
-    its split. Of different files under one name, the first is written, and the records of the others are
-    left out.
+    its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
+    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. Tar
+    shards, Hugging Face's datasets, LMDB and HDF5 are written as such files again. Of different files under
+    one name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
@@ -105,10 +110,20 @@ def unpack(
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
     datasets = packed_datasets(path)
     is_single = datasets == [Path(path)]
-    results = [
-        _Unpacking(RecordReader(each, "always"), root if is_single else root / each.stem, progress).run()
-        for each in datasets
-    ]
+    results, unpackings = [], []
+    for each in datasets:
+        reader = RecordReader(each, "always")
+        if is_of_containers(reader.manifest):
+            files, damaged = write_containers(reader, root, progress)
+            results.append(UnpackResult(len(files), sum(map(os.path.getsize, files)), None, damaged))
+            continue
+        writer = _writer_of(reader, each.stem)
+        # Keys of annotated images hold the folders of their splits.
+        folder = root if is_single or writer is not None else root / each.stem
+        unpackings.append(_Unpacking(reader, folder, progress, writer))
+    results += [unpacking.run() for unpacking in unpackings]
+    for unpacking in unpackings[:1]:
+        unpacking.write_last([each.writer for each in unpackings if each.writer is not None])
     return UnpackResult(
         sum(result.files for result in results),
         sum(result.size_bytes for result in results),
@@ -122,18 +137,27 @@ def unpack(
 class _Unpacking:
     """The unpacking of one packed dataset into one folder."""
 
-    def __init__(self, reader: RecordReader, root: Path, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self,
+        reader: RecordReader,
+        root: Path,
+        progress: Callable[[int, int], None] | None,
+        writer: LayoutWriter | None,
+    ) -> None:
+        self.writer = writer
         self._reader = reader
         self._manifest = reader.manifest
         self._root = root
         self._progress = progress
-        self._images = [field for field in self._manifest.fields if field.kind == "image"]
+        images = [field for field in self._manifest.fields if field.kind == "image"]
+        self._images = images if writer is None else images[:1]  # the writer has the others
         self._damaged: list[str] = []
         self._refused: list[str] = []
         self._files = self._bytes = 0
 
     def run(self) -> UnpackResult:
         fields = [field for field in self._manifest.fields if field.kind in _TABLE_KINDS]
+        fields = fields if self.writer is None else []
         table = None
         try:
             self._root.mkdir(parents=True, exist_ok=True)
@@ -149,8 +173,17 @@ class _Unpacking:
         unwritten = [
             field.name for field in self._manifest.fields if field.kind not in (*_TABLE_KINDS, "image")
         ]
+        unwritten = unwritten if self.writer is None else []
         damaged, refused = tuple(self._damaged), tuple(self._refused)
         return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
+
+    def write_last(self, writers: Sequence[LayoutWriter]) -> None:
+        """Write the files that describe the whole dataset, after all others."""
+        try:
+            for name, data in writers[0].last_files(writers) if writers else ():
+                self._write(safe_path(self._root, name), data)
+        except OSError as error:
+            raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
         path = self._root / LABELS_NAME
@@ -160,7 +193,7 @@ class _Unpacking:
                 with draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
                     # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
                     writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-                    self._write_all(_Table(writer, self._reader, fields, self._images[1:]))
+                    self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
                 draft.replace(path)
         except BaseException:
             path.unlink()
@@ -184,11 +217,11 @@ class _Unpacking:
                 return False
         return len({os.stat(folder).st_ino for folder in folders}) == len(folders)
 
-    def _write_all(self, table: _Table | None = None) -> None:
+    def _write_all(self, table: LabelTable | None = None) -> None:
         for index in range(len(self._reader)):
             try:
                 record = self._reader.read(index)
-                files = [self._file_of(record, field) for field in self._images]
+                files = [stored_file(record, field, is_first=not at) for at, field in enumerate(self._images)]
             except (DamageError, DecodeError) as error:
                 self._damaged.append(str(error))
             else:
@@ -196,7 +229,7 @@ class _Unpacking:
             if self._progress is not None:
                 self._progress(index + 1, len(self._reader))
 
-    def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: _Table | None) -> None:
+    def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: LabelTable | None) -> None:
         path = safe_path(self._root, record.key)
         (data, suffix), *further = files
         try:
@@ -204,6 +237,10 @@ class _Unpacking:
             for field, (data, suffix) in zip(self._images[1:], further, strict=True):
                 beside = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
                 written.append(self._write(beside, data))
+            if self.writer is not None:
+                image = PurePosixPath(written[0].relative_to(self._root).as_posix())
+                for name, data in self.writer.files(record, image):
+                    self._write(safe_path(self._root, name), data)
         except OSError as error:
             if error.errno in _FATAL_ERRORS:
                 raise
@@ -214,20 +251,6 @@ class _Unpacking:
         else:
             if table is not None:
                 table.add([path.relative_to(self._root).as_posix() for path in written], record)
-
-    def _file_of(self, record: Record, field: Field) -> tuple[bytes, str]:
-        """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
-        stored = record.stored(field.name)
-        shape = record.image_shape(field.name)
-        if not shape[0]:
-            return bytes(stored), ""  # kept although it is not a readable image
-        if field.encoding == "jpeg":
-            return bytes(stored), ".jpg"
-        if field.encoding in _SOURCE_ENCODINGS:
-            # A further image has no name of its own, and neither has one from a dataset.
-            has_name = field is self._images[0] and Path(record.key).suffix
-            return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
-        return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
     def _write(self, path: Path, data: bytes) -> Path:
         """Write a file and return its path; raise FileExistsError if a different one has that name."""
@@ -256,62 +279,10 @@ class _Unpacking:
             draft.unlink(missing_ok=True)
 
 
-class _Table:
-    """The table of labels and further fields, in the form that `pack` takes."""
-
-    def __init__(
-        self, writer: Any, reader: RecordReader, fields: Sequence[Field], images: Sequence[Field]
-    ) -> None:
-        self._writer = writer
-        self._fields = fields
-        self._classes = reader.manifest.classes
-        has_label = any(field.name == "label" for field in fields)
-        are_numbers = self._classes == tuple(map(str, range(len(self._classes))))  # or there are none
-        self._has_names = has_label and not are_numbers
-        self._names_are_labels = self._has_names and _names_give_labels(reader)
-        extra = ["class"] if self._has_names and not self._names_are_labels else []
-        names = [field.name for field in images]
-        writer.writerow(["path", *(field.name for field in fields), *extra, *names])
-
-    def add(self, paths: Sequence[str], record: Record) -> None:
-        """Write the row of a record whose images are at the paths."""
-        row = {field.name: record[field.name] for field in self._fields}
-        if self._has_names:
-            label = row["label"]
-            name = self._classes[label] if 0 <= label < len(self._classes) else ""
-            row["label" if self._names_are_labels else "class"] = name
-        self._writer.writerow([paths[0], *row.values(), *paths[1:]])
-
-
-def _names_give_labels(reader: RecordReader) -> bool:
-    """Return True if `pack` makes the same labels from class names.
-
-    It numbers the names in sorted order, and does not take numbers or names of files for class names.
-    """
-    classes = reader.manifest.classes
-    try:
-        labels = {int(label) for label in np.unique(reader.column("label"))}
-    except DamageError:
-        return False
-    is_same_order = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
-    return is_same_order and are_class_names(classes)
-
-
-def safe_path(root: Path, key: str) -> Path:
-    """Return the path of a key below root, without the parts that would lead elsewhere.
-
-    >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
-    'out/etc/passwd'
-    """
-    outside = ("/", "//", "..", ".")
-    parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
-    if os.name == "nt":
-        parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
-    return root.joinpath(*(parts or ["unnamed"]))
-
-
-def _suffix_of(data: bytes) -> str:
-    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")
+def _writer_of(reader: RecordReader, split: str) -> LayoutWriter | None:
+    """Return the writer of the layout from which a dataset was packed; None for tables and class folders."""
+    writer = WRITERS.get(str(reader.manifest.made.get("source_kind")))
+    return None if writer is None else writer(reader.manifest, split if split in _SPLITS else "")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

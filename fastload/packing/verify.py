@@ -223,6 +223,13 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
     if manifest.image_shape is not None and shape != manifest.image_shape:
         return f"its image has the shape {shape}, the manifest says that all have {manifest.image_shape}"
+    counts = {field.name: len(record[field.name]) for field in manifest.fields if field.is_of_objects}
+    if len({*counts.values()}) > 1:
+        got = ", ".join(f"{count} in {name}" for name, count in counts.items())
+        return f"its fields must have one row for each object, got {got}"
+    labels = record["labels"] if counts.get("labels") else np.zeros(0)
+    if ((labels < 0) | (labels >= len(manifest.classes))).any():
+        return f"its labels must be from 0 to {len(manifest.classes) - 1}, got {labels.tolist()}"
     for field in manifest.fields:
         if field.kind != "image" or (shape := record.image_shape(field.name)) == (0, 0, 0):
             continue

@@ -12,6 +12,7 @@ from typing import Any
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
+from fastload.sources._containers import is_pattern
 from fastload.sources._dataset import DatasetSource, files_behind
 from fastload.sources._layouts import explain_file
 from fastload.sources._open import open_layout
@@ -32,8 +33,8 @@ __all__ = [
 ]
 
 _SOURCES = (
-    "a folder of class folders, a folder of images, a .csv or .tsv table, "
-    "or a dataset with __len__ and __getitem__"
+    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC or "
+    "images with masks, or a dataset with __len__ and __getitem__"
 )
 
 
@@ -68,7 +69,7 @@ def open_source(
 
 
 def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, Source]:
-    if not os.path.exists(path):
+    if not os.path.exists(path) and not is_pattern(path):
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
         raise SourceError(

@@ -40,6 +40,8 @@ class AnnotatedFiles(Source):
         origin: The file from which the texts were taken, for messages.
         reader: The reader of the annotations.
         further: Further images, such as masks, by field; one that is missing is stored as b"".
+        mask_names: The paths of masks, for the field `mask_path`; None if other paths show them.
+        needs_all: A further image that is missing is an error.
     """
 
     files: FileList
@@ -47,6 +49,8 @@ class AnnotatedFiles(Source):
     origin: str = ""
     reader: AnnotationReader | None = None
     further: Mapping[str, FileList] = field(default_factory=dict)
+    mask_names: NameTable | None = None
+    needs_all: bool = False
 
     def __len__(self) -> int:
         return len(self.files)
@@ -64,7 +68,11 @@ class AnnotatedFiles(Source):
         if self.reader is not None and self.texts is not None:
             values, notes = self.reader.read(*self._text(self.texts, index, size))
         for name, files in self.further.items():
-            values[name] = self._further(files, index, size)
+            values[name] = mask = self._further(files, index, size)
+            if name == "mask" and mask:
+                _require_classes(mask, files.path(index))
+        if self.mask_names is not None:
+            values["mask_path"] = safe_key(self.mask_names[index])
         return SourceRecord(self.key(index), image, values, notes)
 
     def _text(self, texts: FileList | NameTable, index: int, size: Size) -> tuple[bytes, Size, str]:
@@ -75,6 +83,10 @@ class AnnotatedFiles(Source):
 
     def _further(self, files: FileList, index: int, size: Size) -> bytes:
         if files.sizes_bytes[index] == NOT_FOUND:
+            if self.needs_all:
+                raise SourceError(
+                    f"{self.files.path(index)}: must have a mask, got none: add it, or leave it out"
+                )
             return b""
         data = files.read(index)
         got = self._size(data, files.path(index))
@@ -103,3 +115,14 @@ class AnnotatedFiles(Source):
             for numbers in arrays_of(column):
                 digest.update(numbers)
         return digest.hexdigest()
+
+
+def _require_classes(mask: bytes, path: str) -> None:
+    from fastload.images.masks import (
+        decode_mask,  # only here: the loader lists folders, and runs without OpenCV
+    )
+
+    try:
+        decode_mask(mask)
+    except FastloadError as error:
+        raise SourceError(f"{path}: {error}") from error

@@ -29,13 +29,15 @@ _ANNOTATION_FOLDER = re.compile(
     re.IGNORECASE,
 )
 # The stem of a mask: the image's stem and `_mask`, `-seg`, `_mask_1` or similar.
-_MASK_STEM = re.compile(
+MASK_STEM = re.compile(
     r"(.+?)[_ .-](masks?|seg(mentation)?|labels?|gt|matte|trimap)([_ .-]?[0-9]+)?", re.IGNORECASE
 )
 _ENDING = re.compile(r"[_ .-]*[^_ .-]*$")
 # A row of a YOLO file: a class, then a box of four numbers or a polygon of six or more, relative to the
 # image.
 _YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
+
+SEGMENTATION = "a segmentation dataset"
 
 # Colours are counted in steps of 16 levels, at this many pixels in each direction. The most frequent ones
 # that cover this share of the pixels number 2 to 40 in a mask, 100 to 500 in a photo, about 14 in a grey
@@ -67,7 +69,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
     """Return the annotations or masks in a folder beside the images, or beside a folder of images."""
     candidates: dict[str, tuple[list[str], list[str]]] = {}
     for name in folder.folders:
-        sample = list(itertools.islice(_names_below(folder.join(name)), 4 * _SAMPLED))
+        sample = list(itertools.islice(names_below(folder.join(name)), 4 * _SAMPLED))
         has_images = any(map(_is_image, sample))
         files = [] if has_images else [each for each in sample if each.lower().endswith(_SUFFIXES)]
         if files or _ANNOTATION_FOLDER.fullmatch(name):
@@ -76,7 +78,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
         return None
     images = {"": _images_by_stem(folder.path, folder.files)}
     images |= {
-        name: _images_by_stem(folder.join(name), _names_below(folder.join(name))) for name in folder.folders
+        name: _images_by_stem(folder.join(name), names_below(folder.join(name))) for name in folder.folders
     }
     for (name, (files, masks)), (place, by_stem) in itertools.product(candidates.items(), images.items()):
         if not by_stem or place == name:
@@ -85,7 +87,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
             sampled = [folder.join(name, each) for each in masks[:_SAMPLED]]
             pairs = _pair_masks(by_stem, sampled)
             if 2 * len(pairs) >= len(sampled) and _are_masks(pairs):
-                return "a segmentation dataset", [place, name], "masks"
+                return SEGMENTATION, [place, name], "masks"
             continue
         boxes = first_with_boxes(folder.join(name), files)
         is_typical = _ANNOTATION_FOLDER.fullmatch(name) is not None
@@ -114,7 +116,7 @@ def _masks_beside(folder: FolderEntries) -> Annotations | None:
         pairs = _pair_masks(images, masks)
         is_masked = 2 * len({image for image, _ in pairs}) >= len(masks) - len(pairs)
         if is_masked and _are_masks(pairs):
-            return "a segmentation dataset", [os.path.relpath(pairs[0][1], folder.path)], "masks"
+            return SEGMENTATION, [os.path.relpath(pairs[0][1], folder.path)], "masks"
     return None
 
 
@@ -154,7 +156,7 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
     pairs = []
     for mask in masks:
         stem = _stem(mask)
-        match = _MASK_STEM.fullmatch(stem)
+        match = MASK_STEM.fullmatch(stem)
         if match and match[1] in images:
             stem = match[1]
         while stem and stem not in images:
@@ -198,7 +200,7 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
     return None if pixels is None or pixels.dtype != np.uint8 else np.asarray(pixels)
 
 
-def _names_below(folder: str) -> Iterator[str]:
+def names_below(folder: str) -> Iterator[str]:
     """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
     for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
         below = path[len(folder) :].lstrip(os.sep)

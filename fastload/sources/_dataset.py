@@ -15,9 +15,13 @@ import numpy as np
 
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._samples import infer_fields, is_instance, split_sample, to_image, to_values
+from fastload.sources._nested import is_instance, merged
+from fastload.sources._samples import infer_fields, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
+
+# Samples that are read to see which lists vary in length.
+_SAMPLED = 8
 
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
@@ -25,9 +29,10 @@ _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 class DatasetSource(Source):
     """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
-    All samples must have the names, shapes and dtypes of the first, unless `fields` describes them; an empty
-    dataset has the field `label`. A target that is not a dict fills the only field; a field of kind `image`
-    takes the same types as the image. The dataset must be picklable where workers are not forked.
+    All samples must have the names and dtypes of the first, and its shapes except where a few others show
+    that lists vary in length, unless `fields` describes them; an empty dataset has the field `label`. A
+    target that is not a dict fills the only field; a field of kind `image` takes the same types as the image.
+    The dataset must be picklable where workers are not forked.
     """
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
@@ -65,9 +70,16 @@ class DatasetSource(Source):
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
         if not self._length:
             return (Field.label(),), False
-        with self._naming(0), _preserved_random_states():
-            sample = self._dataset[0]
-            return infer_fields(sample), isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
+        fields: tuple[Field, ...] = ()
+        with _preserved_random_states():
+            with self._naming(0):
+                sample = self._dataset[0]
+                fields = infer_fields(sample)
+            for index in evenly_spaced(self._length, _SAMPLED):
+                # One that cannot be read is reported in its turn.
+                with contextlib.suppress(SourceError), self._naming(index):
+                    fields = merged(fields, infer_fields(self._dataset[index]))
+        return fields, isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
 
     @contextlib.contextmanager
     def _naming(self, index: int) -> Iterator[None]:

@@ -13,34 +13,28 @@ from collections.abc import Callable, Iterator, Sequence
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotations import find_annotations, read_part
+from fastload.sources._coco import is_coco
+from fastload.sources._open import has_layout
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
 
 _FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
 )
+_PACKED = "'fastload pack' takes such a file, or a folder of them alone: pack it, and name its DEST.fl"
 
 # Suffixes, the description of such files, and the workaround.
 _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (
-        (".arrow",),
-        "a Hugging Face dataset as save_to_disk writes it (.arrow)",
-        "in Python, fastload.pack(datasets.load_from_disk(FOLDER), 'DEST.fl') takes it, a split at a time",
-    ),
-    (
-        (".parquet",),
-        "Parquet files, as Hugging Face datasets have them",
-        "in Python, fastload.pack(datasets.load_dataset(FOLDER, split='train'), 'DEST.fl') takes them",
-    ),
+    ((".arrow", ".parquet"), "a Hugging Face dataset (.arrow, .parquet)", _PACKED),
     ((".tfrecord", ".tfrecords"), "TFRecord files of TensorFlow", _FROM_PYTHON),
-    ((".mdb", ".lmdb"), "an LMDB database of another program", _FROM_PYTHON),
-    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", _FROM_PYTHON),
+    ((".mdb", ".lmdb"), "an LMDB database of another program", _PACKED),
+    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", _PACKED),
     ((".beton",), "a dataset of FFCV (.beton)", "pack its source instead"),
     ((".rec",), "a RecordIO file of MXNet (.rec)", "unpack it into class folders first"),
     ((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)", _FROM_PYTHON),
     ((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads", _FROM_PYTHON),
     ((".mp4", ".avi", ".mkv", ".mov", ".webm"), "videos", "write their frames as image files first"),
-    ((".tar",), "tar files, such as the shards of a WebDataset", "unpack them into class folders first"),
+    ((".tar",), "tar files, such as the shards of a WebDataset", _PACKED),
     ((".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
     (
         (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml"),
@@ -110,7 +104,7 @@ def _coco(folder: FolderEntries) -> str | None:
     for name in ("", *(name for name in folder.folders if "annotation" in name.lower())):
         files = list_entries(folder.join(name)).files if name else folder.files
         for file in files:
-            if file.lower().endswith(".json") and _is_coco(folder.join(name, file)):
+            if file.lower().endswith(".json") and is_coco(folder.join(name, file)):
                 return _refusal("a COCO dataset", folder, [os.path.join(name, file)], "boxes and masks")
     years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
     others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
@@ -153,18 +147,13 @@ _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
 
 def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> str:
     shown = ", ".join(folder.join(sign) for sign in signs[:3])
+    if has_layout(folder.path):
+        return f"{kind} ({shown}), whose {lost} would be lost: 'fastload pack {folder.path} DEST' keeps them"
     return (
-        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout yet. "
+        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout. "
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
         f"{_FROM_PYTHON}"
     )
-
-
-def _is_coco(path: str) -> bool:
-    """Return True if a JSON file has images and annotations, by its start, middle and end."""
-    # COCO's own files are too large to be read whole.
-    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
-    return b'"image_id"' in text and (b'"images"' in text or b'"annotations"' in text)
 
 
 def explain_file(path: str) -> str:

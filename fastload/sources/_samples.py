@@ -6,7 +6,6 @@ Neither torch nor PIL is imported here: their objects exist only where they have
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,38 +14,47 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
+from fastload.sources._nested import detection_fields, flatten, is_instance, is_masks
 
-_NUMERIC_KINDS = ("scalar", "vector", "ragged")
+_NUMERIC_KINDS = ("scalar", "vector", "ragged", "boxes", "keypoints", "corners")
 
 
 def split_sample(sample: object, target_name: str | None = None) -> tuple[object, dict[str, object]]:
     """Split a sample, `(image, target)` or a dict with `image`, into its image and its named values.
 
-    A target that is a dict holds several values; any other is called `target_name`, or without one `label` if
-    it is an integer, else `target`.
+    A target that is a dict holds several values, and so do dicts in it; any other is called `target_name`, or
+    without one `label` if it is an integer, else `target`. Of several targets, each is called `target1` and
+    so on. Without `image`, the image of a dict is `img` or the only PIL image.
     """
-    if isinstance(sample, Mapping) and "image" in sample:
-        return sample["image"], {name: value for name, value in sample.items() if name != "image"}
-    if not isinstance(sample, (tuple, list)) or len(sample) != 2:
+    if isinstance(sample, Mapping) and (key := _image_key(sample)) is not None:
+        return sample[key], flatten({name: value for name, value in sample.items() if name != key})
+    if not isinstance(sample, (tuple, list)) or len(sample) < 2:
         raise SourceError(
             f"must be (image, target) or a dict with 'image', got {_described(sample)}: "
             "wrap the dataset in one whose samples are"
         )
-    image, target = sample
+    image, *targets = sample
+    if len(targets) > 1:
+        return image, flatten({f"target{number}": target for number, target in enumerate(targets, 1)})
+    [target] = targets
     if isinstance(target, Mapping):
-        return image, dict(target)
-    return image, {target_name or ("label" if _is_integer(target) else "target"): target}
+        return image, flatten(target)
+    is_list = isinstance(target, (list, tuple)) and any(isinstance(each, Mapping) for each in target)
+    name = target_name or ("label" if not is_list and _is_integer(target) else "target")
+    return image, flatten({name: target})
 
 
 def infer_fields(sample: object) -> tuple[Field, ...]:
     """Return the fields for a sample's values other than its image.
 
     An integer called `label`, and an integer target, become the int64 field `label`. Other numbers become
-    scalars, arrays of one dimension vectors, of more dimensions ragged fields, PIL images image fields,
-    stored without loss. SourceError is raised for values of any other kind.
+    scalars, arrays of one dimension vectors, of more dimensions ragged fields, lists of text texts; PIL
+    images, and masks (objects, height, width) below each other, become image fields, stored without loss.
+    Detection targets are those of `detection_fields`. SourceError is raised for values of any other kind.
     """
     _, values = split_sample(sample)
-    return tuple(_infer_field(name, value) for name, value in values.items())
+    known = detection_fields(values)
+    return tuple(known.get(name) or _infer_field(name, value) for name, value in values.items())
 
 
 def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
@@ -94,15 +102,13 @@ def to_values(
     not fit.
     """
     names = [field.name for field in fields]
+    for name in [name for name in values if name not in names and _shape_of_list(values[name]) == 0]:
+        # An empty list of dicts does not show its keys.
+        parts = {each: () for each in names if each.startswith(f"{name}_")}
+        values = {each: value for each, value in values.items() if each != name} | parts
     if set(names) != set(values):
         raise SourceError(f"must hold the fields {names}, got {list(values)}: make all samples alike")
     return {field.name: _to_value(field, values[field.name], are_inferred) for field in fields}
-
-
-def is_instance(value: object, module: str, name: str) -> bool:
-    """Return True if a value is of a class in a module that may not be imported or installed."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(value, kind)
 
 
 def _infer_field(name: str, value: object) -> Field:
@@ -110,8 +116,12 @@ def _infer_field(name: str, value: object) -> Field:
         return Field(name, "text")
     if isinstance(value, (bytes, bytearray)):
         return Field(name, "bytes")
-    if _is_pil(value):
+    if is_instance(value, "torchvision.tv_tensors", "Mask") and name == "mask":
+        return Field.mask()
+    if _is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image") or is_masks(name, value):
         return Field(name, "image", encoding="keep")
+    if isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value):
+        return Field(name, "texts")
     array = _to_array(name, value)
     dtype = array.dtype.name
     if dtype not in DTYPES:
@@ -130,8 +140,11 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     if field.kind == "bytes" and isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if field.kind == "image":
-        return _to_further_image(value)
-    if field.kind in _NUMERIC_KINDS and not isinstance(value, (str, bytes, bytearray)):
+        return _to_masks(field.name, value) if is_masks(field.name, value) else _to_further_image(value)
+    if field.kind == "texts" and isinstance(value, (list, tuple)):
+        if all(isinstance(each, str) for each in value):
+            return list(value)
+    elif field.kind in _NUMERIC_KINDS and not isinstance(value, (str, bytes, bytearray)):
         array = _to_array(field.name, value)
         fitted = None if is_inferred and not _has_dtype(field, value, array) else _fit(field, array)
         if fitted is not None:
@@ -166,8 +179,29 @@ def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
     return to_image(image)
 
 
+def _to_masks(name: str, value: object) -> bytes | npt.NDArray[np.uint8]:
+    """Return the masks of objects below each other: one grey image, or b"" without objects."""
+    masks = _to_array(name, value)
+    levels = masks.astype(np.uint8)
+    if masks.dtype.kind not in "bui" or not np.array_equal(levels, masks):
+        raise SourceError(f"{name} must hold integers from 0 to 255, got {_described(value)}: convert them")
+    return levels.reshape(-1, masks.shape[2]) if levels.size else b""
+
+
+def _image_key(sample: Mapping[Any, object]) -> str | None:
+    named = [name for name in ("image", "img") if name in sample]
+    images = [name for name, value in sample.items() if _is_pil(value)]
+    return next(iter(named or (images if len(images) == 1 else [])), None)
+
+
+def _shape_of_list(value: object) -> int:
+    return len(value) if isinstance(value, (list, tuple)) else -1
+
+
 def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
     """Return True if a value is of the dtype of a field inferred from another sample."""
+    if field.is_of_objects and array.dtype.kind in "iuf":
+        return True
     if array.dtype.name == field.dtype or (field.kind == "ragged" and not array.size):
         return True
     accepts_any_integer = field == Field.label() or isinstance(value, (int, list, tuple))
@@ -176,7 +210,9 @@ def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
 
 def _fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return the array in the field's shape and dtype, or None if its numbers would change."""
-    if field.kind == "ragged":
+    if field.kind == "scalar" and field.name == "image_id" and array.shape == (1,):
+        array = array[0]  # torchvision's references have it so
+    if field.kind not in ("scalar", "vector"):
         if array.shape == (0,):  # an empty list does not show the shape of its rows
             array = array.reshape(0, *field.shape)
         if array.ndim == 0 or array.shape[1:] != field.shape:
@@ -208,7 +244,13 @@ def _to_array(name: str, value: object) -> npt.NDArray[Any]:
             f"{name} must be a number, text, bytes, an array, tensor or list of numbers, or a PIL image, "
             f"got {_described(value)}"
         )
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise SourceError(
+            f"{name} must be a list of numbers, or of rows of one length, got rows of different ones: store "
+            "it as text or bytes, or pad it"
+        ) from error
     if not isinstance(value, (list, tuple)):
         return array
     # NumPy converts a list of mixed kinds to one dtype, which must not change any number.

@@ -76,7 +76,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
     taken = {"image", *(each.field.name for each in fields)}
     warnings = []
     for column in further:
-        name = _free_field_name(column.name, taken)
+        name = free_field_name(column.name, taken)
         if name != column.name:
             warnings.append(f"{path}: column {column.name!r} is stored as the field {name!r}")
         fields.append(column.to_field(name))
@@ -172,7 +172,7 @@ def _assign_roles(
     return columns, image, label
 
 
-def _free_field_name(header: str, taken: set[str]) -> str:
+def free_field_name(header: str, taken: set[str]) -> str:
     """Return an identifier made from a header that is not in `taken`, and add it there."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
     name = f"_{name}" if name[0].isdigit() else name

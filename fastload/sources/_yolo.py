@@ -8,15 +8,16 @@ Coordinates are those of the upright image, because Ultralytics turns images by 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
-from fastload.sources._annotations import first_with_boxes, read_part
+from fastload.sources._annotations import first_with_boxes, names_below, read_part
 from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
 from fastload.sources._yolo_yaml import SPLITS, YoloDescription, read_description
@@ -30,13 +31,14 @@ _YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
 _SPLIT_FOLDERS = {split: split for split in SPLITS} | {"valid": "val", "validation": "val"}
 _SCANNED = 5000
+_SAMPLED = 256
 
 
 def recognise(path: str) -> bool:
     """Return True for a data.yaml, a folder with one, and a folder of images and labels."""
     if not os.path.isdir(path):
         return path.lower().endswith(_YAML_SUFFIXES) and _describes_splits(path)
-    return bool(_descriptions_in(path)) or bool(_folder_splits(path))
+    return bool(_descriptions_in(path)) or bool(_folder_splits(path, _some_images))
 
 
 def open_yolo(path: str) -> dict[str, AnnotatedFiles]:
@@ -49,7 +51,9 @@ def open_yolo(path: str) -> dict[str, AnnotatedFiles]:
                 "name one of them"
             )
         if not found:
-            return _list_splits(path, os.path.abspath(path), _folder_splits(path), YoloDescription())
+            return _list_splits(
+                path, os.path.abspath(path), _folder_splits(path, _images_below), YoloDescription()
+            )
         path = os.path.join(path, found[0])
     description = read_description(path)
     images = {split: _images_of(description, entries) for split, entries in description.splits.items()}
@@ -69,7 +73,7 @@ def _describes_splits(path: str) -> bool:
     return bool(_YAML_SPLITS.search(text) and _YAML_NAMES.search(text))
 
 
-def _folder_splits(path: str) -> dict[str, list[str]]:
+def _folder_splits(path: str, images_below: Callable[[str], list[str]]) -> dict[str, list[str]]:
     """Return the images of each split of a folder without a description; nothing if it is no YOLO dataset."""
     root = os.path.abspath(path)
     entries = list_entries(root)
@@ -82,7 +86,7 @@ def _folder_splits(path: str) -> dict[str, list[str]]:
     images = {}
     for split, folder in folders.items():
         below = os.path.join(folder, "images")
-        names = sorted(_images_below(below if os.path.isdir(below) else folder))
+        names = sorted(images_below(below if os.path.isdir(below) else folder))
         if not names:
             continue
         labels = _label_paths(names[:_SCANNED])
@@ -130,6 +134,11 @@ def _list_splits(
     reader, classes = _reader_of(labels.values(), description)
     masks = {split: _masks_of(root, names) for split, names in images.items()}
     has_masks = any(each is not None for each in masks.values())
+    unlabelled = [split for split, files in labels.items() if not (files.sizes_bytes != NOT_FOUND).any()]
+    if len(unlabelled) == len(labels) and not has_masks:
+        expected = next((files.path(0) for files in labels.values() if len(files)), path)
+        raise SourceError(f"{path}: must have label files, such as {expected}, got none: check the folders")
+    warnings = [*warnings, *(f"{path}: the split {split} has no label files" for split in unlabelled)]
     fields = (*reader.fields(), *([Field.mask()] if has_masks else ()))
     sources: dict[str, AnnotatedFiles] = {}
     for split, names in images.items():
@@ -141,7 +150,7 @@ def _list_splits(
             fields=fields,
             warnings=tuple(warnings) if not sources else (),
             left_out=tuple(_labels_without_image(labels[split])),
-            details=description.details,
+            details={**description.details, "labels": _label_style(names, labels[split])},
             is_upright=True,
             files=list_files(root, _relative(root, names)),
             texts=labels[split],
@@ -188,6 +197,16 @@ def _label_folder(folder: str, images: Sequence[str]) -> str:
     return candidates[0] or folder
 
 
+def _label_style(images: Sequence[str], labels: FileList) -> str:
+    """Return the place of the label files: `parallel` to images, in a folder `labels`, or `beside` images."""
+    for image, label in zip(images, labels.names, strict=True):
+        folder, of_label = os.path.dirname(image), os.path.dirname(os.path.join(labels.folder, label))
+        if folder == of_label:
+            return "beside"
+        return "inside" if of_label == os.path.join(folder, "labels") else "parallel"
+    return "parallel"
+
+
 def _masks_of(root: str, images: Sequence[str]) -> FileList | None:
     """Return the masks in a folder `masks` that is parallel to `images`; None if there are none."""
     names: dict[str, dict[str, str]] = {}
@@ -228,6 +247,12 @@ def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
 def _images_below(folder: str) -> list[str]:
     walk = Walk(os.path.dirname(folder), by_content=False)
     return [os.path.join(walk.root, name) for name in walk.images_below(os.path.basename(folder))]
+
+
+def _some_images(folder: str) -> list[str]:
+    """Return the first images below a folder that the system lists: enough to recognise a dataset."""
+    found = (os.path.join(folder, name) for name in names_below(folder) if _is_image(name))
+    return list(itertools.islice(found, _SAMPLED))
 
 
 def _relative(root: str, paths: Sequence[str]) -> list[str]:

@@ -95,10 +95,11 @@ class RandomIoUCrop(BoxCrop):
         return moved
 
 
-class _ObjectTransform(Transform):
+class ObjectTransform(Transform):
     """Base class of transforms that change objects but no image."""
 
     takes_any_dtype = True
+    works_in_place = True
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return True
@@ -106,14 +107,17 @@ class _ObjectTransform(Transform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         return image
 
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        return images
 
-class SanitizeBoundingBoxes(_ObjectTransform):
+
+class SanitizeBoundingBoxes(ObjectTransform):
     """Removes objects whose box is too small or partly outside of the image; parameters as in torchvision.
 
-    Everything that belongs to an object goes with its box, so `labels_getter` changes nothing.
+    Everything that belongs to an object goes with its box, so no `labels_getter` is needed.
     """
 
-    def __init__(self, min_size: float = 1.0, min_area: float = 1.0, labels_getter: Any = "default") -> None:
+    def __init__(self, min_size: float = 1.0, min_area: float = 1.0) -> None:
         self.min_size = options.to_number(min_size, "min_size", 1)
         self.min_area = options.to_number(min_area, "min_area", 1)
 
@@ -127,7 +131,7 @@ class SanitizeBoundingBoxes(_ObjectTransform):
         return annotations if is_valid.all() else annotations.chosen(is_valid)
 
 
-class ClampBoundingBoxes(_ObjectTransform):
+class ClampBoundingBoxes(ObjectTransform):
     """Clips boxes to the image, as every transform that moves them does by itself.
 
     Boxes have no rotation here, so torchvision's `clamping_mode` changes nothing.

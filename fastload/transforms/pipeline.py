@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
+from fastload.transforms._objects import ObjectTransform
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
@@ -44,6 +46,7 @@ class Drawn(NamedTuple):
         size: The (height, width) of the results; None if they differ.
         channels: The number of channels of the results.
         is_uniform: True if images have one size after each step of the body, too.
+        annotations: Those of the results; None if the images have none.
     """
 
     geometry: Geometry
@@ -51,6 +54,7 @@ class Drawn(NamedTuple):
     size: tuple[int, int] | None
     channels: int
     is_uniform: bool
+    annotations: list[Annotations] | None = None
 
     @property
     def works_on_batches(self) -> bool:
@@ -77,9 +81,12 @@ class Pipeline:
         steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         last = len(steps)
-        while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion)):
+        while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
-        self._before_tail = steps[:last]
+        # What changes no image may as well come before the tail.
+        self._before_tail = steps[:last] + [
+            step for step in steps[last:] if isinstance(step, ObjectTransform)
+        ]
         self._tail_steps = [step for step in steps[last:] if isinstance(step, (ToDtype, Normalize))]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
@@ -93,21 +100,35 @@ class Pipeline:
         """The tail; None if there is none, or a foreign callable comes before it."""
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
-    def draw(self, draws: Draws, sizes: Sizes, channels: int = 3) -> Drawn:
-        """Draw all parameters for images of these sizes; only for a pipeline that is not foreign."""
+    def draw(
+        self,
+        draws: Draws,
+        sizes: Sizes,
+        channels: int = 3,
+        annotations: Sequence[Annotations] | None = None,
+    ) -> Drawn:
+        """Draw all parameters for images of these sizes; only for a pipeline that is not foreign.
+
+        The images' annotations, if they have any, are moved at once.
+        """
         geometry = Geometry(sizes)
+        moved = None if annotations is None else list(annotations)
         body: list[tuple[Transform, Parameters]] = []
         is_uniform = True
         for place, step in enumerate(self._before_tail):
             if isinstance(step, Conversion) or not isinstance(step, Transform):
                 continue
-            parameters = self._parameters(place, step, draws, sizes)
+            if moved is None:
+                parameters = self._parameters(place, step, draws, sizes)
+            else:
+                parameters = step.draw_with(draws.at(place), sizes, moved)
+                moved = [step.apply_to(*pair) for pair in zip(moved, parameters.tolist(), strict=True)]
             if body or not step.fold(geometry, parameters):
                 body.append((step, parameters))
             sizes = step.sizes_after(sizes, parameters)
             channels = step.channels_after(channels)
             is_uniform = is_uniform and (not body or common_size(sizes) is not None)
-        return Drawn(geometry, body, common_size(sizes), channels, is_uniform)
+        return Drawn(geometry, body, common_size(sizes), channels, is_uniform, moved)
 
     def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
         return step.draw(draws.at(place), sizes)

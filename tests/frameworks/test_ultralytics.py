@@ -59,3 +59,9 @@ def test_reset_and_deletion_end_the_workers(seen):
     for loader in seen:
         assert loader["workers"] == loader["workers at the end"] > 0
         assert loader["workers after reset"] == loader["workers after del"] == 0
+
+
+def test_batches_of_objects_are_collated_as_its_own(require_installed, run_programs):
+    for package in ("torchvision", "ultralytics"):
+        require_installed(package)
+    run_programs(("ultralytics_batches",))

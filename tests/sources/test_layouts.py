@@ -51,6 +51,7 @@ LAYOUTS = {
     "yolo described": (
         r"YOLO \(.*data\.yaml\)",
         many("train/images/{}.jpg", photo)
+        | many("train/labels/{}.txt", BOX)
         | {"data.yaml": "path: .\ntrain: train/images\nnames:\n  0: cat\n"},
     ),
     "yolo in one folder": (
@@ -122,19 +123,53 @@ LAYOUTS = {
         "Hugging Face",
         many("train/{}.jpg", photo) | {"train/metadata.jsonl": '{"file_name": "0.jpg", "objects": []}\n'},
     ),
-    "hugging face on disk": (
-        r"Hugging Face .*load_from_disk",
-        {"dataset_dict.json": "{}", "train/state.json": "{}", "train/data-00000-of-00001.arrow": "x"},
-    ),
-    "parquet": (r"Parquet files.*load_dataset", {"data/train-00000-of-00001.parquet": "x", "README.md": "x"}),
-    "webdataset": (r"WebDataset \(2 files\): unpack them", {"train-0000.tar": "x", "train-0001.tar": "x"}),
-    "lmdb": ("LMDB", {"data.mdb": "x", "lock.mdb": "x"}),
     "hdf5": ("HDF5", {"train.h5": "x"}),
     "heic": (r"HEIC.*convert them", {"a/1.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"}),
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+# The layouts that are packed, with their kind: only readers of class folders refuse them.
+PACKED = {
+    "yolo": "yolo",
+    "yolo nested": "yolo",
+    "yolo by split": "yolo",
+    "yolo described": "yolo",
+    "yolo in one folder": "yolo",
+    "yolo beside": "yolo",
+    "coco": "coco",
+    "coco by split": "coco",
+    "voc": "voc",
+    "voc masks": "voc",
+    "xml in one folder": "voc",
+    "masks": "masks",
+    "masks as jpeg": "masks",
+    "masks in colours": "masks",
+    "masks by split": "masks",
+    "masks by suffix": "masks",
+    "masks beside": "masks",
+    "masks of the same names beside": "masks",
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_layout_is_refused_as_class_folders(tmp_path, name):
+    message, tree = LAYOUTS[name]
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=message) as caught:
+        FolderDataset(root)
+    assert f"fastload pack {root}" in str(caught.value)
+    with pytest.raises(SourceError, match="fastload pack"):
+        examine_data(root)
+    assert {source.kind for source in open_source(root).values()} == {PACKED[name]}
+
+
+def test_masks_in_colours_are_refused_with_the_reason(tmp_path):
+    root = written(tmp_path / "data", LAYOUTS["masks in colours"][1])
+    with pytest.raises(SourceError, match=r"labels/0\.png.*colours must be converted"):
+        pack(root, tmp_path / "x.fl", workers=1)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in PACKED])
 def test_layout_is_refused_everywhere_with_its_name_and_a_workaround(tmp_path, name):
     message, tree = LAYOUTS[name]
     root = written(tmp_path / "data", tree)

@@ -42,6 +42,7 @@ def crops_of(transform, objects, count):
 @pytest.mark.parametrize("overlap", [0.0, 0.5])
 def test_iou_crops_satisfy_torchvisions_conditions(overlap):
     objects = sample(2)
+    objects.boxes[0] = 10, 5, 70, 50
     transform = T.RandomIoUCrop(sampler_options=[overlap, 1.0])
     rows = crops_of(transform, objects, 60)
     is_whole = (rows == (0, 0, *SIZE)).all(axis=1)
@@ -67,9 +68,8 @@ def test_iou_crops_have_torchvisions_distribution():
     torch.manual_seed(0)
     inputs = [torch.zeros(3, *SIZE), torchvisions(objects)[0]]
     found = [theirs.make_params(inputs) for _ in range(400)]
-    expected = np.array(
-        [[p.get("top", 0), p.get("left", 0), p.get("height", 60), p.get("width", 90)] for p in found]
-    )
+    whole = {"top": 0, "left": 0, "height": SIZE[0], "width": SIZE[1]}
+    expected = np.array([[{**whole, **each}[name] for name in whole] for each in found])
     # Five standard errors of a mean of 400.
     errors = 5 * expected.std(axis=0) / np.sqrt(400)
     assert (abs(rows.mean(axis=0) - expected.mean(axis=0)) < errors).all()

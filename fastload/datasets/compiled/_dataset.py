@@ -174,7 +174,8 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         is_repeated = source.channels == 1 and self._compiled.grey_channels > 1
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
-        return fill(source, pipeline, fresh_draws(count), out, self.memory_format)
+        drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
+        return fill(source, pipeline, drawn, out, self.memory_format)
 
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image of what `CompiledTransform.prepare` returned."""

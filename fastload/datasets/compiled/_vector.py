@@ -27,6 +27,7 @@ from fastload.transforms import (
     RandomVerticalFlip,
     Resize,
 )
+from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
@@ -194,7 +195,13 @@ class VectorPipeline(Pipeline):
         """Return True if images of these sizes have one size in the end."""
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
-    def draw(self, draws: Draws, sizes: Sizes, channels: int = 3) -> Drawn:
+    def draw(
+        self,
+        draws: Draws,
+        sizes: Sizes,
+        channels: int = 3,
+        annotations: Sequence[Annotations] | None = None,
+    ) -> Drawn:
         """Draw all parameters from torch's generator; `draws` only tell how many images there are."""
         drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
         before = self._sizes_before(sizes)
@@ -205,7 +212,7 @@ class VectorPipeline(Pipeline):
             self._drawn = _draw_in_turn(drawers, before)
         else:
             self._drawn = _draw_at_once(drawers, before, known)
-        return super().draw(draws, sizes, channels)
+        return super().draw(draws, sizes, channels, annotations)
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""

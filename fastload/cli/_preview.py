@@ -1,0 +1,88 @@
+"""`fastload preview DATASET`: a sheet of samples as training gets them, with boxes, masks and key points."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastload.cli._parser import whole_number
+from fastload.errors import OptionError
+
+HELP = "draw samples of a dataset, after its transform, into a PNG"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument(
+        "dataset",
+        metavar="DATASET",
+        help="a packed dataset, a folder of class folders, or MODULE:NAME of a dataset or of a function that "
+        "returns one",
+    )
+    parser.add_argument(
+        "--transform",
+        metavar="MODULE:NAME",
+        help="the transform to apply, or a function that returns it (default: that of the dataset)",
+    )
+    parser.add_argument("--out", metavar="FILE", default="preview.png", help="default: preview.png")
+    parser.add_argument(
+        "--images", type=whole_number, metavar="N", help="the most samples (default: 40, or 12 with objects)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the transform's draws (default: 0)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the sheet."""
+    import torch
+
+    from fastload.datasets.preview import require_png, write_sheet
+
+    file = Path(options.out)
+    require_png(file)
+    transform = None if options.transform is None else _made(options.transform, "transform")
+    dataset = _dataset(options.dataset)
+    if transform is not None:
+        _set_transform(dataset, transform)
+    torch.manual_seed(options.seed)
+    count = write_sheet(dataset, file, options.images)
+    print(f"wrote {count} samples to {file}", file=sys.stderr)
+    return 0
+
+
+def _dataset(name: str) -> Any:
+    from fastload.datasets.folder import FolderDataset
+    from fastload.datasets.packed import PackedDataset
+    from fastload.shards.manifest import looks_packed
+
+    path = Path(name)
+    if path.is_dir():
+        return PackedDataset(path) if looks_packed(path) else FolderDataset(path)
+    if ":" not in name:
+        raise OptionError(f"{name}: must be a packed dataset, a folder, or MODULE:NAME of a dataset")
+    return _made(name, "dataset")
+
+
+def _made(name: str, kind: str) -> Any:
+    """Return an object of the user's code, or what a function of this name returns."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        value = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(f"{name}: must be MODULE:NAME of a {kind} that can be imported: {error}") from error
+    is_function = callable(value) and hasattr(value, "__code__") and value.__code__.co_argcount == 0
+    return value() if is_function or isinstance(value, type) else value
+
+
+def _set_transform(dataset: Any, transform: Any) -> None:
+    if not hasattr(dataset, "transform"):
+        raise OptionError(
+            f"--transform needs a dataset with an attribute `transform`, got {type(dataset).__name__}: leave "
+            "it out, and set the transform in Python"
+        )
+    dataset.transform = transform

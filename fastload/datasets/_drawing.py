@@ -1,0 +1,112 @@
+"""Annotations drawn onto an image: boxes with class names, polygons, masks, key points, oriented boxes."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.images.opencv import cv2
+from fastload.transforms.annotations import Annotations
+
+Picture = NDArray[np.uint8]  # (height, width, 3), RGB, contiguous
+Colour = tuple[int, int, int]
+
+_FONT, _FONT_SCALE, _MOST_LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 0.38, 20
+_OPACITY = 0.4
+
+# The golden ratio's share of the circle of hues: neighbouring classes get very different colours.
+_HUE_STEP = 0.618034
+
+
+def draw_objects(picture: Picture, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
+    """Draw a target's objects and mask onto a picture, in place.
+
+    Args:
+        picture: The image, resized to the size at which it is shown.
+        target: A dict like that of PackedDataset.
+        size: Height and width of the image to which the coordinates belong.
+        names: The names of the classes, by label.
+    """
+    objects = Annotations.of_target(target, size).resized(*picture.shape[:2])
+    if objects.mask is not None:
+        _blend(picture, objects.mask > 0, _palette()[objects.mask])
+    for rings, label in zip(objects.polygons or (), objects.labels.tolist(), strict=False):
+        _draw_rings(picture, rings, colour_of(label))
+    for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
+        cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _BITS)
+    is_oriented = objects.corners is not None
+    for box, label in zip(objects.boxes.tolist(), objects.labels.tolist(), strict=True):
+        left, top, right, bottom = (round(side) for side in box)
+        if not is_oriented:
+            cv2.rectangle(picture, (left, top), (right - 1, bottom - 1), colour_of(label), 1)
+        _draw_tag(picture, _name_of(label, names), left, top, colour_of(label))
+    for points, label in zip(_rows(objects.keypoints), objects.labels.tolist(), strict=False):
+        for x, y, is_seen in points.tolist():
+            if is_seen:
+                cv2.circle(picture, (round(x), round(y)), 3, (255, 255, 255), -1, cv2.LINE_AA)
+                cv2.circle(picture, (round(x), round(y)), 2, colour_of(label), -1, cv2.LINE_AA)
+
+
+def colour_of(label: int) -> Colour:
+    """Return the colour of a class."""
+    red, green, blue = colorsys.hsv_to_rgb(label * _HUE_STEP % 1, 0.85, 0.95)
+    return int(red * 255), int(green * 255), int(blue * 255)
+
+
+def write_text(picture: Picture, text: str, left: int, baseline: int, colour: Colour) -> None:
+    """Write one line of text; OpenCV's fonts have only ASCII."""
+    printable = text.encode("ascii", "replace").decode()
+    cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
+
+
+_BITS = 4  # of a fraction of a pixel, for OpenCV's drawing functions
+
+
+def _draw_rings(picture: Picture, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
+    points = [_fixed(ring) for ring in rings if len(ring)]
+    if not points:
+        return
+    inside = np.zeros(picture.shape[:2], np.uint8)
+    cv2.fillPoly(inside, points, 1, shift=_BITS)
+    _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
+    cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _BITS)
+
+
+def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) -> None:
+    """Write a class name on its colour above the box's corner, or within the box where there is no room."""
+    name = name[:_MOST_LETTERS]
+    (width, height), _ = cv2.getTextSize(name, _FONT, _FONT_SCALE, 1)
+    left = max(0, min(left, picture.shape[1] - width - 4))
+    top = top - height - 5 if top >= height + 5 else top
+    cv2.rectangle(picture, (left, top), (left + width + 3, top + height + 4), colour, -1)
+    red, green, blue = colour
+    # White on dark colours, black on light ones (ITU-R BT.601's luma).
+    is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+    write_text(picture, name, left + 2, top + height + 2, (0, 0, 0) if is_light else (255, 255, 255))
+
+
+def _blend(picture: Picture, where: NDArray[np.bool_], colours: Picture) -> None:
+    mixed = picture[where] * (1 - _OPACITY) + colours[where] * _OPACITY
+    picture[where] = mixed.astype(np.uint8)
+
+
+def _palette() -> Picture:
+    return np.array([colour_of(label) for label in range(256)], np.uint8)
+
+
+def _fixed(points: NDArray[np.float32]) -> NDArray[np.int32]:
+    # OpenCV measures from the centre of the first pixel.
+    fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _BITS)).astype(np.int32)
+    return fixed
+
+
+def _name_of(label: int, names: Any) -> str:
+    return str(names[label]) if 0 <= label < len(names) else str(label)
+
+
+def _rows(array: NDArray[Any] | None) -> Sequence[NDArray[Any]]:
+    return () if array is None else list(array)

@@ -1,0 +1,162 @@
+"""Objects of stored records: from the source's numbers to pixels of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fastload.errors import DecodeError, LibraryMissingError, OptionError
+from fastload.images.masks import decode_mask
+from fastload.images.opencv import cv2
+from fastload.shards.records import Record
+from fastload.shards.schema import Field
+from fastload.transforms.annotations import Annotations
+
+_PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask")
+
+# By format, the matrix that makes x1 y1 x2 y2 of a box's four numbers.
+_TO_CORNERS = {
+    "xyxy": np.eye(4),
+    "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
+    "cxcywh": np.array([[1, 0, -0.5, 0], [0, 1, 0, -0.5], [1, 0, 0.5, 0], [0, 1, 0, 0.5]], np.float64),
+}
+
+
+def is_upright(made: Mapping[str, Any]) -> bool:
+    """Return True if a manifest says that coordinates are those of upright images."""
+    details = made.get("details")
+    return isinstance(details, dict) and details.get("is_upright") is True
+
+
+class ObjectFields:
+    """The fields of a dataset whose records have objects or a mask of classes."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        shown = [field for field in fields if not field.internal]
+        self._parts = {field.name: field for field in shown if field.name in _PARTS}
+        self._per_object = [field.name for field in shown if field.per_object and field.name not in _PARTS]
+        self.whole = [field.name for field in shown if field.name not in (*self._parts, *self._per_object)]
+
+    @classmethod
+    def of(cls, fields: Sequence[Field]) -> ObjectFields | None:
+        """Return the fields, without the image; None if records have no objects and no mask of classes."""
+        has_objects = any(field.is_of_objects or field.format == "mask" for field in fields)
+        return cls(fields) if has_objects else None
+
+    def annotations(self, record: Record, size: tuple[int, int]) -> Annotations:
+        """Return a record's objects in pixels of its image of a (height, width), upright if they count so."""
+        parts = self._parts
+        scale = np.array(size[::-1], np.float64)
+        labels = record["labels"] if "labels" in parts else np.zeros(0)
+        return Annotations(
+            size,
+            self._boxes(record, scale, len(labels)),
+            np.array(labels, np.int64),
+            self._polygons(record, scale),
+            self._points(record, "keypoints", scale),
+            self._points(record, "corners", scale),
+            self._mask(record),
+            {name: _owned(record[name]) for name in self._per_object},
+        )
+
+    def target(
+        self,
+        objects: Annotations,
+        record: Record,
+        value: Callable[[str, Record], Any],
+        as_tv_tensors: bool = False,
+    ) -> dict[str, Any]:
+        """Return a target: annotations as tensors, and the record's other fields by `value`."""
+        target = _tv_target(objects) if as_tv_tensors else objects.to_target()
+        for name in self.whole:
+            found = value(name, record)
+            target[name] = torch.tensor(found) if isinstance(found, int | float) else found
+        if "labels" not in self._parts:
+            del target["boxes"], target["labels"]
+        return target
+
+    def _boxes(self, record: Record, scale: NDArray[np.float64], count: int) -> NDArray[np.float32]:
+        field = self._parts.get("boxes")
+        if field is None:
+            return np.zeros((count, 4), np.float32)
+        factor = np.tile(scale, 2) if field.relative else 1.0
+        boxes: NDArray[Any] = record["boxes"] @ _TO_CORNERS[field.format or "xyxy"].T * factor
+        return boxes.astype(np.float32)
+
+    def _polygons(self, record: Record, scale: NDArray[np.float64]) -> list[list[NDArray[np.float32]]] | None:
+        field = self._parts.get("polygons")
+        if field is None:
+            return None
+        factor = scale if field.relative else np.ones(2)
+        return [[(ring * factor).astype(np.float32) for ring in rings] for rings in record["polygons"]]
+
+    def _points(self, record: Record, name: str, scale: NDArray[np.float64]) -> NDArray[np.float32] | None:
+        field = self._parts.get(name)
+        if field is None:
+            return None
+        points: NDArray[Any] = record[name].astype(np.float64)
+        if name == "keypoints" and points.shape[-1] == 2:
+            # As Ultralytics: a point outside of the image is one that is not labelled.
+            seen = (points >= 0).all(axis=-1, keepdims=True)
+            points = np.concatenate([points, seen], axis=-1)
+        if field.relative:
+            points[..., :2] *= scale
+        return points.astype(np.float32)
+
+    def _mask(self, record: Record) -> NDArray[np.uint8] | None:
+        if "mask" not in self._parts or not len(data := record.stored("mask")):
+            return None
+        try:
+            return decode_mask(bytes(data))
+        except DecodeError as error:
+            raise DecodeError(f"record {record.index} (key {record.key!r}), field 'mask': {error}") from error
+
+
+def _owned(value: Any) -> Any:
+    """Return a copy; floats in torch's usual precision."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.astype(np.float32) if value.dtype == np.float64 else value.copy()
+
+
+def _tv_target(objects: Annotations) -> dict[str, Any]:
+    """Return annotations as torchvision's tv_tensors: those that its transforms move, and no others.
+
+    Polygons become a mask for each object, and key points lose their visibility to an entry of its own.
+    """
+    try:
+        from torchvision import tv_tensors
+    except ImportError as error:
+        raise LibraryMissingError(f"tv_tensors=True needs torchvision: {error}") from error
+    if objects.corners is not None:
+        raise OptionError(
+            "tv_tensors=True must have boxes without rotation, got oriented ones, of which torchvision's "
+            "samples cannot have both: use fastload's transforms, which move them"
+        )
+    target = objects.to_target()
+    target["boxes"] = tv_tensors.BoundingBoxes(target["boxes"], format="XYXY", canvas_size=objects.size)
+    if objects.mask is not None:
+        target["mask"] = tv_tensors.Mask(target["mask"])
+    if objects.keypoints is not None:
+        points = target["keypoints"]
+        target["keypoints"] = tv_tensors.KeyPoints(points[..., :2], canvas_size=objects.size)
+        target["visibility"] = points[..., 2].to(torch.int64)
+    if objects.polygons is not None:
+        del target["polygons"]
+        target["masks"] = tv_tensors.Mask(torch.from_numpy(_filled(objects.polygons, objects.size)))
+    return target
+
+
+def _filled(polygons: Sequence[Sequence[NDArray[np.float32]]], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Return the pixels of each object, 1 within its polygons: (objects, height, width)."""
+    masks = np.zeros((len(polygons), *size), np.uint8)
+    for mask, rings in zip(masks, polygons, strict=True):
+        # OpenCV measures from the centre of the first pixel, here in sixteenths of a pixel.
+        points = [np.rint((ring - 0.5) * 16).astype(np.int32) for ring in rings if len(ring)]
+        if points:
+            cv2.fillPoly(mask, points, 1, shift=4)
+    return masks

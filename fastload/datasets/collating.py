@@ -1,0 +1,147 @@
+"""Batches of samples with objects, as `collate_fn` of a DataLoader: lists of dicts, and Ultralytics' batch.
+
+In fastload's DataLoader, the tensors of a batch are copied once: stacked images in their shared memory, all
+others from the sample to there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+
+_MASK_SCALE = 4  # Ultralytics' masks have a quarter of the image's sides
+
+_MOST_IN_A_BYTE = 255
+
+
+def collate_lists(samples: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    """Return (images, targets), a list of each, as torchvision's detection models take them.
+
+    Images may differ in size, and targets in their numbers of objects; none is stacked or padded.
+
+    Example:
+        >>> loader = fastload.DataLoader(data, 8, collate_fn=fastload.collate_lists)  # doctest: +SKIP
+    """
+    return [image for image, _ in samples], [target for _, target in samples]
+
+
+def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the batch that Ultralytics' models are trained on, from samples with images of one size.
+
+    Returns:
+        `img`, (images, 3, height, width), as the samples have it; of all objects, `cls` (objects, 1) and
+        `bboxes` (objects, 4), float32, centre, width and height relative to the image; `batch_idx`,
+        (objects,) float32, the image of each. If samples have them: `keypoints` relative to the image;
+        `masks` (images, height / 4, width / 4) of the polygons, uint8, numbered from 1 in each image, small
+        objects above large ones; and for oriented boxes, `bboxes` (objects, 5), with the angle in radians.
+
+    Raises:
+        OptionError: The images differ in size.
+    """
+    images = [image for image, _ in samples]
+    targets = [target for _, target in samples]
+    shapes = {tuple(image.shape) for image in images}
+    if len(shapes) > 1:
+        raise OptionError(
+            f"collate_ultralytics must be given images of one size, got {sorted(shapes)}: end the transform "
+            "with one size, or use collate_lists"
+        )
+    height, width = images[0].shape[-2:]
+    sides = torch.tensor((width, height), dtype=torch.float32)
+    counts = [len(target["boxes"]) for target in targets]
+    batch = {
+        "img": stacked(images),
+        "cls": torch.cat([target["labels"] for target in targets]).float()[:, None],
+        "bboxes": _centred(torch.cat([target["boxes"] for target in targets]), sides),
+        "batch_idx": torch.repeat_interleave(torch.arange(len(targets)), torch.tensor(counts)).float(),
+    }
+    if "corners" in targets[0]:
+        batch["bboxes"] = _rotated(torch.cat([target["corners"] for target in targets]), sides)
+    if "keypoints" in targets[0]:
+        points = torch.cat([target["keypoints"] for target in targets]).clone()
+        points[..., :2] /= sides
+        batch["keypoints"] = points
+    if "polygons" in targets[0]:
+        dtype = np.dtype(np.uint8 if max(counts) <= _MOST_IN_A_BYTE else np.int32)
+        numbered = [_numbered(target["polygons"], height, width, dtype) for target in targets]
+        batch["masks"] = default_collate([torch.from_numpy(mask) for mask, _ in numbered])
+        firsts = np.cumsum([0, *counts[:-1]])
+        orders = [first + order for first, (_, order) in zip(firsts, numbered, strict=True)]
+        order = torch.from_numpy(np.concatenate(orders))
+        batch |= {name: batch[name][order] for name in ("cls", "bboxes", "keypoints") if name in batch}
+    return batch
+
+
+def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return images stacked in their own memory format, in shared memory within a worker of fastload."""
+    if images[0].dim() == 3 and images[0].permute(1, 2, 0).is_contiguous():
+        rows: torch.Tensor = default_collate([image.permute(1, 2, 0) for image in images])
+        return rows.permute(0, 3, 1, 2)
+    batch: torch.Tensor = default_collate(list(images))
+    return batch
+
+
+def _numbered(polygons: Sequence[Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return Ultralytics' mask of an image, and its objects in the order of their numbers in the mask.
+
+    Polygons are filled in full size, and shrunk, by its steps; but only the part around each.
+    """
+    mask = np.zeros((height // _MASK_SCALE, width // _MASK_SCALE), dtype)
+    is_whole = height % _MASK_SCALE == width % _MASK_SCALE == 0
+    parts = [_part(rings, height, width) if is_whole else (0, 0, height, width) for rings in polygons]
+    filled = [_shrunk(rings, *part) for rings, part in zip(polygons, parts, strict=True)]
+    # Unsigned, so that an empty one comes first, and not stable: Ultralytics' order to the last object.
+    order = np.argsort(-np.array([pixels.sum() for pixels in filled], np.uint64))
+    for number, index in enumerate(order.tolist(), 1):
+        (top, left, _, _), pixels = parts[index], filled[index]
+        first, second = top // _MASK_SCALE, left // _MASK_SCALE
+        region = mask[first : first + pixels.shape[0], second : second + pixels.shape[1]]
+        region[pixels > 0] = number
+    return mask, order.astype(np.int64)
+
+
+def _part(rings: Sequence[Any], height: int, width: int) -> tuple[int, int, int, int]:
+    """Return top, left, height and width of the blocks of an image that polygons touch."""
+    points = np.concatenate([np.asarray(ring) for ring in rings]) if rings else np.zeros((1, 2))
+    limits = np.array((width, height))
+    first = np.clip(points.min(axis=0) // _MASK_SCALE * _MASK_SCALE, 0, limits - _MASK_SCALE).astype(int)
+    last = np.clip((points.max(axis=0) // _MASK_SCALE + 1) * _MASK_SCALE, first + _MASK_SCALE, limits)
+    (left, top), (right, bottom) = first.tolist(), last.astype(int).tolist()
+    return top, left, bottom - top, right - left
+
+
+def _shrunk(rings: Sequence[Any], top: int, left: int, height: int, width: int) -> Any:
+    """Return a part of an image with filled polygons, 1 inside, in the size of the masks."""
+    pixels = np.zeros((height, width), np.uint8)
+    points = [np.asarray(ring).astype(np.int32) - (left, top) for ring in rings if len(ring)]
+    if points:
+        cv2.fillPoly(pixels, [each.astype(np.int32) for each in points], 1)
+    return cv2.resize(pixels, (width // _MASK_SCALE, height // _MASK_SCALE))
+
+
+def _centred(boxes: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
+    first, last = boxes[:, :2], boxes[:, 2:]
+    return torch.cat(((first + last) / (2 * sides), (last - first) / sides), dim=1)
+
+
+def _rotated(corners: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
+    """Return oriented boxes (objects, 5): centre, longer and shorter side relative to the image, angle."""
+    rows = []
+    for each in corners.numpy():
+        (x, y), (width, height), degrees = cv2.minAreaRect(each)
+        angle = math.radians(degrees)
+        if width < height:
+            width, height, angle = height, width, angle + math.pi / 2
+        # Ultralytics' angles are from -45 degrees to 135.
+        rows.append((x, y, width, height, (angle + math.pi / 4) % math.pi - math.pi / 4))
+    boxes = torch.tensor(rows, dtype=torch.float32).reshape(-1, 5)
+    boxes[:, :4] /= sides.repeat(2)
+    return boxes

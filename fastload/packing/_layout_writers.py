@@ -1,0 +1,47 @@
+"""Writers of the layouts of annotated images: what `unpack` writes beside the images."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from fastload.shards.manifest import Manifest
+from fastload.shards.records import Record
+
+Files = Iterator[tuple[str, bytes]]  # paths relative to the folder of the whole dataset, and their content
+
+
+class LayoutWriter(ABC):
+    """Writer of one split's annotations; `split` is "" for a dataset without splits."""
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        self.manifest = manifest
+        self.split = split
+        details = manifest.made.get("details")
+        self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
+        self.names = frozenset(field.name for field in manifest.fields)
+
+    @abstractmethod
+    def files(self, record: Record, image: PurePosixPath) -> Files:
+        """Yield the files that belong to a record, whose image has been written to a path."""
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+        """Yield the files of the whole dataset; called for the first of all splits' writers."""
+        yield from ()
+
+
+def number_text(value: float) -> str:
+    """Return the shortest text of a number, without ".0" for a whole one."""
+    text = repr(float(value))
+    return text.removesuffix(".0")
+
+
+def parallel(path: PurePosixPath, folder: str, suffix: str) -> PurePosixPath:
+    """Return a path with its last folder `images` replaced, and another suffix."""
+    parts = list(path.parts)
+    places = [place for place, part in enumerate(parts[:-1]) if part == "images"]
+    if places:
+        parts[places[-1]] = folder
+    return PurePosixPath(*parts).with_suffix(suffix)

@@ -1,0 +1,109 @@
+"""Records of a packed dataset as the files of their images, for unpacking."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fastload.errors import DamageError, DecodeError, FormatError
+from fastload.images.decode import encode
+from fastload.images.encodings import encoding_named
+from fastload.images.formats import HEAD_BYTES, format_of
+from fastload.shards.records import Record, RecordReader
+from fastload.shards.schema import Field
+
+_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
+_SUFFIXES = {
+    "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
+    "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
+}  # fmt: skip
+
+Files = Mapping[str, tuple[bytes, str]]
+"""For each image field its file's bytes, and the suffix that its name must end in ("" for any)."""
+
+
+class StoredRecords:
+    """The intact records of a packed dataset in their order, each with the files of its images.
+
+    `details` are those of the source; `damaged` gets one message for each record that is left out.
+    """
+
+    def __init__(self, reader: RecordReader, progress: Callable[[int, int], None] | None) -> None:
+        self._reader = reader
+        self._progress = progress
+        self.manifest = reader.manifest
+        self.details: Mapping[str, Any] = self.manifest.made["details"]
+        self.damaged: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __iter__(self) -> Iterator[tuple[Record, Files]]:
+        images = [field for field in self.manifest.fields if field.kind == "image"]
+        for index in range(len(self)):
+            try:
+                record = self._reader.read(index)
+                files = {each.name: stored_file(record, each, is_first=each is images[0]) for each in images}
+            except (DamageError, DecodeError) as error:
+                self.damaged.append(str(error))
+            else:
+                yield record, files
+            if self._progress is not None:
+                self._progress(index + 1, len(self))
+
+    def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, Files]]]]:
+        """Yield the name of each of the source's files, and its records, which must be taken at once."""
+        names = self.details["files"]
+        for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):
+            if not 0 <= number < len(names):
+                raise FormatError(f"a record must be of one of {len(names)} files, got {number}: pack again")
+            yield names[number], records
+
+
+def stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes, str]:
+    """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
+    stored = record.stored(field.name)
+    shape = record.image_shape(field.name)
+    if not shape[0]:
+        return bytes(stored), ""  # kept although it is not a readable image
+    if field.encoding == "jpeg":
+        return bytes(stored), ".jpg"
+    if field.encoding in _SOURCE_ENCODINGS:
+        # A further image has no name of its own, and neither has one from a dataset.
+        has_name = is_first and Path(record.key).suffix
+        return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
+    return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
+
+
+@contextlib.contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file that is renamed to the given path after the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".fastload-{secrets.token_hex(8)}")
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def safe_path(root: Path, key: str) -> Path:
+    """Return the path of a key below root, without the parts that would lead elsewhere.
+
+    >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
+    'out/etc/passwd'
+    """
+    outside = ("/", "//", "..", ".")
+    parts = [part for part in PurePosixPath(key.replace("\0", "_")).parts if part not in outside]
+    if os.name == "nt":
+        parts = [part.replace("\\", "_").replace(":", "_") for part in parts]
+    return root.joinpath(*(parts or ["unnamed"]))
+
+
+def _suffix_of(data: bytes) -> str:
+    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")

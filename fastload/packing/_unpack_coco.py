@@ -1,0 +1,76 @@
+"""Unpacking to COCO's layout: one json for each split."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from fastload.packing._layout_writers import Files, LayoutWriter
+from fastload.shards.manifest import Manifest
+from fastload.shards.records import Record
+
+
+class CocoWriter(LayoutWriter):
+    """Writer of a split's json."""
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        super().__init__(manifest, split)
+        self._images: list[dict[str, Any]] = []
+        self._annotations: list[dict[str, Any]] = []
+
+    def files(self, record: Record, image: PurePosixPath) -> Files:
+        """See `LayoutWriter`."""
+        height, width, _ = record.image_shape()
+        folder = PurePosixPath(self.details["images"])
+        name = image.relative_to(folder) if image.is_relative_to(folder) else image
+        entry = json.loads(record["image_extra"])
+        sides = {name: side for name, side in (("height", height), ("width", width)) if name in entry}
+        self._images.append({"file_name": name.as_posix(), **entry, **sides})
+        self._annotations += self._annotations_of(record)
+        yield from ()
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+        """See `LayoutWriter`."""
+        for writer in writers:
+            if isinstance(writer, CocoWriter):
+                yield writer.details["file"], writer.content()
+
+    def content(self) -> bytes:
+        """Return the json."""
+        content = {
+            **self.details["others"],
+            "images": self._images,
+            "annotations": sorted(self._annotations, key=lambda each: each["id"]),
+            "categories": self.details["categories"],
+        }
+        return json.dumps(content).encode()
+
+    def _annotations_of(self, record: Record) -> list[dict[str, Any]]:
+        found = []
+        for place, text in enumerate(record["extra"]):
+            extra = json.loads(text)
+            annotation = {**extra["members"], "image_id": record["image_id"]}
+            if "captions" in self.names:
+                annotation["caption"] = record["captions"][place]
+            else:
+                annotation |= self._object(record, place)
+            found.append({name: value for name, value in annotation.items() if name not in extra["absent"]})
+        return found
+
+    def _object(self, record: Record, place: int) -> dict[str, Any]:
+        category = self.details["categories"][int(record["labels"][place])]["id"]
+        annotation: dict[str, Any] = {
+            "category_id": category,
+            "bbox": record["boxes"][place].tolist(),
+            "area": float(record["area"][place]),
+            "iscrowd": int(record["iscrowd"][place]),
+        }
+        if "polygons" in self.names:
+            rle = record["rle"][place]
+            polygons = [polygon.reshape(-1).tolist() for polygon in record["polygons"][place]]
+            annotation["segmentation"] = json.loads(rle) if rle else polygons
+        if "keypoints" in self.names:
+            annotation["keypoints"] = record["keypoints"][place].reshape(-1).tolist()
+        return annotation

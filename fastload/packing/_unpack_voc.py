@@ -1,0 +1,68 @@
+"""Unpacking to Pascal VOC's layout: xml files, masks and the lists of splits; and images with a mask each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from xml.etree import ElementTree
+
+from fastload.packing._layout_writers import Files, LayoutWriter, number_text
+from fastload.shards.manifest import Manifest
+from fastload.shards.records import Record
+
+_MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
+
+
+class VocWriter(LayoutWriter):
+    """Writer of a split's annotations: the source's own xml, with other numbers if the image was resized."""
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        super().__init__(manifest, split)
+        self.stems: list[str] = []
+
+    def files(self, record: Record, image: PurePosixPath) -> Files:
+        """See `LayoutWriter`."""
+        self.stems.append(image.stem)
+        is_beside = self.details.get("is_beside") is True
+        if "xml" in self.names:
+            xml = (
+                image.with_suffix(".xml") if is_beside else PurePosixPath("Annotations", f"{image.stem}.xml")
+            )
+            yield xml.as_posix(), self._xml(record)
+        for name in self.names & {*_MASKS}:
+            if len(mask := record.stored(name)):
+                yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+        """See `LayoutWriter`."""
+        kind = "Main" if "xml" in self.names else "Segmentation"
+        for writer in writers:
+            is_listed = isinstance(writer, VocWriter) and writer.details.get("is_beside") is not True
+            if isinstance(writer, VocWriter) and is_listed and writer.split:
+                content = "".join(f"{stem}\n" for stem in writer.stems)
+                yield f"ImageSets/{kind}/{writer.split}.txt", content.encode()
+
+    def _xml(self, record: Record) -> bytes:
+        data: bytes = record["xml"]
+        if not self.manifest.made.get("limit"):
+            return data
+        root = ElementTree.fromstring(data)
+        height, width, _ = record.image_shape()
+        for name, side in (("height", height), ("width", width)):
+            if (stated := root.find(f"size/{name}")) is not None:
+                stated.text = str(side)
+        for found, box in zip(root.findall("object/bndbox"), record["boxes"].tolist(), strict=True):
+            sides = [box[0] + 1, box[1] + 1, box[2], box[3]]
+            for name, value in zip(("xmin", "ymin", "xmax", "ymax"), sides, strict=True):
+                if (element := found.find(name)) is not None:
+                    element.text = number_text(value)
+        return bytes(ElementTree.tostring(root, encoding="utf-8"))
+
+
+class MaskWriter(LayoutWriter):
+    """Writer of images with a mask each, under the source's names."""
+
+    def files(self, record: Record, image: PurePosixPath) -> Files:
+        """See `LayoutWriter`."""
+        if len(mask := record.stored("mask")):
+            yield record["mask_path"], bytes(mask)

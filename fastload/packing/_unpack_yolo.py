@@ -1,0 +1,78 @@
+"""Unpacking to YOLO's layout: label files, masks and data.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import numpy as np
+import yaml
+
+from fastload.packing._layout_writers import Files, LayoutWriter, number_text, parallel
+from fastload.shards.manifest import Manifest
+from fastload.shards.records import Record
+
+
+class YoloWriter(LayoutWriter):
+    """Writer of a split's label files; an image without objects gets none."""
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        super().__init__(manifest, split)
+        self.images: list[PurePosixPath] = []
+
+    def files(self, record: Record, image: PurePosixPath) -> Files:
+        """See `LayoutWriter`."""
+        self.images.append(image)
+        if rows := self._rows(record):
+            yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
+        if "mask" in self.names and len(mask := record.stored("mask")):
+            yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+        """See `LayoutWriter`."""
+        own = [writer for writer in writers if isinstance(writer, YoloWriter)]
+        folders = {writer.split: writer.folder() for writer in own}
+        entries: dict[str, object] = {}
+        for writer in own:
+            others = [path for other in own if other is not writer for path in other.images]
+            folder = folders[writer.split]
+            entry = folder.as_posix()
+            if any(path.is_relative_to(folder) for path in others):  # the splits share a folder
+                entry = f"{writer.split}.txt"
+                yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
+            entries[writer.split or "train"] = entry
+        kept = {k: v for k, v in self.details.items() if k not in ("labels", "is_upright")}
+        content = {**entries, "names": dict(enumerate(self.manifest.classes)), **kept}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        yield "data.yaml", text.encode()
+
+    def folder(self) -> PurePosixPath:
+        """Return the folder below which all images of the split are."""
+        parents = [path.parent for path in self.images] or [PurePosixPath(".")]
+        common = parents[0]
+        while not all(parent.is_relative_to(common) for parent in parents):
+            common = common.parent
+        return common
+
+    def _label_path(self, image: PurePosixPath) -> PurePosixPath:
+        if self.details.get("labels") == "parallel":
+            return parallel(image, "labels", ".txt")
+        folder = image.parent / "labels" if self.details.get("labels") == "inside" else image.parent
+        return folder / f"{image.stem}.txt"
+
+    def _rows(self, record: Record) -> list[str]:
+        boxes, labels = record["boxes"], record["labels"].tolist()
+        numbers: list[list[float]] = boxes.tolist()
+        if "polygons" in self.names:
+            for place, polygons in enumerate(record["polygons"]):
+                if polygons:
+                    numbers[place] = np.concatenate(polygons).reshape(-1).tolist()
+        elif "corners" in self.names:
+            numbers = record["corners"].reshape(-1, 8).tolist()
+        elif "keypoints" in self.names:
+            points = record["keypoints"]
+            columns = points.shape[1] * points.shape[2]
+            numbers = np.hstack([boxes, points.reshape(len(points), columns)]).tolist()
+        return [
+            " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
+        ]

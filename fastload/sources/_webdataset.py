@@ -1,0 +1,323 @@
+"""WebDataset's tar shards as sources: a .tar, a folder of them, or a pattern such as `shard-{000..003}.tar`.
+
+A sample's members lie one after another and share a key, the name up to the first dot of its last part; the
+rest of each name is an extension. Shards named after splits, or in folders named after them, give one source
+a split. The last part of an extension decides what a member becomes:
+
+    jpg, png, …        the image; if samples hold several, each a field named by its extension
+    cls                the label: an integer, or a class name
+    cls2, id, index, … an int64 field, if every member is an integer
+    txt, json, …       a text field
+    npy                an array, if all have one dtype and one shape of rows
+    anything else      a bytes field; nothing is unpickled
+
+A sample that lacks a member that others of its split have is an error when it is read. Folders, links and
+members named `__…__` are left out, as webdataset does.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.errors import SourceError
+from fastload.shards.schema import DTYPES, Field
+from fastload.sources._columns import numbers_in
+from fastload.sources._containers import (
+    ContainerSource,
+    by_split,
+    expand_braces,
+    labels_of,
+    require_decodable,
+)
+from fastload.sources._table import free_field_name
+from fastload.sources._tar import tar_members
+from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources.files import NO_LABEL, NameTable, list_files, safe_key
+from fastload.sources.left_out import LeftOutFiles, clutter_reason
+from fastload.sources.protocol import SourceRecord
+
+_SUFFIX = ".tar"
+_IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
+# The extensions that webdataset's own decoder reads as integers and as text.
+_INTEGERS = ("cls2", "class", "count", "index", "inx", "id")
+_TEXTS = ("txt", "text", "transcript", "json", "jsn")
+_KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+_NPY_HEAD = 1 << 16  # the longest header of version 1.0
+_SPLIT_FOLDERS = ("train", "val", "test")
+
+Spans = npt.NDArray[np.int64]
+"""The offset and size of a member for each sample, (2, samples); -1 where there is none."""
+
+
+def is_webdataset(path: str) -> bool:
+    """Return True for a .tar file, a pattern of them, or a folder of them without images beside."""
+    if path.lower().endswith(_SUFFIX):
+        return "{" in path or not os.path.isdir(path)
+    if not os.path.isdir(path):
+        return False
+    folder = list_entries(path)
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in folder.files):
+        return False
+    inner = [list_entries(folder.join(name)).files for name in folder.folders if name in _SPLIT_FOLDERS]
+    return any(map(_is_tar, folder.files)) or any(_is_tar(name) for names in inner for name in names)
+
+
+def open_webdataset(path: str) -> dict[str, TarSource]:
+    """List the samples of tar shards by split; raise SourceError for damaged or unusable shards."""
+    left_out = LeftOutFiles()
+    root, shards = _shards(path, left_out)
+    listings = {split: _Listing(root, names, left_out) for split, names in shards.items()}
+    cells = {split: listing.cells("cls") for split, listing in listings.items() if "cls" in listing.spans}
+    every = [cell for column in cells.values() for cell in column]
+    ending = "\n" if every and all(cell.endswith("\n") for cell in every) else ""
+    labels, classes = labels_of([cell.removesuffix(ending) for cell in every])
+    sources, begin = {}, 0
+    for split, listing in listings.items():
+        own = np.full(len(listing.keys), NO_LABEL, np.int64)
+        if split in cells:
+            own[listing.spans["cls"][0] >= 0] = labels[begin : begin + len(cells[split])]
+            begin += len(cells[split])
+        is_labelled = bool(cells) or not listing.others
+        sources[split] = listing.source(path, own if is_labelled else None, classes, ending)
+    first = next(iter(sources))
+    sources[first] = replace(sources[first], left_out=left_out.finish())
+    return sources
+
+
+def _is_tar(name: str) -> bool:
+    return name.lower().endswith(_SUFFIX) and clutter_reason(name) is None
+
+
+def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]]]:
+    """Return the folder of the shards, and their names in it by split."""
+    if not os.path.isdir(path):
+        root, pattern = os.path.split(os.path.abspath(path))
+        # A file whose own name has braces is itself; of a pattern, also the folder's name may be part.
+        names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
+        missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
+        if missing:
+            raise SourceError(
+                f"{os.path.join(root, missing[0])}: must exist, got no such file: check {path!r}"
+            )
+        return root, by_split(names)
+    folder = list_entries(path)
+    is_flat = any(map(_is_tar, folder.files))
+    inner = [] if is_flat else [name for name in _SPLIT_FOLDERS if name in folder.folders]
+    files = {name: sorted(list_entries(folder.join(name)).files) for name in inner}
+    for name in (*folder.files, *(f"{split}/{each}" for split in inner for each in files[split])):
+        reason = clutter_reason(os.path.basename(name))
+        if not _is_tar(os.path.basename(name)):
+            left_out.add(name, reason or "not a shard", is_clutter=reason is not None)
+    for name in folder.folders:
+        if name not in inner:
+            left_out.add(f"{name}/", "a folder beside the shards")
+    if is_flat:
+        return os.path.abspath(path), by_split(filter(_is_tar, folder.files))
+    shards = {name: [f"{name}/{each}" for each in files[name] if _is_tar(each)] for name in inner}
+    return os.path.abspath(path), {name: found for name, found in shards.items() if found}
+
+
+class _Listing:
+    """The samples of one split's shards, and the places of their members by extension."""
+
+    def __init__(self, root: str, names: Sequence[str], left_out: LeftOutFiles) -> None:
+        self.files = list_files(root, names)
+        self.keys = NameTable()
+        shard_of = array("q")
+        places: dict[str, array[int]] = {}  # sample, offset, size; and again
+        for number, name in enumerate(names):
+            last, seen = None, set[str]()
+            for member in tar_members(self.files.path(number)):
+                match = _KEY.fullmatch(member.name)
+                if match is None or re.fullmatch("__.*__", member.name):
+                    left_out.add(f"{name}/{safe_key(member.name)}", "not a member of a sample")
+                    continue
+                key, extension = match[1], match[2]
+                if key != last:
+                    last, seen = key, set()
+                    self.keys.append(key)
+                    shard_of.append(number)
+                if extension in seen:
+                    raise SourceError(
+                        f"{self.files.path(number)}, offset {member.offset}: sample {key!r} must have one "
+                        f"member .{extension}, got a second: write the shard again"
+                    )
+                seen.add(extension)
+                places.setdefault(extension, array("q")).extend(
+                    (len(self.keys) - 1, member.offset, member.size_bytes)
+                )
+        self.shard_of = np.array(shard_of)
+        self.spans = {extension: self._spans(np.array(found)) for extension, found in places.items()}
+        images = [extension for extension in self.spans if _kind(extension) in _IMAGES]
+        if not images:
+            raise SourceError(
+                f"{self.files.path(0)}: must hold samples with an image (.jpg, .png, …), got "
+                f"{', '.join(f'.{each}' for each in self.spans) or 'no samples'}: check the shards"
+            )
+        have = np.array([self.spans[extension][0] >= 0 for extension in images])
+        self.images = {"image": images}  # one image in each sample, under one extension or another
+        if (have.sum(0) > 1).any():
+            best = images[int(have.sum(1).argmax())]
+            self.images = {"image": [best], **{each: [each] for each in images if each != best}}
+        self.others = [extension for extension in self.spans if extension not in images]
+
+    def _spans(self, places: npt.NDArray[np.int64]) -> Spans:
+        spans = np.full((2, len(self.keys)), -1, np.int64)
+        spans[:, places[0::3]] = places[1::3], places[2::3]
+        return spans
+
+    def cells(self, extension: str) -> list[str]:
+        """Return the members of an extension as texts, of the samples that have one."""
+        return [data.decode("utf-8", "surrogateescape") for data in self._members(extension)]
+
+    def _members(self, extension: str, most: int = 1 << 62) -> Iterator[bytes]:
+        offsets, sizes = self.spans[extension]
+        for number in range(len(self.files)):
+            with open(self.files.path(number), "rb") as file:
+                for sample in np.flatnonzero((self.shard_of == number) & (offsets >= 0)).tolist():
+                    file.seek(int(offsets[sample]))
+                    yield file.read(min(int(sizes[sample]), most))
+
+    def source(
+        self, path: str, labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...], ending: str
+    ) -> TarSource:
+        """Return the source of the samples, with the labels found for them and the classes of all splits."""
+        taken = {"image", "shard"} | ({"label"} if labels is not None else set())
+        fields = [] if labels is None else [Field.label()]
+        members: dict[str, list[str]] = {"image": self.images["image"]}
+        for extension in (*self.images, *self.others):
+            if extension == "image" or extension == "cls":
+                continue
+            described = self._field(free_field_name(extension, taken), extension)
+            fields.append(described)
+            members[described.name] = [extension]
+        if "cls" in self.spans:
+            members["label"] = ["cls"]
+        return TarSource(
+            kind="webdataset",
+            name=path,
+            classes=classes,
+            fields=(*fields, Field("shard", "scalar", "int64", internal=True)),
+            warnings=() if self.others else (f"{path} has images without labels: every label is {NO_LABEL}",),
+            files=self.files,
+            keys=self.keys,
+            shard_of=self.shard_of,
+            members={name: {each: self.spans[each] for each in found} for name, found in members.items()},
+            labels=labels,
+            details={
+                "files": list(self.files.names),
+                "members": {name: found[0] for name, found in members.items() if name != "image"},
+                "ending": ending,
+            },
+        )
+
+    def _field(self, name: str, extension: str) -> Field:
+        kind = _kind(extension)
+        if kind in _IMAGES:
+            return Field(name, "image", encoding="keep")
+        if kind in _TEXTS:
+            return Field(name, "text")
+        if kind in _INTEGERS:
+            numbers = numbers_in(self.cells(extension))
+            is_integer = numbers is not None and numbers.dtype == np.int64
+            return Field(name, "scalar", "int64") if is_integer else Field(name, "text")
+        if kind == "npy":
+            found = {_array_form(head) for head in self._members(extension, _NPY_HEAD)}
+            forms = {(form[0], len(form[1]), form[1][1:]) for form in found if form is not None}
+            if None not in found and len(forms) == 1:
+                dtype, shape = next(filter(None, found))
+                if len(found) == 1:
+                    return Field(name, "vector" if shape else "scalar", dtype, shape)
+                return Field(name, "ragged", dtype, shape[1:])
+        return Field(name, "bytes")
+
+
+@dataclass(eq=False, kw_only=True)
+class TarSource(ContainerSource):
+    """A `Source` of a split's samples in tar shards.
+
+    `members` holds for each field the places of its members by extension: more than one for an image whose
+    samples have different ones.
+    """
+
+    keys: NameTable
+    shard_of: npt.NDArray[np.int64]
+    members: Mapping[str, Mapping[str, Spans]]
+    labels: npt.NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def key(self, index: int) -> str:
+        """Return the name of the image's member."""
+        extension = next((each for each, at in self.members["image"].items() if at[0, index] >= 0), "")
+        return safe_key(f"{self.keys[index]}.{extension}".removesuffix("."))
+
+    def read(self, index: int) -> SourceRecord:
+        """Read one sample by the offsets of its members."""
+        number = int(self.shard_of[index])
+        where = f"{self.unchanged(number)}, sample {self.keys[index]!r}"
+        values: dict[str, object] = {"shard": number}
+        image = b""
+        with open(self.files.path(number), "rb", buffering=0) as file:
+            if self.labels is not None:
+                values["label"] = int(self.labels[index])
+            for name in ("image", *(field.name for field in self.fields if field.name not in values)):
+                spans = (at[:, index].tolist() for at in self.members[name].values())
+                offset, size = next((span for span in spans if span[0] >= 0), (-1, 0))
+                if offset < 0:
+                    raise SourceError(
+                        f"{where}: must have a member .{' or .'.join(self.members[name])}, as other samples "
+                        "have, got none: leave the sample out, or write the shard again"
+                    )
+                require_decodable(where, size)
+                file.seek(offset)
+                data = file.read(size)
+                if name == "image":
+                    image = data
+                else:
+                    values[name] = self._value(name, data, where)
+        if "cls" in self.members.get("label", {}) and self.members["label"]["cls"][0, index] < 0:
+            raise SourceError(
+                f"{where}: must have a member .cls, as other samples have, got none: leave it out"
+            )
+        return SourceRecord(self.key(index), image, values)
+
+    def _value(self, name: str, data: bytes, where: str) -> object:
+        described = next(field for field in self.fields if field.name == name)
+        if described.kind == "text":
+            return data.decode("utf-8", "surrogateescape")
+        if described.kind in ("image", "bytes"):
+            return data
+        if "npy" not in map(_kind, self.members[name]):
+            return int(data)
+        try:
+            loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise SourceError(f"{where}: .npy must be a whole array, got: {error}: leave it out") from error
+        return loaded.item() if described.kind == "scalar" else loaded
+
+
+def _kind(extension: str) -> str:
+    return extension.rpartition(".")[2].lower()
+
+
+def _array_form(head: bytes) -> tuple[str, tuple[int, ...]] | None:
+    """Return the dtype and shape in the header of a .npy file; None for arrays that are kept as bytes."""
+    file = io.BytesIO(head)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    except (ValueError, EOFError):
+        return None
+    is_plain = dtype.name in DTYPES and dtype.newbyteorder("<") == dtype and not is_fortran
+    return (dtype.name, shape) if is_plain and 0 not in shape[1:] else None

@@ -1,0 +1,100 @@
+"""The tests that every layout of annotated images passes."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fastload import PackedDataset, pack
+from fastload.packing.unpack import unpack
+from fastload.packing.verify import verify
+from fastload.shards.manifest import packed_datasets
+from tests.folders import files_in
+
+POINTS = ("boxes", "keypoints", "corners")
+
+
+class LayoutConformance(ABC):
+    """Packing, verification, unpacking and resizing; a subclass writes the dataset and reads it back."""
+
+    @abstractmethod
+    def make(self, root: Path) -> Path:
+        """Write the dataset, and return what is packed."""
+
+    def content(self, root: Path) -> Any:
+        """Return all that is written, for comparison: the files byte for byte, if they are canonical."""
+        return files_in(root)
+
+    @pytest.fixture
+    def packed(self, tmp_path: Path) -> Path:
+        pack(self.make(tmp_path / "data"), tmp_path / "x.fl", encode="keep", workers=1)
+        return tmp_path / "x.fl"
+
+    def test_unpacking_gives_every_annotation_back(self, packed, tmp_path):
+        for path in packed_datasets(packed):
+            assert verify(path, check="pixels", workers=1).damages == ()
+        result = unpack(packed, tmp_path / "back")
+        assert (result.damaged, result.refused, result.unwritten) == ((), (), ())
+        assert self.content(tmp_path / "back") == self.content(tmp_path / "data")
+
+    def test_what_was_unpacked_is_packed_to_the_same_samples(self, packed, tmp_path):
+        unpack(packed, tmp_path / "back")
+        pack(tmp_path / "back", tmp_path / "again.fl", encode="keep", workers=1)
+        firsts, seconds = (
+            list(map(PackedDataset, packed_datasets(tmp_path / x))) for x in ("x.fl", "again.fl")
+        )
+        for first, second in zip(firsts, seconds, strict=True):
+            assert [first.read(at).key for at in range(len(first))] == [
+                second.read(at).key for at in range(len(second))
+            ]
+            for at in range(len(first)):
+                assert_equal(first[at][1], second[at][1])
+
+    def test_coordinates_and_masks_are_resized_with_their_image(self, packed, tmp_path):
+        pack(tmp_path / "data", tmp_path / "small.fl", encode="jpeg", size=(20, 100), workers=1)
+        for path, small in zip(packed_datasets(packed), packed_datasets(tmp_path / "small.fl"), strict=True):
+            for (_, before), (image, after) in zip(PackedDataset(path), PackedDataset(small), strict=True):
+                assert image.shape == (3, 20, 100)
+                assert_resized(before, after, torch.tensor([2.0, 0.5]))
+
+    def test_samples_are_the_same_in_workers_and_from_lmdb(self, packed, tmp_path):
+        pack(tmp_path / "data", tmp_path / "lmdb.fl", encode="keep", format="lmdb", workers=2)
+        for path, other in zip(packed_datasets(packed), packed_datasets(tmp_path / "lmdb.fl"), strict=True):
+            loader = torch.utils.data.DataLoader(PackedDataset(other), batch_size=None, num_workers=1)
+            for (_, mine), (_, theirs) in zip(PackedDataset(path), loader, strict=True):
+                assert_equal(mine, theirs)
+
+
+def assert_equal(first: Any, second: Any) -> None:
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for name, value in first.items():
+            assert_equal(value, second[name])
+    elif isinstance(first, list):
+        assert len(first) == len(second)
+        for mine, theirs in zip(first, second, strict=True):
+            assert_equal(mine, theirs)
+    elif hasattr(first, "shape"):
+        assert np.array_equal(first, second)
+        assert first.dtype == second.dtype
+    else:
+        assert first == second
+
+
+def assert_resized(before: dict, after: dict, factors: torch.Tensor) -> None:
+    assert before.keys() == after.keys()
+    for name in POINTS:
+        if name in before:
+            pairs = before[name][..., :2] * factors
+            # Single precision: coordinates of 100 pixels are exact to 1e-5.
+            torch.testing.assert_close(after[name][..., :2], pairs, rtol=1e-5, atol=1e-4)
+    for mine, theirs in zip(before.get("polygons", ()), after.get("polygons", ()), strict=True):
+        for polygon, moved in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(moved, polygon * factors, rtol=1e-5, atol=1e-4)
+    if "area" in before:
+        torch.testing.assert_close(after["area"], before["area"] * factors.prod())
+    if "mask" in before:
+        assert torch.equal(after["mask"], before["mask"][1::2].repeat_interleave(2, dim=1))

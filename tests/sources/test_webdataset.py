@@ -1,0 +1,193 @@
+import io
+import json
+import tarfile
+
+import numpy as np
+import pytest
+
+from fastload.errors import SourceError
+from fastload.sources import open_source
+from fastload.sources._tar import tar_members
+from tests.sources.conformance import LayoutConformance
+from tests.sources.containers import image, npy, write_tar
+
+
+def samples(begin, count, *, cls=True):
+    members = {}
+    for number in range(begin, begin + count):
+        key = f"some/folder {number}.with.dots" if number % 2 else f"{number:06d}"
+        key = key.partition(".")[0]
+        members |= {
+            f"{key}.jpg": image(number),
+            f"{key}.seg.png": image(number, ".png"),
+            f"{key}.json": json.dumps({"number": number}).encode(),
+            f"{key}.txt": f"lïne {number}\n".encode(),
+            f"{key}.index": b"%d" % number,
+            f"{key}.boxes.npy": npy(np.arange(4.0 * (number % 3)).reshape(-1, 4)),
+            f"{key}.emb.npy": npy(np.full((2, 3), number, np.float16)),
+            f"{key}.pyd": bytes([0x80, number]),
+        }
+        if cls:
+            members[f"{key}.cls"] = b"%d" % (number % 5)
+    return members
+
+
+# webdataset leaves its files to the garbage collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+class TestWebDataset(LayoutConformance):
+    kind = "webdataset"
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        root = tmp_path / "shards"
+        write_tar(root / "set-train-000.tar", samples(0, 3))
+        write_tar(root / "set-train-001.tar", samples(3, 2))
+        write_tar(root / "set-val-000.tar", samples(5, 2))
+        (root / "README.md").write_text("about")
+        return root
+
+    def content(self, path):
+        webdataset = pytest.importorskip("webdataset")
+        found = {}
+        for shard in sorted(path.glob("*.tar")):
+            reader = webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False)
+            found[shard.name] = [
+                {name: value for name, value in sample.items() if name != "__url__"} for sample in reader
+            ]
+            for sample in found[shard.name]:
+                sample.pop("__local_path__", None)
+        return found
+
+    def expected(self, content):
+        found = {"train": [], "val": []}
+        for name, shard in content.items():
+            for sample in shard:
+                values = {
+                    "label": int(sample["cls"]),
+                    "seg_png": sample["seg.png"],
+                    "json": sample["json"].decode(),
+                    "txt": sample["txt"].decode(),
+                    "index": int(sample["index"]),
+                    "boxes_npy": np.load(io.BytesIO(sample["boxes.npy"])),
+                    "emb_npy": np.load(io.BytesIO(sample["emb.npy"])),
+                    "pyd": sample["pyd"],
+                }
+                found["val" if "-val-" in name else "train"].append((sample["jpg"], values))
+        return found
+
+
+def one(path):
+    [source] = open_source(path).values()
+    return source
+
+
+def test_a_pattern_names_the_shards(tmp_path):
+    for number in range(3):
+        write_tar(tmp_path / f"s-{number:03d}.tar", {f"{number}.png": image(number, ".png")})
+    assert len(one(tmp_path / "s-{000..002}.tar")) == 3
+    assert len(one(tmp_path / "{s,s}-{000..001}.tar")) == 4
+    with pytest.raises(SourceError, match=r"s-003\.tar: must exist"):
+        one(tmp_path / "s-{000..003}.tar")
+    with pytest.raises(SourceError, match="must name 1 to"):
+        one(tmp_path / "s-{003..001}.tar")
+
+
+def test_images_of_one_role_may_have_different_extensions(tmp_path):
+    source = one(write_tar(tmp_path / "x.tar", {"a.jpg": image(0), "b.PNG": image(1, ".png")}))
+    assert [source.key(0), source.key(1)] == ["a.jpg", "b.PNG"]
+    assert source.read(1).image == image(1, ".png")
+    assert source.read(1).values["label"] == -1
+    assert "without labels" in source.warnings[0]
+
+
+def test_class_names_with_a_line_feed_become_labels(tmp_path):
+    members = {}
+    for key, name in [("a", "dog"), ("b", "cat"), ("c", "dog")]:
+        members |= {f"{key}.jpg": image(0), f"{key}.cls": f"{name}\n".encode()}
+    source = one(write_tar(tmp_path / "x.tar", members))
+    assert source.classes == ("cat", "dog")
+    assert [source.read(index).values["label"] for index in range(3)] == [1, 0, 1]
+
+
+def test_a_split_without_labels_has_none(tmp_path):
+    write_tar(tmp_path / "train" / "0.tar", {"a.jpg": image(0), "a.cls": b"1"})
+    write_tar(tmp_path / "test" / "0.tar", {"a.jpg": image(0)})
+    found = open_source(tmp_path)
+    assert {split: each.read(0).values["label"] for split, each in found.items()} == {"train": 1, "test": -1}
+
+
+def test_members_that_lead_elsewhere_or_are_no_files_are_harmless(tmp_path):
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        link = tarfile.TarInfo("0.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+        for name in ("../../evil.jpg", "/abs.jpg", "__meta__", ".hidden"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(image(0))
+            tar.addfile(entry, io.BytesIO(image(0)))
+    source = one(path)
+    assert [source.key(index) for index in range(len(source))] == ["evil.jpg", "abs.jpg"]
+    assert sorted(entry.key for entry in source.left_out) == ["x.tar/.hidden", "x.tar/__meta__"]
+    assert not (tmp_path.parent / "evil.jpg").exists()
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_members_are_those_of_tarfile(tmp_path, form):
+    path = tmp_path / "x.tar"
+    names = ["a.b", "d/" * 40 + "x" * 60, "ü.txt", "e" * 99, "f" * 100]
+    names += ["long" * 60, "mit Leerzeichen " * 20] if form != tarfile.USTAR_FORMAT else []
+    with tarfile.open(path, "w", format=form) as tar:
+        for at, name in enumerate(names):
+            folder = tarfile.TarInfo(f"folder{at}/")
+            folder.type = tarfile.DIRTYPE
+            tar.addfile(folder)
+            entry = tarfile.TarInfo(name)
+            entry.size = 700 * at
+            tar.addfile(entry, io.BytesIO(bytes([at]) * entry.size))
+    with tarfile.open(path) as tar:
+        expected = [(each.name, each.offset_data, each.size) for each in tar if each.isreg()]
+    assert [tuple(member) for member in tar_members(str(path))] == expected
+
+
+def test_a_damaged_shard_is_named_with_the_offset(tmp_path):
+    whole = write_tar(tmp_path / "whole.tar", samples(0, 3)).read_bytes()
+    end = len(whole.rstrip(b"\0")) + 512
+    for cut in (0, 100, 512, 700, 5000, end // 2 // 512 * 512, end - 600):
+        (tmp_path / "x.tar").write_bytes(whole[:cut])
+        with pytest.raises(SourceError, match=r"x\.tar(, offset [0-9]+)?: must"):
+            one(tmp_path / "x.tar")
+    for flipped in (0, 124, 148, 257):
+        data = bytearray(whole)
+        data[flipped] ^= 0x40
+        (tmp_path / "x.tar").write_bytes(data)
+        with pytest.raises(SourceError, match=r"x\.tar, offset 0: must hold a tar header"):
+            one(tmp_path / "x.tar")
+    (tmp_path / "x.tar").write_bytes(whole + whole)
+    with pytest.raises(SourceError, match="nothing after the end"):
+        one(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"a.cls": b"1"}, "must hold samples with an image"),
+        ({"a.jpg": image(0), "a.cls": b"0", "b.jpg": image(1)}, r"sample 'b': must have a member \.cls"),
+        ({"a.jpg": image(0), "a.txt": b"x", "b.txt": b"x"}, r"sample 'b': must have a member \.jpg"),
+    ],
+    ids=["no image", "no label", "an image missing"],
+)
+def test_an_incomplete_sample_is_an_error(tmp_path, members, message):
+    path = write_tar(tmp_path / "x.tar", members)
+    with pytest.raises(SourceError, match=message):
+        one(path).read(1)
+
+
+def test_a_second_member_of_one_name_is_an_error(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for _ in range(2):
+            entry = tarfile.TarInfo("a.jpg")
+            entry.size = 3
+            tar.addfile(entry, io.BytesIO(b"abc"))
+    with pytest.raises(SourceError, match=r"offset 1536: sample 'a' must have one member \.jpg"):
+        one(tmp_path / "x.tar")
