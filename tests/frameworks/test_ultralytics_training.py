@@ -37,8 +37,6 @@ def data(require_installed, tmp_path_factory) -> Path:
 def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     """A training that has begun in a folder, where its result will be."""
     folder.mkdir()
-    for package in ("matplotlib", "polars", "requests"):
-        pytest.importorskip(package)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -57,7 +55,11 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(data, tmp_path):
+def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(
+    data, require_installed, tmp_path
+):
+    for package in ("matplotlib", "polars", "requests", "scipy"):
+        require_installed(package)
     packed = tmp_path / "photos.fl"
     fastload.pack(data, packed, workers=1)
     folders = [tmp_path / name for name in ("theirs", "ours")]
