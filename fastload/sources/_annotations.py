@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
+from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, is_image, list_entries, stem_of
 
 _SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
 _BOX_SUFFIXES = (".txt", ".xml", ".json")
@@ -57,8 +57,10 @@ def find_annotations(folder: FolderEntries) -> Annotations | None:
 
 
 def _boxes_beside(folder: FolderEntries) -> Annotations | None:
-    stems = {_stem(name) for name in folder.files if _is_image(name)}
-    paired = [name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and _stem(name) in stems]
+    stems = {stem_of(name) for name in folder.files if is_image(name)}
+    paired = [
+        name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and stem_of(name) in stems
+    ]
     if 2 * len(paired) < len(stems):
         return None
     boxes = first_with_boxes(folder.path, paired)
@@ -70,7 +72,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
     candidates: dict[str, tuple[list[str], list[str]]] = {}
     for name in folder.folders:
         sample = list(itertools.islice(names_below(folder.join(name)), 4 * _SAMPLED))
-        has_images = any(map(_is_image, sample))
+        has_images = any(map(is_image, sample))
         files = [] if has_images else [each for each in sample if each.lower().endswith(_SUFFIXES)]
         if files or _ANNOTATION_FOLDER.fullmatch(name):
             candidates[name] = files, [each for each in sample if each.lower().endswith(_MASK_SUFFIXES)]
@@ -91,7 +93,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
             continue
         boxes = first_with_boxes(folder.join(name), files)
         is_typical = _ANNOTATION_FOLDER.fullmatch(name) is not None
-        are_paired = 2 * sum(_stem(each) in by_stem for each in files) >= len(files)
+        are_paired = 2 * sum(stem_of(each) in by_stem for each in files) >= len(files)
         if boxes and (are_paired or is_typical):
             kind = "a detection dataset of YOLO" if boxes.endswith(".txt") else "a detection dataset"
             return kind, [place, name], "boxes"
@@ -111,7 +113,7 @@ def _masks_beside(folder: FolderEntries) -> Annotations | None:
         ]
         # Of photo.jpg and photo.png, the latter is the mask.
         images = {
-            _stem(each): each for each in sorted(masks, key=lambda each: not each.lower().endswith(".png"))
+            stem_of(each): each for each in sorted(masks, key=lambda each: not each.lower().endswith(".png"))
         }
         pairs = _pair_masks(images, masks)
         is_masked = 2 * len({image for image, _ in pairs}) >= len(masks) - len(pairs)
@@ -134,7 +136,7 @@ def read_part(path: str, share: float = 0.0) -> bytes:
 
 def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
     some = itertools.islice(names, _MOST_NAMES)
-    return {_stem(name): os.path.join(folder, name) for name in some if _is_image(name)}
+    return {stem_of(name): os.path.join(folder, name) for name in some if is_image(name)}
 
 
 def first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
@@ -155,7 +157,7 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
     """Return pairs of an image and its mask, whose stem is the image's, with or without an ending."""
     pairs = []
     for mask in masks:
-        stem = _stem(mask)
+        stem = stem_of(mask)
         match = MASK_STEM.fullmatch(stem)
         if match and match[1] in images:
             stem = match[1]
@@ -205,11 +207,3 @@ def names_below(folder: str) -> Iterator[str]:
     for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
         below = path[len(folder) :].lstrip(os.sep)
         yield from (os.path.join(below, name) for name in names if not name.startswith("."))
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _stem(name: str) -> str:
-    return os.path.splitext(os.path.basename(name))[0]

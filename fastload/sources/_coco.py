@@ -17,7 +17,7 @@ from fastload.errors import SourceError
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import read_part
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._walking import list_entries
+from fastload.sources._walking import in_order, list_entries
 from fastload.sources.files import NameTable, list_files
 
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
@@ -72,9 +72,7 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles]:
     )
     return {
         split: _source(path, root, contents[split], first, warnings if content is first else ())
-        for split, content in sorted(
-            contents.items(), key=lambda item: ("train", "val", "test", "").index(item[0])
-        )
+        for split, content in in_order(contents).items()
     }
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._walking import IMAGE_SUFFIXES
+from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
 
@@ -83,7 +83,7 @@ class TableColumn:
 
     def names_image(self, cell: str) -> bool:
         """Return True if a cell is the path of an existing file that is named like an image."""
-        return _has_image_suffix(cell) and os.path.isfile(os.path.join(self.folder, cell))
+        return is_image(cell) and os.path.isfile(os.path.join(self.folder, cell))
 
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
         """Return the error about a row, counted from 1."""
@@ -168,7 +168,7 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
 
 def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` takes these labels for class names, whatever files exist."""
-    are_files = _all_filled(names, _has_image_suffix)
+    are_files = _all_filled(names, is_image)
     return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
 
@@ -256,7 +256,7 @@ def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
     cells = column.cells
     row = _first_image(column)
-    if row is None and _all_filled(cells, _has_image_suffix):
+    if row is None and _all_filled(cells, is_image):
         row = next((number for number, cell in enumerate(cells, 1) if cell), None)
     if row is not None:
         options = column.options(path="stores the images as a field", text="stores their paths")
@@ -288,7 +288,3 @@ def _refuse_decimals(column: TableColumn) -> None:
             f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
             f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
         )
-
-
-def _has_image_suffix(cell: str) -> bool:
-    return cell.lower().endswith(IMAGE_SUFFIXES)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.images.limits import MOST_BYTES
 from fastload.sources._columns import MOST_NUMBERED_CLASSES, numbers_in
-from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources._walking import is_image, list_entries
 from fastload.sources.files import FileList
 from fastload.sources.protocol import Source
 
@@ -70,7 +70,7 @@ def holds_only(path: str, is_container: Callable[[str], bool]) -> bool:
     An archive beside class folders is that of their images, as it was downloaded.
     """
     folder = list_entries(path)
-    has_images = any(name.lower().endswith(IMAGE_SUFFIXES) for name in folder.files)
+    has_images = any(map(is_image, folder.files))
     return not folder.folders and not has_images and any(map(is_container, folder.files))
 
 

@@ -14,13 +14,10 @@ from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import MASK_STEM, SEGMENTATION, find_annotations
-from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
-from fastload.sources.files import NOT_FOUND, NameTable, list_files
+from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries
+from fastload.sources.files import NameTable, list_files
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
-
-_SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_MASK_SUFFIXES = (*IMAGE_SUFFIXES, ".gif")
 
 Pairs = dict[str, str]  # the mask of each image, by paths relative to the dataset's folder; "" for none
 
@@ -37,16 +34,11 @@ def open_masks(path: str) -> dict[str, AnnotatedFiles]:
     for split, folder in _split_folders(path).items():
         for part, pairs in _pairs_by_split(root, folder, _signs(folder)).items():
             sources[split or part] = _source(path, root, pairs)
-    order = {split: place for place, split in enumerate(_SPLITS.values())}
-    return {split: sources[split] for split in sorted(sources, key=lambda each: order.get(each, -1))}
+    return in_order(sources)
 
 
 def _source(path: str, root: str, found: tuple[Pairs, Sequence[str]]) -> AnnotatedFiles:
     pairs, unpaired = found
-    masks = list_files(root, pairs.values())
-    for index, mask in enumerate(pairs.values()):
-        if not mask:  # an empty name is the folder itself
-            masks.sizes_bytes[index] = NOT_FOUND
     return AnnotatedFiles(
         kind="masks",
         name=path,
@@ -54,7 +46,7 @@ def _source(path: str, root: str, found: tuple[Pairs, Sequence[str]]) -> Annotat
         fields=(Field.mask(), Field("mask_path", "text", internal=True)),
         left_out=tuple(LeftOut(name, NO_IMAGE_OF_MASK) for name in unpaired),
         files=list_files(root, pairs),
-        further={"mask": masks},
+        further={"mask": list_files(root, pairs.values())},
         mask_names=NameTable(pairs.values()),
         needs_all=True,
     )
@@ -62,7 +54,7 @@ def _source(path: str, root: str, found: tuple[Pairs, Sequence[str]]) -> Annotat
 
 def _split_folders(path: str) -> dict[str, str]:
     entries = list_entries(os.path.abspath(path))
-    inner = {_SPLITS[name.lower()]: entries.join(name) for name in entries.folders if name.lower() in _SPLITS}
+    inner = {SPLITS[name.lower()]: entries.join(name) for name in entries.folders if name.lower() in SPLITS}
     is_split = inner and len(inner) == len(entries.folders)
     return (
         {split: folder for split, folder in inner.items() if _signs(folder)}
@@ -88,11 +80,11 @@ def _pairs_by_split(root: str, folder: str, signs: Sequence[str]) -> dict[str, t
             )
         return {"": _paired(root, place, place)}
     images, masks = (os.path.join(folder, sign) for sign in signs)
-    inner = [name for name in list_entries(images).folders if name.lower() in _SPLITS]
+    inner = [name for name in list_entries(images).folders if name.lower() in SPLITS]
     if not inner:
         return {"": _paired(root, images, masks)}
     return {
-        _SPLITS[name.lower()]: _paired(root, os.path.join(images, name), os.path.join(masks, name))
+        SPLITS[name.lower()]: _paired(root, os.path.join(images, name), os.path.join(masks, name))
         for name in inner
     }
 
@@ -107,7 +99,7 @@ def _paired(root: str, images: str, masks: str) -> tuple[Pairs, list[str]]:
     pairs = {
         name: by_stem.get(_stem(os.path.relpath(name, prefix)), "")
         for name in names
-        if name not in taken and name.lower().endswith(IMAGE_SUFFIXES)
+        if name not in taken and is_image(name)
     }
     used = {*pairs.values()}
     return pairs, [] if images == masks else [name for name in found if name not in used]
@@ -143,9 +135,7 @@ def _has_twin(name: str, stems: Mapping[str, str], stem: str) -> bool:
 
 
 def _files_below(root: str, folder: str) -> list[str]:
-    walk = Walk(os.path.dirname(folder), by_content=False)
-    below = walk.images_below(os.path.basename(folder))
-    return [os.path.relpath(os.path.join(walk.root, name), root) for name in below]
+    return [os.path.relpath(path, root) for path in images_below(folder)]
 
 
 def _stem(name: str) -> str:

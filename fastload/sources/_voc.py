@@ -15,14 +15,13 @@ from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import read_part
 from fastload.sources._voc_rows import VocReader, class_names
-from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources._walking import SPLITS, in_order, is_image, list_entries, stem_of
 from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import LeftOutFiles
 
 _IMAGES, _BOXES, _SETS = "JPEGImages", "Annotations", "ImageSets"
 _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
 _FIELDS = {"mask": Field.mask(), "instances": Field("instances", "image", encoding="keep", internal=True)}
-_SPLITS = ("train", "val", "test")
 _NESTED = ("VOCdevkit", "VOC")
 _SAMPLED = 32
 
@@ -41,9 +40,12 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles]:
         root = os.path.abspath(path)
         beside = {split: _images_in(root, folder) for split, folder in _folders_beside(path).items()}
         return _list_splits(
-            path, root, beside, {name: _stem(name) + ".xml" for names in beside.values() for name in names}
+            path,
+            root,
+            beside,
+            {name: os.path.splitext(name)[0] + ".xml" for names in beside.values() for name in names},
         )
-    images = {os.path.splitext(os.path.basename(name))[0]: name for name in _images_in(root, _IMAGES)}
+    images = {stem_of(name): name for name in _images_in(root, _IMAGES)}
     stems = _stems_of_splits(root)
     if not stems:
         return _list_splits(path, root, {"": list(images.values())}, _annotation_files(root, images))
@@ -83,7 +85,7 @@ def _list_splits(
     sources: dict[str, AnnotatedFiles] = {}
     for split, images in splits.items():
         further = {
-            name: list_files(root, [os.path.join(_MASKS[name], _base(image) + ".png") for image in images])
+            name: list_files(root, [os.path.join(_MASKS[name], stem_of(image) + ".png") for image in images])
             for name in masks
         }
         sources[split] = AnnotatedFiles(
@@ -119,17 +121,15 @@ def _voc_folder(path: str) -> str | None:
 def _folders_beside(path: str) -> dict[str, str]:
     """Return the folder of each split that has xml files beside most of its images, relative to the path."""
     entries = list_entries(os.path.abspath(path))
-    names = {"valid": "val", "validation": "val"} | {split: split for split in _SPLITS}
-    inner = {names[name.lower()]: name for name in entries.folders if name.lower() in names}
-    folders = inner if inner and not any(map(_is_image, entries.files)) else {"": ""}
-    found = {split: name for split, name in folders.items() if _has_xml(entries.join(name))}
-    return {split: found[split] for split in (*_SPLITS, "") if split in found}
+    inner = {SPLITS[name.lower()]: name for name in entries.folders if name.lower() in SPLITS}
+    folders = inner if inner and not any(map(is_image, entries.files)) else {"": ""}
+    return in_order({split: name for split, name in folders.items() if _has_xml(entries.join(name))})
 
 
 def _has_xml(folder: str) -> bool:
     files = list_entries(folder).files
-    images = {_stem(name) for name in files if _is_image(name)}
-    paired = [name for name in files if name.lower().endswith(".xml") and _stem(name) in images]
+    images = {stem_of(name) for name in files if is_image(name)}
+    paired = [name for name in files if name.lower().endswith(".xml") and stem_of(name) in images]
     if not paired or 2 * len(paired) < len(images):
         return False
     return any(b"<annotation" in read_part(os.path.join(folder, name)) for name in paired[:_SAMPLED])
@@ -141,7 +141,9 @@ def _stems_of_splits(root: str) -> dict[str, list[str]]:
     folder = os.path.join(root, _SETS, kind)
     files = {*list_entries(folder).files}
     stems = {
-        split: _lines(os.path.join(folder, f"{split}.txt")) for split in _SPLITS if f"{split}.txt" in files
+        split: _lines(os.path.join(folder, f"{split}.txt"))
+        for split in ("train", "val", "test")
+        if f"{split}.txt" in files
     }
     if not stems and "trainval.txt" in files:
         stems["train"] = _lines(os.path.join(folder, "trainval.txt"))
@@ -163,17 +165,5 @@ def _images_in(root: str, folder: str) -> list[str]:
     return [
         os.path.join(folder, name)
         for name in list_entries(os.path.join(root, folder)).files
-        if _is_image(name)
+        if is_image(name)
     ]
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _stem(name: str) -> str:
-    return os.path.splitext(name)[0]
-
-
-def _base(name: str) -> str:
-    return _stem(os.path.basename(name))

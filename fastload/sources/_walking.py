@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
@@ -13,8 +13,17 @@ from fastload.shards.manifest import LeftOut
 from fastload.sources.files import OUT_OF_DESCRIPTORS, READ_FLAGS
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, clutter_reason
 
+T = TypeVar("T")
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The suffixes of image files, in any case: torchvision's IMG_EXTENSIONS."""
+
+SPLITS = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+"""The split that a folder's name, in lower case, stands for; in the order in which splits are packed."""
 
 # RFC 1740: the metadata that macOS keeps beside a file, in a file of the same name with "._" before it.
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
@@ -77,7 +86,7 @@ class Walk:
                 yield f"{folder}/{name}"
 
     def _is_selected(self, path: str, folder: str, name: str) -> bool:
-        has_image_suffix = name.lower().endswith(IMAGE_SUFFIXES)
+        has_image_suffix = is_image(name)
         if not self.by_content:
             return has_image_suffix
         key = f"{folder}/{name}" if folder else name
@@ -94,6 +103,31 @@ class Walk:
         clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
         self.leave_out(key, clutter or reason, is_clutter=clutter is not None)
         return False
+
+
+def is_image(name: str) -> bool:
+    """Return True if a file is named like an image."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def in_order(splits: Mapping[str, T]) -> dict[str, T]:
+    """Return splits in the order in which they are packed: train, val, test, and "" at the end."""
+    return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), "")) if split in splits}
+
+
+def images_below(folder: str) -> list[str]:
+    """Return the paths of the images under a folder (an absolute path), sorted."""
+    walk = Walk(os.path.dirname(folder), by_content=False)
+    return [os.path.join(walk.root, name) for name in walk.images_below(os.path.basename(folder))]
+
+
+def stem_of(path: str) -> str:
+    """Return a file's name without its suffix.
+
+    >>> stem_of("images/train/a.jpg")
+    'a'
+    """
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 class FolderEntries(NamedTuple):

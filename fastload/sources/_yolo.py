@@ -18,9 +18,9 @@ from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes, names_below, read_part
-from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
+from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries, stem_of
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
-from fastload.sources._yolo_yaml import SPLITS, YoloDescription, read_description
+from fastload.sources._yolo_yaml import YoloDescription, read_description
 from fastload.sources.files import NOT_FOUND, FileList, list_files
 from fastload.sources.protocol import evenly_spaced
 
@@ -29,7 +29,6 @@ NO_IMAGE_OF_NAME = "labels without an image of their name"
 _YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
-_SPLIT_FOLDERS = {split: split for split in SPLITS} | {"valid": "val", "validation": "val"}
 _SCANNED = 5000
 _SAMPLED = 256
 
@@ -52,7 +51,7 @@ def open_yolo(path: str) -> dict[str, AnnotatedFiles]:
             )
         if not found:
             return _list_splits(
-                path, os.path.abspath(path), _folder_splits(path, _images_below), YoloDescription()
+                path, os.path.abspath(path), _folder_splits(path, images_below), YoloDescription()
             )
         path = os.path.join(path, found[0])
     description = read_description(path)
@@ -73,20 +72,20 @@ def _describes_splits(path: str) -> bool:
     return bool(_YAML_SPLITS.search(text) and _YAML_NAMES.search(text))
 
 
-def _folder_splits(path: str, images_below: Callable[[str], list[str]]) -> dict[str, list[str]]:
+def _folder_splits(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
     """Return the images of each split of a folder without a description; nothing if it is no YOLO dataset."""
     root = os.path.abspath(path)
     entries = list_entries(root)
     top = os.path.join(root, "images") if "images" in entries.folders else root
-    inner = [name for name in list_entries(top).folders if name.lower() in _SPLIT_FOLDERS]
-    folders = {_SPLIT_FOLDERS[name.lower()]: os.path.join(top, name) for name in inner} or {"": top}
-    if folders == {"": root} and not any(map(_is_image, entries.files)):
+    inner = [name for name in list_entries(top).folders if name.lower() in SPLITS]
+    folders = {SPLITS[name.lower()]: os.path.join(top, name) for name in inner} or {"": top}
+    if folders == {"": root} and not any(map(is_image, entries.files)):
         boxes = [name for name in entries.folders if name == "obj_train_data"]  # Darknet's
         folders = {"": os.path.join(root, boxes[0])} if boxes else {}
     images = {}
     for split, folder in folders.items():
         below = os.path.join(folder, "images")
-        names = sorted(images_below(below if os.path.isdir(below) else folder))
+        names = sorted(images_of(below if os.path.isdir(below) else folder))
         if not names:
             continue
         labels = _label_paths(names[:_SCANNED])
@@ -98,8 +97,7 @@ def _folder_splits(path: str, images_below: Callable[[str], list[str]]) -> dict[
             continue
         if first_with_boxes("", found):
             images[split] = names
-    order = {split: place for place, split in enumerate(SPLITS)}
-    return {split: images[split] for split in sorted(images, key=lambda each: order.get(each, 0))}
+    return in_order(images)
 
 
 def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str]:
@@ -107,12 +105,12 @@ def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str
     images: list[str] = []
     for path in entries:
         if os.path.isdir(path):
-            images += _images_below(path)
+            images += images_below(path)
         elif path.lower().endswith(".txt") and os.path.isfile(path):
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
                 lines = [line.strip() for line in file if line.strip()]
             folder = os.path.dirname(path)
-            images += [os.path.normpath(os.path.join(folder, line)) for line in lines if _is_image(line)]
+            images += [os.path.normpath(os.path.join(folder, line)) for line in lines if is_image(line)]
         else:
             raise SourceError(
                 f"{description.file}: its splits must be folders of images, or .txt files that list them, "
@@ -185,14 +183,14 @@ def _label_paths(images: Sequence[str]) -> list[str]:
     for image in images:
         by_folder.setdefault(os.path.dirname(image), []).append(image)
     place = {folder: _label_folder(folder, inside) for folder, inside in by_folder.items()}
-    return [os.path.join(place[os.path.dirname(image)], _stem(image) + ".txt") for image in images]
+    return [os.path.join(place[os.path.dirname(image)], stem_of(image) + ".txt") for image in images]
 
 
 def _label_folder(folder: str, images: Sequence[str]) -> str:
     candidates = [_beside(folder, "labels"), os.path.join(folder, "labels"), folder]
     for candidate in dict.fromkeys(each for each in candidates if each):
         names = {*list_entries(candidate).files}
-        if any(f"{_stem(image)}.txt" in names for image in images):
+        if any(f"{stem_of(image)}.txt" in names for image in images):
             return candidate
     return candidates[0] or folder
 
@@ -215,16 +213,12 @@ def _masks_of(root: str, images: Sequence[str]) -> FileList | None:
         folder = _beside(os.path.dirname(image), "masks")
         if folder and folder not in names:
             files = list_entries(folder).files
-            names[folder] = {_stem(name): name for name in files if _is_image(name)}
-        name = names[folder].get(_stem(image)) if folder else None
+            names[folder] = {stem_of(name): name for name in files if is_image(name)}
+        name = names[folder].get(stem_of(image)) if folder else None
         paths.append(os.path.join(folder, name) if name else "")
     if not any(paths):
         return None
-    files_found = list_files(root, [each and _relative(root, [each])[0] for each in paths])
-    for index, path in enumerate(paths):
-        if not path:  # an empty name is the folder itself
-            files_found.sizes_bytes[index] = NOT_FOUND
-    return files_found
+    return list_files(root, _relative(root, paths))
 
 
 def _beside(folder: str, name: str) -> str:
@@ -244,25 +238,12 @@ def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
                 yield LeftOut(path, NO_IMAGE_OF_NAME)
 
 
-def _images_below(folder: str) -> list[str]:
-    walk = Walk(os.path.dirname(folder), by_content=False)
-    return [os.path.join(walk.root, name) for name in walk.images_below(os.path.basename(folder))]
-
-
 def _some_images(folder: str) -> list[str]:
     """Return the first images below a folder that the system lists: enough to recognise a dataset."""
-    found = (os.path.join(folder, name) for name in names_below(folder) if _is_image(name))
+    found = (os.path.join(folder, name) for name in names_below(folder) if is_image(name))
     return list(itertools.islice(found, _SAMPLED))
 
 
 def _relative(root: str, paths: Sequence[str]) -> list[str]:
     prefix = os.path.join(root, "")
     return [path.removeprefix(prefix) for path in paths]
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]

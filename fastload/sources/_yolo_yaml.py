@@ -11,8 +11,6 @@ import yaml
 
 from fastload.errors import SourceError
 
-SPLITS = ("train", "val", "test")
-
 
 @dataclass(frozen=True, slots=True)
 class YoloDescription:
@@ -37,7 +35,11 @@ def read_description(path: str) -> YoloDescription:
         _refuse(path, "must be a mapping with train, val and names", type(content).__name__)
     if "val" not in content and "validation" in content:
         content["val"] = content["validation"]
-    given = {split: _entries(path, split, content[split]) for split in SPLITS if content.get(split)}
+    given = {
+        split: _entries(path, split, content[split])
+        for split in ("train", "val", "test")
+        if content.get(split)
+    }
     if not given:
         _refuse(path, "must have train, val or test", ", ".join(map(str, content)))
     root = _root(path, content.get("path"), [entry for entries in given.values() for entry in entries])

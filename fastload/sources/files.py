@@ -147,12 +147,12 @@ Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
 
 
 def list_files(folder: str, names: Iterable[str]) -> FileList:
-    """List files by their paths, relative to the folder or absolute, whether or not they exist."""
+    """List files by their paths, relative to the folder or absolute, if they exist or not; "" is none."""
     table = names if isinstance(names, NameTable) else NameTable(names)
     sizes_bytes, times_ns = array("q"), array("q")
     for name in table:
         try:
-            status = os.stat(os.path.join(folder, name))
+            status = os.stat(os.path.join(folder, name) if name else "")
         except (OSError, ValueError):  # ValueError: a name with a zero byte
             sizes_bytes.append(NOT_FOUND)
             times_ns.append(0)

@@ -20,16 +20,9 @@ from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
-from fastload.sources._walking import IMAGE_SUFFIXES, Walk, list_entries
+from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, in_order, list_entries
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
-
-# The split that a folder's name, in any case, stands for; in the order in which splits are packed.
-_SPLITS = {
-    "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val",
-    "test": "test", "testing": "test",
-}  # fmt: skip
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
@@ -130,7 +123,7 @@ def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
     """Return the folder of each split; nothing if the folders are classes."""
     visible = [folder for folder in folders if not folder.startswith(".")]
-    named = [(_SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in _SPLITS]
+    named = [(SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in SPLITS]
     found = {split for split, _ in named}
     is_only_train = found == {"train"} and len(visible) == 1
     if len(found) < 2 and not is_only_train:
@@ -140,8 +133,7 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
             f"{path}: must have one folder per split, got {_quoted([folder for _, folder in named])}: "
             "rename or move the wrong ones"
         )
-    folder_of = dict(named)
-    return {split: folder_of[split] for split in dict.fromkeys(_SPLITS.values()) if split in folder_of}
+    return in_order(dict(named))
 
 
 def _refuse_wrapped_splits(path: str, folder: str) -> None:

@@ -12,6 +12,7 @@ from tests.folders import class_folders, encoded, pixels
 
 PHOTOS = SourceStats(records=1000, mean_source_bytes=110_000, mean_pixels=470 * 390, jpeg_share=1.0)
 THUMBNAILS = SourceStats(records=50_000, mean_source_bytes=950, mean_pixels=32 * 32, jpeg_share=1.0)
+SMALL = SourceStats(records=2000, mean_source_bytes=1200, mean_pixels=64 * 64, jpeg_share=1.0)
 PNGS = SourceStats(records=1000, mean_source_bytes=130_000, mean_pixels=470 * 390, jpeg_share=0.1)
 
 
@@ -24,6 +25,7 @@ def chosen(sample, is_resized=False, has_jpegtran=True, space_bytes=None):
     [
         (THUMBNAILS, {}, "raw"),
         (PHOTOS, {}, "tiled"),
+        (SMALL, {}, "keep"),
         (PHOTOS, {"has_jpegtran": False}, "keep"),
         (PNGS, {}, "keep"),
         (PHOTOS, {"space_bytes": 10**9}, "raw"),
