@@ -213,6 +213,11 @@ def test_the_command_of_a_script_or_module_can_be_pasted(script, monkeypatch):
     assert find(str(path), False, ["--name", "my run"]).command == f"{path} --name 'my run'"
     assert find("json.tool", True, ["--indent"]).command == "-m json.tool --indent"
     assert find("ensurepip", True, []).command == "-m ensurepip"
+    assert find("python", False, [str(path), "--fast"]).command == f"{path} --fast"
+    assert find("python3", False, ["-m", "ensurepip"]).command == "-m ensurepip"
+    monkeypatch.setenv("PATH", str(path.parent))
+    path.chmod(0o755)
+    assert find(path.name, False, ["train"]).command == f"{path} train"
 
 
 def test_a_module_is_run_as_python_does(script, tmp_path):
