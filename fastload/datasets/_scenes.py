@@ -45,17 +45,19 @@ def draw_batch(
 
 
 class SceneImages:
-    """Scenes of a batch as its images; see `BatchSource`. A region is in memory that nobody else uses.
+    """Scenes of a batch as its images; see `BatchSource`.
 
     Attributes:
         annotations: Those of the scenes; None if images have none.
         sizes: See `BatchSource`.
+        gives_own_regions: True, because each region is in memory that nobody else uses.
 
     Raises:
         OptionError: A transform needs objects, and the images have none.
     """
 
     channels = 3
+    gives_own_regions = True
 
     def __init__(
         self,

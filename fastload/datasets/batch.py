@@ -105,8 +105,11 @@ def fill(
 
 def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
-    out = np.empty((*_view_size(view), source.channels), np.uint8)
-    render_view(source.region(position, view.box, view.size), view, drawn.geometry.resampling, out)
+    out = source.region(position, view.box, view.size)
+    is_whole = out.shape[:2] == view.size == _view_size(view) and not any(view.flips)
+    if not (is_whole and getattr(source, "gives_own_regions", False)):
+        pixels, out = out, np.empty((*_view_size(view), source.channels), np.uint8)
+        render_view(pixels, view, drawn.geometry.resampling, out)
     image = drawn.applied(out, position)
     tail = pipeline.tail
     if tail is not None:

@@ -31,7 +31,7 @@ def on_canvas(sheet: Sheet, objects: Sequence[Annotations]) -> Annotations:
     parts = [_placed(objects[each.image], each, sheet.canvas) for each in sheet.placements]
     mask = _mask_of(sheet, [each.mask for each in objects])
     if len(parts) == 1:
-        return replace(parts[0], mask=mask)
+        return parts[0] if mask is None else replace(parts[0], mask=mask)
     cut = cut_to_image(joined(parts, sheet.canvas, mask))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
@@ -43,8 +43,7 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     """
     has_outlines = objects.polygons is not None
     mask = None if objects.mask is None else _warped_mask(objects.mask, matrix, output)
-    moved = replace(objects, mask=None).warped(matrix, output)
-    moved = replace(moved, mask=mask)
+    moved = _without_mask(objects).warped(matrix, output, mask)
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):
@@ -109,11 +108,17 @@ def resampled(ring: Floats, count: int = _POINTS) -> Floats:
 def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations:
     (height, width), (stored_height, stored_width) = place.size, place.stored
     factors = width / stored_width, height / stored_height
-    return replace(objects, mask=None).rescaled(factors, (place.left, place.top), canvas)
+    return _without_mask(objects).rescaled(factors, (place.left, place.top), canvas)
+
+
+def _without_mask(objects: Annotations) -> Annotations:
+    return objects if objects.mask is None else replace(objects, mask=None)
 
 
 def cut_to_image(objects: Annotations) -> Annotations:
     """Return objects cut off at the image's edges; of what lies outside, an empty box is left."""
+    if all(each is None for each in (objects.polygons, objects.keypoints, objects.corners)):
+        return objects  # boxes are cut off wherever they are moved
     height, width = objects.size
     cut = replace(objects)
     if objects.polygons is not None:
