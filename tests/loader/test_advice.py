@@ -70,6 +70,12 @@ def test_nothing_is_told_where_little_is_gained(photos, pipeline, saving, left_s
     _advice.advise_compiling(fastload.FolderDataset(photos, pipeline), clock)
 
 
+def test_a_third_of_the_time_is_worth_a_line(photos, pipeline, saving):
+    saving(0.0062)
+    with pytest.warns(SlowTransformWarning):
+        _advice.advise_compiling(fastload.FolderDataset(photos, pipeline), clock())
+
+
 def test_random_numbers_and_threads_are_as_without_the_measurement(photos, pipeline, monkeypatch):
     monkeypatch.setattr(_advice, "_LEAST_SAVED", -1e9)
     torch.manual_seed(3)

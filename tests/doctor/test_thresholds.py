@@ -1,0 +1,135 @@
+"""Each threshold of the doctor is needed: changing it by half changes a diagnosis."""
+
+from dataclasses import replace
+
+import pytest
+
+from fastload.doctor import _evidence, _fixes, _judge, _rates
+from fastload.doctor._fixes import trials_to_make
+from fastload.doctor._judge import diagnose
+from fastload.doctor._rates import loading_work, rates_of
+from fastload.doctor.findings import DataStorage, Sampled
+from fastload.loader.clock import LoadTimes
+from tests.doctor.test_judge import MACHINE, seen, training, trial
+
+
+def verdicts(*trainings):
+    return [diagnose(measured).verdict for measured in trainings]
+
+
+def lasting(seconds):
+    """A training of this many seconds in all."""
+    return training(wait_s=0.009 * seconds, step_s=0.001 * seconds)
+
+
+def of_workers(rate):
+    """Two workers that make 711 samples/s, in a loader that gives this many without training."""
+    return training(2, wait_s=0.08, busy_s=4.5, trials=(trial(rate=rate),))
+
+
+def starting(seconds, wait_s=0.004):
+    """100 batches after workers that took this many seconds to start."""
+    started = (trial(start_s=seconds, rate=9000.0),)
+    return training(2, wait_s=wait_s, step_s=0.004, first_wait_s=seconds, trials=started)
+
+
+def on_machine(**changes):
+    return training(machine=replace(MACHINE, **changes))
+
+
+def reading(share):
+    """A training that reads for this share of its loading, from a disk that is slow enough to matter."""
+    store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
+    return training(loading=seen(read=share, decode=1 - share), store=store)
+
+
+def cached(size_bytes):
+    """The actions against a slow disk with this much data, and 8 GiB of memory."""
+    measured = training(
+        loading=seen(read=8.0),
+        machine=replace(MACHINE, available_bytes=8 << 30),
+        store=DataStorage(3200, size_bytes, "fuse"),
+        trials=(trial("cache", 0, 5000.0),),
+    )
+    return [fix.action for fix in diagnose(measured).fixes]
+
+
+def collating(share):
+    """A training whose loading calls the collate_fn for this share of its time."""
+    return training(work=LoadTimes(100, 3200, 8.0, 8.0, 0.0, 8.0 * share))
+
+
+def in_places(*seconds):
+    """The evidence for lines of the training step that took these seconds."""
+    lines = tuple(Sampled("model", f"train.py:{number}", taken) for number, taken in enumerate(seconds))
+    return diagnose(training(step=lines)).evidence
+
+
+def doubts(*trainings):
+    return [diagnose(measured).doubts for measured in trainings]
+
+
+SITUATIONS = {
+    "BALANCED": lambda: [diagnose(training(wait_s=0.05, step_s=each)).side for each in (0.052, 0.06)],
+    "LEAST_S": lambda: verdicts(lasting(0.18), lasting(0.3)),
+    "MOST_STARTING": lambda: verdicts(starting(0.4), starting(0.6)),
+    "LITTLE_WORK_S": lambda: verdicts(starting(2.0, wait_s=0.004), starting(2.0, wait_s=0.009)),
+    "LEAST_BUSY": lambda: verdicts(of_workers(400.0), of_workers(550.0)),
+    "GPU_BUSY": lambda: verdicts(*(training(device="cuda", gpu_share=each) for each in (0.85, 0.95))),
+    "WRITES_LEFT": lambda: [fix.gain for fix in diagnose(training(step_s=0.2, step=seen(work=7.0))).fixes],
+    "LEAST_GAIN": lambda: [
+        len(diagnose(training(loading=seen(decode=1.0), trials=(trial("decoder", 0, rate),))).fixes)
+        for rate in (415.0, 430.0)
+    ],
+    "DATA_EFFORT": lambda: [
+        diagnose(training(trials=(trial("compile", 0, 500.0), trial("decoder", 0, rate)))).fixes[0].kind
+        for rate in (800.0, 1600.0)
+    ],
+    "ENOUGH": lambda: [
+        diagnose(training(trials=(trial("workers", 4, 1000.0), trial("workers", 8, rate)))).fixes[0].action
+        for rate in (1040.0, 1100.0)
+    ],
+    "MOST_OF_MEMORY": lambda: [cached(4 << 30), cached(7 << 30)],
+    "MOST_OF_OTHERS": lambda: doubts(on_machine(other_cpus=1.2), on_machine(other_cpus=2.0)),
+    "SMALL_SHARED_MEMORY": lambda: [
+        diagnose(on_machine(shared_memory_bytes=each << 20)).limits for each in (64, 80)
+    ],
+    "FEW_OPEN_FILES": lambda: [diagnose(on_machine(open_files=each)).limits for each in (3000, 5000)],
+    "STORAGE_SHARE": lambda: [
+        (trials_to_make(each, loading_work(each), "decoding"), diagnose(each).evidence)
+        for each in (reading(0.1), reading(0.2))
+    ],
+    "_MOST_PLACES": lambda: in_places(5, 4, 3, 2),
+    "_LEAST_SHARE": lambda: [in_places(96, 4), in_places(94, 6)],
+    "COLDER": lambda: [
+        rates_of(training(2, wait_s=0.08, busy_s=9.0, trials=(trial(rate=each),))).loading
+        for each in (430.0, 711.0)
+    ],
+    "_ALL_COLLATING": lambda: [loading_work(collating(share)) for share in (0.8, 0.97)],
+    "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
+}
+MODULES = (_judge, _fixes, _evidence, _rates)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_threshold_changed_by_half_changes_a_diagnosis(name, factor, monkeypatch):
+    expected = SITUATIONS[name]()
+    for module in MODULES:
+        if hasattr(module, name):
+            value = getattr(module, name) * factor
+            monkeypatch.setattr(module, name, int(value) if type(getattr(module, name)) is int else value)
+    try:
+        assert SITUATIONS[name]() != expected
+    except ValueError:  # no number of workers is enough
+        assert name == "ENOUGH"
+
+
+def test_every_threshold_has_a_situation():
+    constants = {
+        name
+        for module in MODULES
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, (int, float))
+    }
+    assert constants == set(SITUATIONS)
