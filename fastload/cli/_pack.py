@@ -149,10 +149,13 @@ def _show(display: ProgressDisplay, state: PackProgress) -> None:
 
 
 def _print_summary(result: PackResult, is_accepted: bool) -> None:
+    from fastload.shards.manifest import read_manifest
     from fastload.sources.left_out import describe_left_out
 
-    for warning in result.warnings:
+    for warning in result.warnings[:_SHOWN_FAILURES]:
         print(f"note: {warning}", file=sys.stderr)
+    if len(result.warnings) > _SHOWN_FAILURES:
+        print(f"note: … and {len(result.warnings) - _SHOWN_FAILURES:,} more of the kind", file=sys.stderr)
     for split in result.splits:
         _print_failures("skipped", split.skipped)
         _print_failures("kept, though unreadable", split.kept)
@@ -174,8 +177,10 @@ def _print_summary(result: PackResult, is_accepted: bool) -> None:
         f"in {duration(result.seconds)}: {rate_text(max(fresh, 0) / seconds, 'records')}, "
         f"{rate_text(result.read_bytes / seconds, 'B')} read"
     )
-    # Images of different sizes need a transform that crops them before they fit into one tensor.
-    collate = "" if result.splits[0].image_shape else ", collate_fn=list"
+    # Images of different sizes need a transform that crops them before they fit into one tensor, and so do
+    # different numbers of objects.
+    has_objects = any(field.is_of_objects for field in read_manifest(result.splits[0].path).fields)
+    collate = "" if result.splits[0].image_shape and not has_objects else ", collate_fn=list"
     print(
         "\nfrom fastload import DataLoader, PackedDataset\n"
         f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"

@@ -250,6 +250,6 @@ class _PackJob:
             read_bytes=self.state.read_bytes,
             resumed=self.state.resumed,
             seconds=time.perf_counter() - self.began,
-            warnings=(*(warning for source in sources for warning in source.warnings), *self.notes),
+            warnings=(*(warning for source in sources for warning in source.warnings), *sorted(self.notes)),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
         )

@@ -59,7 +59,7 @@ class CocoReader(AnnotationReader):
         content = json.loads(text)
         image, annotations = content["image"], content["annotations"]
         for name, side in zip(("height", "width"), size, strict=True):
-            if image.get(name, side) != side:
+            if (image.get(name) or side) != side:  # some tools write 0
                 raise SourceError(
                     f"{where}: must have the {name} of its file, {side}, got {image[name]}: its boxes belong "
                     "to another size of the image, or to one turned by its EXIF orientation"

@@ -81,14 +81,19 @@ class PackedImages:
         rgb = self._encoding.decode(record.stored("image"), record.image_shape())
         return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
 
-    def label(self, name: str, has_keypoints: bool) -> dict[str, Any]:
-        """Return the objects of an image as Ultralytics' reader of label files does."""
+    def label(self, name: str, has_keypoints: bool, has_outlines: bool) -> dict[str, Any]:
+        """Return the objects of an image as Ultralytics' reader of label files does.
+
+        Label files have boxes or outlines. Of sources with both, such as COCO, a task gets what it needs.
+        """
         record = self._unverified.read(self.index[name])
         height, width = self._size(record)
         classes = record["labels"] if "labels" in self._fields else np.zeros(0)
         kept = np.flatnonzero(~record["iscrowd"].astype(bool)) if "iscrowd" in self._fields else ...
         scale = np.array([width, height], np.float64)
-        segments = self._segments(record, scale)
+        boxes_field = self._fields.get("boxes")
+        is_yolo = boxes_field is not None and boxes_field.format == "cxcywh"
+        segments = self._segments(record, scale) if has_outlines or is_yolo else []
         if kept is not ... and segments:
             segments = [segments[at] for at in kept]
         classes = np.array(classes, np.float32)[kept].reshape(-1, 1)
@@ -218,7 +223,7 @@ def _labels(self: Any) -> Any:
     for name in self.im_files:
         packed = packed_of(name)
         assert packed is not None
-        found.append(packed.label(name, self.use_keypoints))
+        found.append(packed.label(name, self.use_keypoints, self.use_segments or self.use_obb))
     self.verify_labels(found, Path(self.im_files[0]).parent)
     return found
 

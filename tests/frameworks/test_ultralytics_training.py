@@ -37,8 +37,6 @@ def data(require_installed, tmp_path_factory) -> Path:
 def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     """A training that has begun in a folder, where its result will be."""
     folder.mkdir()
-    for package in ("matplotlib", "polars", "requests"):
-        pytest.importorskip(package)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -57,7 +55,11 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(data, tmp_path):
+def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(
+    data, require_installed, tmp_path
+):
+    for package in ("matplotlib", "polars", "requests", "scipy"):
+        require_installed(package)
     packed = tmp_path / "photos.fl"
     fastload.pack(data, packed, workers=1)
     folders = [tmp_path / name for name in ("theirs", "ours")]
@@ -99,6 +101,48 @@ def test_ranks_that_ultralytics_starts_are_patched_until_it_is_undone(data, tmp_
     pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
     command = [sys.executable, "-c", RANK_FILE]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+COCO = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import tests.conftest, fastload
+from tests.folders import encoded, pixels
+(folder := Path(sys.argv[1], "coco")).mkdir()
+(folder / "images").mkdir()
+(folder / "images" / "a.jpg").write_bytes(encoded(pixels(0, 50, 80)))
+outline = [[8, 5, 48, 5, 48, 25, 8, 25], [10, 30, 20, 30, 20, 40]]
+objects = [
+    dict(id=1, image_id=1, category_id=7, bbox=[8, 5, 40, 20], area=8, iscrowd=0, segmentation=outline),
+    dict(id=2, image_id=1, category_id=9, bbox=[0, 0, 9, 9], area=8, iscrowd=1, segmentation=[outline[0]]),
+]
+images = [dict(id=1, file_name="a.jpg", width=80, height=50)]
+classes = [dict(id=7, name="a"), dict(id=9, name="b")]
+(folder / "a.json").write_text(json.dumps(dict(images=images, annotations=objects, categories=classes)))
+fastload.pack(folder / "a.json", folder / "a.fl", workers=1)
+fastload.ultralytics.patch()
+from ultralytics.cfg import get_cfg
+from ultralytics.data.build import build_yolo_dataset
+from ultralytics.data import utils
+data = utils.check_det_dataset(str(folder / "a.fl"))
+assert data["names"] == {0: "a", 1: "b"}
+boxes = {"detect": [0.35, 0.3, 0.5, 0.4], "segment": [0.35, 0.45, 0.5, 0.7]}
+for task, box in boxes.items():
+    options = get_cfg(overrides={"imgsz": 64, "task": task})
+    [label] = build_yolo_dataset(options, data["train"], 1, data, mode="val").labels
+    assert label["cls"].tolist() == [[0]] and np.allclose(label["bboxes"], [box]), (task, label)
+    assert len(label["segments"]) == (task == "segment")
+"""
+
+
+def test_boxes_and_outlines_of_a_packed_coco_dataset_go_to_their_tasks_without_crowds(data, tmp_path):
+    environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
+    command = [sys.executable, "-c", COCO, str(tmp_path)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
     )

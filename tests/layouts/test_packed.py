@@ -17,6 +17,15 @@ def test_info_counts_objects_and_classes(tmp_path, capsys):
     assert "objects     3 in 2 of 2 records: cat 1, owl 1, dog 1" in capsys.readouterr().out
 
 
+def test_the_printed_program_loads_objects_in_lists(tmp_path, capsys):
+    assert main(["pack", str(yolo(tmp_path / "data")), str(tmp_path / "x.fl"), "--quiet"]) == 0
+    assert main(["pack", str(tmp_path / "data"), str(tmp_path / "y.fl"), "--workers", "1"]) == 0
+    program = capsys.readouterr().out.split("\n\n")[1]
+    loaded: dict = {}
+    exec(program, loaded)
+    assert sum(len(target["boxes"]) for _, target in next(iter(loaded["loader"]))) == 3
+
+
 def test_verify_reports_objects_that_do_not_fit_together():
     fields = (Field("image", "image", encoding="keep"), Field.boxes("xyxy"), Field.labels())
     manifest = SimpleNamespace(fields=fields, classes=("a",), image_shape=None)
