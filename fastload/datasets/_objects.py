@@ -16,7 +16,7 @@ from fastload.shards.records import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
 
-_PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask")
+_PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
 
 # By format, the matrix that makes x1 y1 x2 y2 of a box's four numbers.
 _TO_CORNERS = {
@@ -34,8 +34,8 @@ def is_upright(made: Mapping[str, Any]) -> bool:
 
 def _is_part(field: Field) -> bool:
     """Return True for a part of `Annotations`; a field of another kind may have the name of one."""
-    if field.name == "mask":
-        return field.format == "mask"
+    if field.name in ("mask", "masks"):
+        return field.format == field.name
     return field.per_object if field.name == "labels" else field.name == field.kind and field.name in _PARTS
 
 
@@ -51,7 +51,7 @@ class ObjectFields:
     @classmethod
     def of(cls, fields: Sequence[Field]) -> ObjectFields | None:
         """Return the fields, without the image; None if records have no objects and no mask of classes."""
-        has_objects = any(field.is_of_objects or field.format == "mask" for field in fields)
+        has_objects = any(field.is_of_objects or field.format is not None for field in fields)
         return cls(fields) if has_objects else None
 
     def annotations(self, record: Record, size: tuple[int, int]) -> Annotations:
@@ -67,6 +67,7 @@ class ObjectFields:
             self._points(record, "keypoints", scale),
             self._points(record, "corners", scale),
             self._mask(record),
+            self._masks(record, size),
             {name: _owned(record[name]) for name in self._per_object},
         )
 
@@ -114,13 +115,21 @@ class ObjectFields:
             points[..., :2] *= scale
         return points.astype(np.float32)
 
-    def _mask(self, record: Record) -> NDArray[np.uint8] | None:
-        if "mask" not in self._parts or not len(data := record.stored("mask")):
+    def _mask(self, record: Record, name: str = "mask") -> NDArray[np.uint8] | None:
+        if name not in self._parts or not len(data := record.stored(name)):
             return None
         try:
             return decode_mask(bytes(data))
         except DecodeError as error:
-            raise DecodeError(f"record {record.index} (key {record.key!r}), field 'mask': {error}") from error
+            raise DecodeError(
+                f"record {record.index} (key {record.key!r}), field {name!r}: {error}"
+            ) from error
+
+    def _masks(self, record: Record, size: tuple[int, int]) -> NDArray[np.uint8] | None:
+        if "masks" not in self._parts:
+            return None
+        masks = self._mask(record, "masks")
+        return np.zeros((0, *size), np.uint8) if masks is None else masks.reshape(-1, *size)
 
 
 def _owned(value: Any) -> Any:
@@ -152,7 +161,9 @@ def _tv_target(objects: Annotations) -> dict[str, Any]:
         points = target["keypoints"]
         target["keypoints"] = tv_tensors.KeyPoints(points[..., :2], canvas_size=objects.size)
         target["visibility"] = points[..., 2].to(torch.int64)
-    if objects.polygons is not None:
+    if objects.masks is not None:
+        target["masks"] = tv_tensors.Mask(target["masks"])
+    elif objects.polygons is not None:
         del target["polygons"]
         target["masks"] = tv_tensors.Mask(torch.from_numpy(_filled(objects.polygons, objects.size)))
     return target

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastload.images.masks import resize_mask
 from fastload.images.resize import Resampling, resize
@@ -19,11 +20,13 @@ Size = tuple[int, int]  # height, width
 def scaled(fields: Sequence[Field], values: Mapping[str, Any], before: Size, after: Size) -> dict[str, Any]:
     """Return the values of an image whose size changes: coordinates in pixels, areas and masks."""
     factors = np.array([after[1] / before[1], after[0] / before[0]])
-    return {field.name: _scaled(field, values[field.name], factors, after) for field in fields}
+    return {field.name: _scaled(field, values[field.name], factors, before, after) for field in fields}
 
 
-def _scaled(field: Field, value: Any, factors: Any, after: Size) -> Any:
+def _scaled(field: Field, value: Any, factors: Any, before: Size, after: Size) -> Any:
     if field.kind == "image":
+        if field.format == "masks" and len(value):
+            return np.concatenate([_nearest(mask, after) for mask in value.reshape(-1, *before)])
         return resize_mask(value, *after) if field.format == "mask" and value else value
     if field.name == "area" and field.per_object:
         return value * factors.prod()
@@ -45,5 +48,9 @@ def _scaled_rle(text: str, after: Size) -> str:
     segmentation = json.loads(text)
     counts, is_text = segmentation["counts"], isinstance(segmentation["counts"], str)
     mask = mask_of_counts(decode_counts(counts) if is_text else counts, *segmentation["size"])
-    new = counts_of_mask(resize(mask[:, :, None], *after, Resampling("nearest-exact"))[:, :, 0])
+    new = counts_of_mask(_nearest(mask, after))
     return json.dumps({"size": list(after), "counts": encode_counts(new) if is_text else new})
+
+
+def _nearest(mask: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    return resize(mask[:, :, None], *size, Resampling("nearest-exact"))[:, :, 0]

@@ -38,7 +38,8 @@ Kind = Literal[
     "texts",
 ]
 BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
-Format = BoxFormat | Literal["mask"]
+MaskFormat = Literal["mask", "masks"]
+Format = BoxFormat | MaskFormat
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
     "float16", "float32", "float64", "bool",
@@ -55,7 +56,7 @@ _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
 _ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
-_FORMAT = re.compile("|".join([*get_args(BoxFormat), "mask"]))
+_FORMAT = re.compile("|".join([*get_args(BoxFormat), *get_args(MaskFormat)]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
@@ -95,7 +96,8 @@ class Field:
             the others.
         shape: The shape of a vector, or of one row of a ragged field or of coordinates; `()` for the others.
         encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420` or `raw`.
-        format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`; `mask` for an image of classes.
+        format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`; `mask` for an image of classes,
+            `masks` for the objects' masks below each other.
         relative: Coordinates are fractions of the image's width and height instead of pixels.
         per_object: There is one row, or text, for each object of the image.
         internal: The field is for `unpack`, and no part of a dataset's samples.
@@ -130,7 +132,7 @@ class Field:
             raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
         if self.kind in _COORDINATE_KINDS:
             self._check_coordinates()
-        elif self.format is not None and (self.kind, self.format) != ("image", "mask"):
+        elif self.format is not None and (self.kind != "image" or self.format not in get_args(MaskFormat)):
             raise OptionError(f"field {self.name!r}: {self.kind} has no format {self.format!r}: leave it out")
         elif self.shape and self.kind not in ("vector", "ragged"):
             raise OptionError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import os
 import re
@@ -35,7 +36,7 @@ MASK_STEM = re.compile(
 _ENDING = re.compile(r"[_ .-]*[^_ .-]*$")
 # A row of a YOLO file: a class, then a box of four numbers or a polygon of six or more, relative to the
 # image.
-_YOLO_ROW = re.compile(rb"[0-9]+(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
+_YOLO_ROW = re.compile(rb"[0-9]+(\.0*)?(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){4,}\s*")
 
 SEGMENTATION = "a segmentation dataset"
 
@@ -88,7 +89,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
         if not files:
             sampled = [folder.join(name, each) for each in masks[:_SAMPLED]]
             pairs = _pair_masks(by_stem, sampled)
-            if 2 * len(pairs) >= len(sampled) and _are_masks(pairs):
+            if 2 * len(pairs) >= len(sampled) and _are_masks(pairs, of_any_size=True):
                 return SEGMENTATION, [place, name], "masks"
             continue
         boxes = first_with_boxes(folder.join(name), files)
@@ -148,7 +149,7 @@ def _holds_boxes(path: str) -> bool:
     suffix = os.path.splitext(path)[1].lower()
     start = read_part(path) if suffix in _BOX_SUFFIXES else b""
     if suffix == ".txt":
-        rows = [row for row in start.splitlines() if row.strip()][:3]
+        rows = [row for row in start.removeprefix(codecs.BOM_UTF8).splitlines() if row.strip()][:3]
         return bool(rows) and all(_YOLO_ROW.fullmatch(row) for row in rows)
     return (b"<annotation" if suffix == ".xml" else b'"shapes"') in start
 
@@ -168,21 +169,21 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
     return pairs
 
 
-def _are_masks(pairs: Sequence[tuple[str, str]]) -> bool:
+def _are_masks(pairs: Sequence[tuple[str, str]], *, of_any_size: bool = False) -> bool:
     """Return True if the second file of each of a few sampled pairs is a mask of the first."""
     sampled = pairs[:: max(1, len(pairs) // _COMPARED_PAIRS)][:_COMPARED_PAIRS]
-    return bool(pairs) and all(_is_mask_of(image, mask) for image, mask in sampled)
+    return bool(pairs) and all(_is_mask_of(*pair, of_any_size) for pair in sampled)
 
 
-def _is_mask_of(image: str, mask: str) -> bool:
+def _is_mask_of(image: str, mask: str, of_any_size: bool) -> bool:
     """Return True if a mask has the size of its image and few colours, where the image has many."""
     pixels, labels = _read_pixels(image), _read_pixels(mask)
-    if pixels is None or labels is None or pixels.shape[:2] != labels.shape[:2]:
+    if pixels is None or labels is None or not (of_any_size or pixels.shape[:2] == labels.shape[:2]):
         return False
     return 3 * _count_main_colours(labels) <= _count_main_colours(pixels)
 
 
-def _count_main_colours(pixels: npt.NDArray[np.uint8]) -> int:
+def _count_main_colours(pixels: npt.NDArray[np.uint8 | np.uint16]) -> int:
     height, width = pixels.shape[:2]
     sparse = pixels[:: max(1, height // _SAMPLED_SIDE), :: max(1, width // _SAMPLED_SIDE)]
     colours = sparse.reshape(-1, pixels.shape[2] if pixels.ndim == 3 else 1)[:, :3] // 16
@@ -190,8 +191,8 @@ def _count_main_colours(pixels: npt.NDArray[np.uint8]) -> int:
     return int(np.searchsorted(np.cumsum(counts), _MAIN_SHARE * counts.sum())) + 1
 
 
-def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
-    """Return the pixels of a file, grey or colour as stored; None if they cannot be read as 8 bits."""
+def _read_pixels(path: str) -> npt.NDArray[np.uint8 | np.uint16] | None:
+    """Return the pixels of a file, grey or colour as stored; None if they cannot be read as integers."""
     from fastload.images.opencv import cv2  # only here: the loader lists folders too, and runs without OpenCV
 
     try:
@@ -199,7 +200,7 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8] | None:
             pixels = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_UNCHANGED)
     except (OSError, cv2.error):
         return None
-    return None if pixels is None or pixels.dtype != np.uint8 else np.asarray(pixels)
+    return None if pixels is None or pixels.dtype.kind != "u" else np.asarray(pixels)
 
 
 def names_below(folder: str) -> Iterator[str]:

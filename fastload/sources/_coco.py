@@ -88,7 +88,7 @@ def _source(
         labels,
         any(each.get("segmentation") is not None for each in every),
         max((_points(each) for each in every), default=0),
-        bool(every) and not any("bbox" in each for each in every),
+        any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
     prefix = os.path.relpath(folder, root)
     names = [os.path.normpath(os.path.join(prefix, image["file_name"])) for image in content.images]

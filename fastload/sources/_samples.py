@@ -118,7 +118,9 @@ def _infer_field(name: str, value: object) -> Field:
         return Field(name, "bytes")
     if is_instance(value, "torchvision.tv_tensors", "Mask") and name == "mask":
         return Field.mask()
-    if _is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image") or is_masks(name, value):
+    if is_masks(name, value):
+        return Field(name, "image", encoding="keep", format="masks" if name == "masks" else None)
+    if _is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image"):
         return Field(name, "image", encoding="keep")
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value):
         return Field(name, "texts")

@@ -26,6 +26,7 @@ _NESTED = ("VOCdevkit", "VOC")
 _SAMPLED = 32
 
 IN_NO_SPLIT = "an image in no split"
+NO_IMAGE_OF_XML = "annotations without an image of their name"
 
 
 def recognise(path: str) -> bool:
@@ -47,8 +48,13 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles]:
         )
     images = {stem_of(name): name for name in _images_in(root, _IMAGES)}
     stems = _stems_of_splits(root)
+    left_out = LeftOutFiles()
+    for name in list_entries(os.path.join(root, _BOXES)).files:
+        if name.lower().endswith(".xml") and stem_of(name) not in images:
+            left_out.add(os.path.join(_BOXES, name), NO_IMAGE_OF_XML)
     if not stems:
-        return _list_splits(path, root, {"": list(images.values())}, _annotation_files(root, images))
+        splits = {"": list(images.values())}
+        return _list_splits(path, root, splits, _annotation_files(root, images), left_out.finish())
     unknown = [stem for found in stems.values() for stem in found if stem not in images]
     if unknown:
         raise SourceError(
@@ -56,7 +62,6 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles]:
             "or remove it from the list"
         )
     splits = {split: [images[stem] for stem in found] for split, found in stems.items()}
-    left_out = LeftOutFiles()
     listed = {stem for found in stems.values() for stem in found}
     for stem, name in images.items():
         if stem not in listed:

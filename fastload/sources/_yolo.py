@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
@@ -20,7 +21,12 @@ from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes, names_below, read_part
 from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries, stem_of
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
-from fastload.sources._yolo_yaml import YoloDescription, read_description
+from fastload.sources._yolo_yaml import (
+    CLASSES_FILES,
+    YoloDescription,
+    read_class_names,
+    read_description,
+)
 from fastload.sources.files import NOT_FOUND, FileList, list_files
 from fastload.sources.protocol import evenly_spaced
 
@@ -69,7 +75,8 @@ def _descriptions_in(folder: str) -> list[str]:
 
 def _describes_splits(path: str) -> bool:
     text = read_part(path)
-    return bool(_YAML_SPLITS.search(text) and _YAML_NAMES.search(text))
+    is_data_yaml = os.path.basename(path).lower() in ("data.yaml", "data.yml")  # refused without names
+    return bool(_YAML_SPLITS.search(text) and (is_data_yaml or _YAML_NAMES.search(text)))
 
 
 def _folder_splits(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
@@ -107,7 +114,7 @@ def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str
         if os.path.isdir(path):
             images += images_below(path)
         elif path.lower().endswith(".txt") and os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
                 lines = [line.strip() for line in file if line.strip()]
             folder = os.path.dirname(path)
             images += [os.path.normpath(os.path.join(folder, line)) for line in lines if is_image(line)]
@@ -129,6 +136,12 @@ def _list_splits(
     labels = {
         split: list_files(root, _relative(root, _label_paths(names))) for split, names in images.items()
     }
+    if not description.file:
+        places = {
+            os.path.dirname(os.path.join(root, name)) for files in labels.values() for name in files.names
+        }
+        found = read_class_names([root, os.path.join(root, "labels"), *sorted(places)])
+        description = replace(description, classes=found)
     reader, classes = _reader_of(labels.values(), description)
     masks = {split: _masks_of(root, names) for split, names in images.items()}
     has_masks = any(each is not None for each in masks.values())
@@ -234,7 +247,7 @@ def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
     for folder in sorted(folders):
         for name in list_entries(os.path.join(labels.folder, folder)).files:
             path = os.path.join(folder, name)
-            if name.endswith(".txt") and name != "classes.txt" and path not in expected:
+            if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in expected:
                 yield LeftOut(path, NO_IMAGE_OF_NAME)
 
 

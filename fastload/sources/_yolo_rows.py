@@ -28,6 +28,7 @@ _BOX_COLUMNS = 5
 _CORNER_COLUMNS = 9
 _LEAST_POLYGON_COLUMNS = 7
 _TOLERANCE = 0.01
+_MOST_CLASSES = 100_000  # a larger number is no class, and would be given names
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class YoloReader(AnnotationReader):
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
         """See `AnnotationReader`."""
         rows: dict[bytes, list[float]] = {}
+        first: dict[bool, int] = {}
         repeated: list[int] = []
         for number, cells in _numbered_rows(text, where):
             row = self._checked(cells, f"{where}, line {number}")
@@ -58,9 +60,12 @@ class YoloReader(AnnotationReader):
             if identity in rows:
                 repeated.append(number)
             rows.setdefault(identity, row)
+            first.setdefault(len(row) == _BOX_COLUMNS, number)
+            if len(first) > 1 and self.task == "polygons":
+                wanted = f"hold boxes only or polygons only, as line {min(first.values())}"
+                step = "make boxes polygons of four points"
+                _refuse(f"{where}, line {number}", wanted, "the other", step)
         kept = list(rows.values())
-        if self.task == "polygons" and len({len(row) == _BOX_COLUMNS for row in kept}) > 1:
-            _refuse(where, "have boxes only or polygons only", "both", "make boxes polygons of four points")
         lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
         notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
         return self._values(kept), notes
@@ -93,7 +98,9 @@ class YoloReader(AnnotationReader):
             _refuse(where, "hold finite numbers", repr(" ".join(cells)[:80]))
         if row[0] % 1 or not 0 <= row[0] < self.classes:
             wanted = f"begin with a class from 0 to {self.classes - 1}"
-            _refuse(where, wanted, cells[0], "correct it, or the names of the classes in the yaml file")
+            _refuse(
+                where, wanted, cells[0], "correct it, or the names of the classes in data.yaml or classes.txt"
+            )
         box = self._box(row)
         coordinates = [*box, *self._keypoints(row)]
         if max(coordinates) > 1 + _TOLERANCE or min(coordinates) < -_TOLERANCE:
@@ -145,11 +152,20 @@ def guess_task(counts: set[int]) -> Task:
 def scan_rows(text: bytes) -> tuple[set[int], int]:
     """Return the numbers of columns of a label file, and the largest class; malformed rows do not matter."""
     counts, largest = set(), -1
-    for line in text.split(b"\n"):
+    for line in text.decode("utf-8-sig", "replace").splitlines():
         if cells := line.split():
             counts.add(len(cells))
-            largest = max(largest, int(cells[0]) if cells[0].isdigit() else -1)
+            largest = max(largest, _class_of(cells[0]))
     return counts, largest
+
+
+def _class_of(cell: str) -> int:
+    """Return a class, which may be written as 7.0, or -1."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return -1
+    return int(number) if number.is_integer() and number < _MOST_CLASSES else -1
 
 
 def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:

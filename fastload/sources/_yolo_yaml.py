@@ -1,15 +1,17 @@
-"""YOLO's data.yaml: splits, classes and keypoints, by the rules of Ultralytics 8.4; nothing is downloaded."""
+"""YOLO's data.yaml: splits, classes and keypoints, by the rules of Ultralytics 8.4; names of classes.txt."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import yaml
 
 from fastload.errors import SourceError
+
+CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,26 @@ def read_description(path: str) -> YoloDescription:
     return YoloDescription(
         path, root, splits, _classes(path, content), _keypoints(path, content.get("kpt_shape")), details
     )
+
+
+def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in files such as classes.txt, one a line, for a dataset without data.yaml; () if none.
+
+    SourceError is raised if two files differ.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    paths = (os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in CLASSES_FILES)
+    for path in filter(os.path.isfile, paths):
+        try:
+            with open(path, encoding="utf-8-sig") as file:
+                names = tuple(map(str.strip, file.read().rstrip().splitlines()))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{path}: must hold the names of classes, got: {error}: correct it") from error
+        other = next((path for path, others in found.items() if others != names), None)
+        if other is not None:
+            _refuse(path, f"must have the names of {other}", ", ".join(names)[:80])
+        found[path] = names
+    return next(iter(found.values()), ())
 
 
 def _entries(path: str, split: str, value: Any) -> list[str]:

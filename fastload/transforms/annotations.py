@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
 Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
 
-_OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners")
+_OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +40,7 @@ class Annotations:
         keypoints: (objects, points, 3): x, y, visibility.
         corners: Oriented boxes, (objects, 4, 2).
         mask: Classes of pixels, (height, width).
+        masks: The mask of each object, (objects, height, width).
         others: Further values, an array or a list of one row for each object.
     """
 
@@ -50,6 +51,7 @@ class Annotations:
     keypoints: Floats | None = None
     corners: Floats | None = None
     mask: Mask | None = None
+    masks: Mask | None = None
     others: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -71,6 +73,7 @@ class Annotations:
                 f"{boxes.shape} and labels of shape {labels.shape}"
             )
         polygons, points, corners, mask = map(target.get, ("polygons", "keypoints", "corners", "mask"))
+        masks = target.get("masks")
         return cls(
             size,
             boxes,
@@ -79,6 +82,7 @@ class Annotations:
             None if points is None else np.asarray(points, np.float32),
             None if corners is None else np.asarray(corners, np.float32),
             None if mask is None else np.asarray(mask, np.uint8),
+            None if masks is None else np.asarray(masks, np.uint8),
             {
                 name: value if isinstance(value, list) else np.asarray(value)
                 for name, value in target.items()
@@ -99,7 +103,8 @@ class Annotations:
             target["polygons"] = [
                 [torch.from_numpy(_owned(each)) for each in rings] for rings in self.polygons
             ]
-        arrays = {"keypoints": self.keypoints, "corners": self.corners, "mask": self.mask, **self.others}
+        arrays = {name: getattr(self, name) for name in ("keypoints", "corners", "mask", "masks")}
+        arrays |= self.others
         for name, value in arrays.items():
             if value is not None:
                 is_array = isinstance(value, np.ndarray)
@@ -118,6 +123,7 @@ class Annotations:
             polygons=None if self.polygons is None else [self.polygons[row] for row in rows],
             keypoints=None if self.keypoints is None else self.keypoints[index],
             corners=None if self.corners is None else self.corners[index],
+            masks=None if self.masks is None else self.masks[index],
             others={
                 name: [value[row] for row in rows] if isinstance(value, list) else value[index]
                 for name, value in self.others.items()
@@ -132,27 +138,36 @@ class Annotations:
         self, top: int, left: int, height: int, width: int, fill: int = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
-        mask = None
-        if self.mask is not None:
-            mask = crop_padded(self.mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
-        return self.rescaled((1, 1), (-left, -top), (height, width), mask)
+
+        def cut(mask: Mask, fill: int = 0) -> Mask:
+            return crop_padded(mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
+
+        mask = None if self.mask is None else cut(self.mask, fill)
+        return self.rescaled((1, 1), (-left, -top), (height, width), mask, cut)
 
     def padded(
         self, left: int, top: int, right: int, bottom: int, fill: int = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of the image with pixels added on each side."""
-        mask = self.mask
-        if mask is not None:
-            mask = pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
+
+        def add(mask: Mask, fill: int = 0) -> Mask:
+            return pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
+
+        mask = None if self.mask is None else add(self.mask, fill)
         size = self.size[0] + top + bottom, self.size[1] + left + right
-        return self.rescaled((1, 1), (left, top), size, mask)
+        return self.rescaled((1, 1), (left, top), size, mask, add)
 
     def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
         """Return the annotations of the image resized; the mask is by `nearest` or `nearest-exact`."""
-        mask = self.mask
-        if mask is not None and mask.shape != (height, width):
-            mask = resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
-        return self.rescaled((width / self.size[1], height / self.size[0]), (0, 0), (height, width), mask)
+
+        def resize_one(mask: Mask) -> Mask:
+            if mask.shape == (height, width):
+                return mask
+            return resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
+
+        mask = None if self.mask is None else resize_one(self.mask)
+        factors = width / self.size[1], height / self.size[0]
+        return self.rescaled(factors, (0, 0), (height, width), mask, resize_one)
 
     def flipped(self, axis: int, pairs: Sequence[int] | None = None) -> Annotations:
         """Return the annotations of the image flipped along an axis, 0 for rows, 1 for columns.
@@ -161,7 +176,7 @@ class Annotations:
         """
         mask = None if self.mask is None else np.ascontiguousarray(np.flip(self.mask, axis))
         factors, shifts = ((-1, 1), (self.size[1], 0)) if axis else ((1, -1), (0, self.size[0]))
-        moved = self.rescaled(factors, shifts, self.size, mask)
+        moved = self.rescaled(factors, shifts, self.size, mask, lambda mask: np.flip(mask, axis))
         if pairs is not None and moved.keypoints is not None:
             moved.keypoints = moved.keypoints[:, list(pairs)]
         return moved
@@ -172,14 +187,24 @@ class Annotations:
         shifts: tuple[float, float],
         size: tuple[int, int],
         mask: Mask | None = None,
+        move_mask: Callable[[Mask], Mask] | None = None,
     ) -> Annotations:
-        """Return points multiplied by factors and shifted, along x and y, in an image of a given size."""
+        """Return points multiplied by factors and shifted, along x and y, in an image of a given size.
+
+        `move_mask` moves the mask of an object; without it, objects must have none.
+        """
         factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
         boxes = (self.boxes.reshape(-1, 2, 2) * factor + shift).reshape(-1, 4)
         if min(factors) < 0:
             first, last = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
             boxes = np.concatenate((first, last), axis=1)
-        return self._moved(lambda points: points * factor + shift, boxes, size, mask)
+        objects, masks = self, None
+        if self.masks is not None and move_mask is not None:
+            masks = np.array([move_mask(each) for each in self.masks], np.uint8).reshape(-1, *size)
+            objects = replace(self, masks=None)
+        moved = objects._moved(lambda points: points * factor + shift, boxes, size, mask)
+        moved.masks = masks
+        return moved
 
     def warped(self, matrix: NDArray[Any], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
         """Return the annotations moved by a matrix, (2, 3) or (3, 3), that multiplies columns (x, y, 1).
@@ -205,6 +230,11 @@ class Annotations:
 
     def _moved(self, move: Move, boxes: Floats, size: tuple[int, int], mask: Mask | None) -> Annotations:
         polygons, keypoints, corners = self.polygons, self.keypoints, self.corners
+        if self.masks is not None:
+            raise OptionError(
+                "objects with a mask each can only be cropped, padded, resized and flipped, got a transform "
+                "that moves pixels otherwise: use polygons, or pass torchvision's transforms as `transforms`"
+            )
         if polygons is not None:
             polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
         if keypoints is not None:
@@ -213,7 +243,7 @@ class Annotations:
         if corners is not None:
             corners = move(corners).astype(np.float32, copy=False)
         boxes = _clip(boxes, size)
-        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others)
+        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, None, self.others)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Annotations) or self.size != other.size:

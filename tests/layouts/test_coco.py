@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fastload import PackedDataset, pack
+from fastload import PackedDataset, SourceError, pack
 from fastload.images.opencv import cv2
 from fastload.images.rle import counts_of_mask, decode_counts, encode_counts, mask_of_counts, outlines
 from fastload.sources import open_source
@@ -118,3 +118,10 @@ def test_splits_of_folders_with_a_json_each(tmp_path):
         ("train", "train/a.jpg"),
         ("val", "valid/a.jpg"),
     ]
+
+
+def test_an_annotation_without_a_box_is_no_caption(tmp_path):
+    content = coco_content()
+    content["annotations"] = [{"id": 1, "image_id": content["images"][0]["id"], "category_id": 1, "area": 3}]
+    with pytest.raises(SourceError, match="annotation 1: must have a list of numbers as bbox"):
+        pack(coco(tmp_path / "data", content), tmp_path / "x.fl", workers=1)

@@ -23,6 +23,7 @@ YOLO_ROWS = {
     "beyond the image": (GOOD + "\n0 1.02 0.5 0.25 0.125\n", 3),
     "negative coordinate": ("0 -0.02 0.5 0.25 0.125\n", 1),
     "negative width": ("0 0.5 0.5 -0.005 0.125\n", 1),
+    "polygon after a box": (GOOD + "0 0.1 0.1 0.5 0.1 0.5 0.5\n", 2),
     "bytes of no text": (GOOD + "0 0.5 \xff\n", 2),
     "name for a class": ("cat 0.5 0.5 0.25 0.125\n", 1),
 }

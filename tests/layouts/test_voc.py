@@ -1,9 +1,10 @@
 """Pascal VOC datasets, images with masks, and agreement with torchvision."""
 
 import numpy as np
+import pytest
 import torch
 
-from fastload import PackedDataset, pack
+from fastload import PackedDataset, SourceError, pack
 from fastload.sources import open_source
 from tests.folders import encoded
 from tests.layouts.conformance import LayoutConformance
@@ -69,6 +70,23 @@ def test_images_in_no_split_are_listed(tmp_path):
     (root / "ImageSets/Main/val.txt").unlink()
     [source] = open_source(root).values()
     assert [(entry.key, entry.is_clutter) for entry in source.left_out] == [("JPEGImages/y.jpg", True)]
+
+
+def test_annotations_without_an_image_are_listed(tmp_path):
+    root = voc(tmp_path / "data", has_masks=False)
+    written(root, {"Annotations/none.xml": voc_xml(voc_object())})
+    [left_out] = [each for source in open_source(root).values() for each in source.left_out]
+    assert left_out.key.endswith("Annotations/none.xml")
+
+
+@pytest.mark.parametrize(
+    "pixels", [np.uint16(600) * np.eye(40, 50, dtype=np.uint16), np.eye(20, 25, dtype=np.uint8)]
+)
+def test_masks_of_16_bits_or_another_size_are_refused_and_no_class_of_images(tmp_path, pixels):
+    masks = {f"masks/{at}.png": encoded(pixels, ".png") for at in range(4)}
+    root = written(tmp_path / "data", masks | {f"images/{at}.jpg": photo(at) for at in range(4)})
+    with pytest.raises(SourceError, match=r"masks/0.png: .*must have (the size|classes of 8 bits)"):
+        pack(root, tmp_path / "x.fl", workers=1)
 
 
 def test_an_image_without_its_mask_is_skipped(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload import OptionError, PackedDataset, pack
+from fastload import OptionError, PackedDataset, SourceError, pack
 from fastload.sources import open_source
 from tests.folders import encoded
 from tests.layouts.conformance import LayoutConformance
@@ -218,3 +218,52 @@ def test_masks_hold_classes_whatever_png_they_are(tmp_path):
         image.save(root / "masks/a.png", bits=bits)
         pack(root, tmp_path / "x.fl", encode="keep", overwrite=True, workers=1)
         assert np.array_equal(PackedDataset(tmp_path / "x.fl")[0][1]["mask"], classes)
+
+
+@pytest.mark.parametrize("place", ["classes.txt", "labels/classes.txt", "obj.names"])
+def test_names_of_classes_come_from_classes_txt(tmp_path, place):
+    tree = {
+        "images/a.jpg": photo(0),
+        "labels/a.txt": "1 0.5 0.5 0.25 0.125\n",
+        place: "\ufeffcat\r\nbig dog\r\n",
+    }
+    source = open_source(written(tmp_path / "data", tree))[""]
+    assert (source.classes, source.left_out) == (("cat", "big dog"), ())
+
+
+def test_two_lists_of_classes_that_differ_are_refused(tmp_path):
+    tree = {
+        "images/a.jpg": photo(0),
+        "labels/a.txt": BOX,
+        "classes.txt": "a\nb",
+        "labels/classes.txt": "b\na",
+    }
+    with pytest.raises(SourceError, match=r"labels/classes.txt: must have the names of .*classes.txt"):
+        open_source(written(tmp_path / "data", tree))
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff2 0.5 0.5 0.25 0.125", "2.0 0.5 0.5 0.25 0.125", "0 .5 .5 .1 .1\r2 .5 .5 .1 .1"]
+)
+def test_classes_without_names_are_counted_as_they_are_read(tmp_path, text):
+    source = open_source(written(tmp_path / "data", {"images/a.jpg": photo(0), "labels/a.txt": text}))[""]
+    assert source.classes == ("0", "1", "2")
+    assert {*source.read(0).values} == {"boxes", "labels"}
+
+
+def test_label_files_that_are_not_read_are_listed(tmp_path):
+    tree = {"images/a.jpg": photo(0), "images/b.jpg": photo(1), "labels/a.txt": BOX, "labels/b.TXT": BOX}
+    (left_out,) = open_source(written(tmp_path / "data", tree))[""].left_out
+    assert left_out.key == "labels/b.TXT"
+
+
+def test_a_list_of_images_may_begin_with_a_byte_order_mark(tmp_path):
+    text = "train: list.txt\nnames: [a]"
+    tree = {"a.jpg": photo(0), "a.txt": BOX, "list.txt": "\ufeffa.jpg\r\n", "data.yaml": text}
+    assert len(open_source(written(tmp_path / "data", tree))["train"]) == 1
+
+
+def test_a_data_yaml_without_names_is_refused(tmp_path):
+    tree = {"images/a.jpg": photo(0), "labels/a.txt": BOX, "data.yaml": "train: images\nval: images\n"}
+    with pytest.raises(SourceError, match="must have names"):
+        open_source(written(tmp_path / "data", tree))

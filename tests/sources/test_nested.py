@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+import fastload.transforms as T
 from fastload import PackedDataset, pack
-from fastload.errors import SourceError
+from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
 from tests.folders import pixels
@@ -102,6 +103,8 @@ def test_detection_targets_come_back(tmp_path):
             assert target[name].dtype == before[name].dtype, name
             assert torch.equal(target[name], before[name]), name
         assert int(target["image_id"]) == int(before["image_id"])
+        assert target["masks"].dtype == torch.uint8
+        assert torch.equal(target["masks"], before["masks"])
 
 
 def test_masks_of_objects_are_stored_without_loss():
@@ -113,6 +116,26 @@ def test_masks_of_objects_are_stored_without_loss():
             np.testing.assert_array_equal(stored.reshape(count, 12, 16), before)
         else:
             assert stored == b""
+
+
+def test_masks_of_objects_move_with_their_image_or_are_refused(tmp_path):
+    samples = Samples(detection(index, count) for index, count in enumerate([2, 0, 5]))
+    pack(samples, tmp_path / "x.fl", encode="keep", workers=1)
+    pack(samples, tmp_path / "half.fl", encode="jpeg", size=(6, 32), workers=1)
+    moves = {
+        "flip": (T.RandomHorizontalFlip(1), lambda masks: masks.flip(2)),
+        "crop": (T.CenterCrop((4, 8)), lambda masks: masks[:, 4:8, 4:12]),
+        "pad": (T.Pad(2), lambda masks: torch.nn.functional.pad(masks, (2, 2, 2, 2))),
+        "resize": (T.Resize((24, 32)), lambda masks: masks.repeat_interleave(2, 1).repeat_interleave(2, 2)),
+    }
+    for name, (transform, move) in moves.items():
+        dataset = PackedDataset(tmp_path / "x.fl", transform)
+        for (_, target), (_, before) in zip(dataset, samples, strict=True):
+            assert torch.equal(target["masks"], move(before["masks"])), name
+    for (_, target), (_, before) in zip(PackedDataset(tmp_path / "half.fl"), samples, strict=True):
+        assert torch.equal(target["masks"], before["masks"][:, 1::2].repeat_interleave(2, 2))
+    with pytest.raises(OptionError, match="mask each can only be cropped, padded, resized and flipped"):
+        PackedDataset(tmp_path / "x.fl", T.RandomRotation((5, 6)))[0]
 
 
 def test_boxes_of_tv_tensors_keep_their_format():
