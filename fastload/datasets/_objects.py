@@ -67,8 +67,8 @@ class ObjectFields:
             self._points(record, "keypoints", scale),
             self._points(record, "corners", scale),
             self._mask(record),
-            self._masks(record, size),
             {name: _owned(record[name]) for name in self._per_object},
+            self._masks(record, size),
         )
 
     def target(

@@ -40,8 +40,8 @@ class Annotations:
         keypoints: (objects, points, 3): x, y, visibility.
         corners: Oriented boxes, (objects, 4, 2).
         mask: Classes of pixels, (height, width).
-        masks: The mask of each object, (objects, height, width).
         others: Further values, an array or a list of one row for each object.
+        masks: The mask of each object, (objects, height, width).
     """
 
     size: tuple[int, int]
@@ -51,8 +51,8 @@ class Annotations:
     keypoints: Floats | None = None
     corners: Floats | None = None
     mask: Mask | None = None
-    masks: Mask | None = None
     others: dict[str, Any] = field(default_factory=dict)
+    masks: Mask | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -82,12 +82,12 @@ class Annotations:
             None if points is None else np.asarray(points, np.float32),
             None if corners is None else np.asarray(corners, np.float32),
             None if mask is None else np.asarray(mask, np.uint8),
-            None if masks is None else np.asarray(masks, np.uint8),
             {
                 name: value if isinstance(value, list) else np.asarray(value)
                 for name, value in target.items()
                 if name not in (*_OF_OBJECTS, "mask") and _is_of_objects(value, len(boxes))
             },
+            None if masks is None else np.asarray(masks, np.uint8),
         )
 
     def to_target(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class Annotations:
         if corners is not None:
             corners = move(corners).astype(np.float32, copy=False)
         boxes = _clip(boxes, size)
-        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, None, self.others)
+        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Annotations) or self.size != other.size:
