@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fastload.errors import FastloadError, FormatError, PackError
 from fastload.packing._stored_records import StoredRecords
 from fastload.packing._unpack_arrow import write_arrow
 from fastload.packing._unpack_hdf5 import write_hdf5
@@ -32,19 +31,9 @@ def write_containers(
     reader: RecordReader, root: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write the files that a dataset was packed from; return their paths, and messages of damaged records."""
-    try:
-        records = StoredRecords(reader, progress)
-        root.mkdir(parents=True, exist_ok=True)
-        return _WRITERS[_kind(reader.manifest)](records, root), tuple(records.damaged)
-    except FastloadError:
-        raise
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise FormatError(
-            f"{reader.folder}: must state the details of its source as packing does, got: {error!r}: "
-            "read its records in Python, or pack again"
-        ) from error
-    except OSError as error:
-        raise PackError(f"{error.filename or root}: cannot be written: {error.strerror or error}") from error
+    records = StoredRecords(reader, progress)
+    root.mkdir(parents=True, exist_ok=True)
+    return _WRITERS[_kind(reader.manifest)](records, root), tuple(records.damaged)
 
 
 def _kind(manifest: Manifest) -> str:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, PackError
+from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, FormatError, PackError
 from fastload.packing._label_table import LabelTable
 from fastload.packing._layout_writers import LayoutWriter
 from fastload.packing._stored_records import safe_path, stored_file
 from fastload.packing._unpack_coco import CocoWriter
 from fastload.packing._unpack_containers import is_of_containers, write_containers
+from fastload.packing._unpack_table import TableWriter
 from fastload.packing._unpack_voc import MaskWriter, VocWriter
 from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets
@@ -31,6 +32,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "coco": CocoWriter,
     "voc": VocWriter,
     "masks": MaskWriter,
+    "table": TableWriter,
 }
 
 _SPLITS = ("train", "val", "test")
@@ -80,7 +82,7 @@ def unpack(
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks; then the splits share `dest`, as before packing. Tar
+    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. Tar
     shards, Hugging Face's datasets, LMDB and HDF5 are written as such files again. Of different files under
     one name, the first is written, and the records of the others are left out.
 
@@ -111,27 +113,47 @@ def unpack(
     datasets = packed_datasets(path)
     is_single = datasets == [Path(path)]
     results, unpackings = [], []
-    for each in datasets:
-        reader = RecordReader(each, "always")
-        if is_of_containers(reader.manifest):
-            files, damaged = write_containers(reader, root, progress)
-            results.append(UnpackResult(len(files), sum(map(os.path.getsize, files)), None, damaged))
-            continue
-        writer = _writer_of(reader, each.stem)
-        # Keys of annotated images hold the folders of their splits.
-        folder = root if is_single or writer is not None else root / each.stem
-        unpackings.append(_Unpacking(reader, folder, progress, writer))
-    results += [unpacking.run() for unpacking in unpackings]
-    for unpacking in unpackings[:1]:
-        unpacking.write_last([each.writer for each in unpackings if each.writer is not None])
+    last: list[Path] = []
+    with _explaining(root):
+        for each in datasets:
+            reader = RecordReader(each, "always")
+            if is_of_containers(reader.manifest):
+                files, damaged = write_containers(reader, root, progress)
+                results.append(UnpackResult(len(files), sum(map(os.path.getsize, files)), None, damaged))
+                continue
+            writer = _writer_of(reader, each.stem)
+            # Keys of annotated images hold the folders of their splits.
+            folder = root if is_single or writer is not None else root / each.stem
+            unpackings.append(_Unpacking(reader, folder, progress, writer))
+        results += [unpacking.run() for unpacking in unpackings]
+        for unpacking in unpackings[:1]:
+            last += unpacking.write_last([each.writer for each in unpackings if each.writer is not None])
+    tables = [result.table for result in results if result.table]
+    tables += [path for path in last if path.suffix.lower() in (".csv", ".tsv")]
     return UnpackResult(
         sum(result.files for result in results),
         sum(result.size_bytes for result in results),
-        next((result.table for result in results if result.table), None),
+        next(iter(tables), None),
         tuple(message for result in results for message in result.damaged),
         tuple(dict.fromkeys(name for result in results for name in result.unwritten)),
         tuple(message for result in results for message in result.refused),
     )
+
+
+@contextlib.contextmanager
+def _explaining(root: Path) -> Iterator[None]:
+    """Turn errors of the disk, and those that details of a source cause, into fastload's own."""
+    try:
+        yield
+    except FastloadError:
+        raise
+    except OSError as error:
+        raise PackError(f"{error.filename or root}: cannot be written: {error.strerror or error}") from error
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError(
+            f"{root}: must be unpacked from a dataset that states the details of its source as packing does, "
+            f"got: {error!r}: read its records in Python, or pack again"
+        ) from error
 
 
 class _Unpacking:
@@ -159,17 +181,12 @@ class _Unpacking:
         fields = [field for field in self._manifest.fields if field.kind in _TABLE_KINDS]
         fields = fields if self.writer is None else []
         table = None
-        try:
-            self._root.mkdir(parents=True, exist_ok=True)
-            has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
-            if len(self._images) == 1 and (has_class_folders or not fields):
-                self._write_all()
-            else:
-                table = self._write_with_table(fields)
-        except OSError as error:
-            if isinstance(error, FastloadError):
-                raise
-            raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
+        self._root.mkdir(parents=True, exist_ok=True)
+        has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
+        if len(self._images) == 1 and (has_class_folders or not fields):
+            self._write_all()
+        else:
+            table = self._write_with_table(fields)
         unwritten = [
             field.name for field in self._manifest.fields if field.kind not in (*_TABLE_KINDS, "image")
         ]
@@ -177,13 +194,10 @@ class _Unpacking:
         damaged, refused = tuple(self._damaged), tuple(self._refused)
         return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
 
-    def write_last(self, writers: Sequence[LayoutWriter]) -> None:
-        """Write the files that describe the whole dataset, after all others."""
-        try:
-            for name, data in writers[0].last_files(writers) if writers else ():
-                self._write(safe_path(self._root, name), data)
-        except OSError as error:
-            raise PackError(f"{error.filename or self._root}: cannot be written: {error.strerror}") from error
+    def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
+        """Write the files that describe the whole dataset, after all others; return their paths."""
+        files = writers[0].last_files(writers) if writers else ()
+        return [self._write(safe_path(self._root, name), data) for name, data in files]
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
         path = self._root / LABELS_NAME
@@ -192,7 +206,7 @@ class _Unpacking:
             with self._draft() as draft:
                 with draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
                     # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
-                    writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+                    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
                     self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
                 draft.replace(path)
         except BaseException:
@@ -280,7 +294,7 @@ class _Unpacking:
 
 
 def _writer_of(reader: RecordReader, split: str) -> LayoutWriter | None:
-    """Return the writer of the layout from which a dataset was packed; None for tables and class folders."""
+    """Return the writer of the layout from which a dataset was packed; None for others."""
     writer = WRITERS.get(str(reader.manifest.made.get("source_kind")))
     return None if writer is None else writer(reader.manifest, split if split in _SPLITS else "")
 

@@ -64,6 +64,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
                 step = "fill it in, or leave the row out"
                 raise column.error(row, "name an image", "an empty cell", step)
             column.cells.append(cell)
+    columns_of_table = tuple(further)
     further.remove(image)
     files = list_files(folder, image.cells)
     fields: list[TableField] = []
@@ -75,24 +76,37 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
         unlabelled = np.full(len(files), NO_LABEL, np.int64)
         fields.append(TableField(Field.label(), unlabelled, f"none: {NO_LABEL} for every image"))
     taken = {"image", *(each.field.name for each in fields)}
+    names_of = {image: "image"} | ({} if label is None or labels is None else {label: LABEL})
+    paths: dict[str, TableField] = {}
     warnings = []
     for column in further:
         name = free_field_name(column.name, taken)
         if name != column.name:
             warnings.append(f"{path}: column {column.name!r} is stored as the field {name!r}")
         fields.append(column.to_field(name))
+        names_of[column] = name
+        if column.kind == "path":
+            path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
+            paths[name] = TableField(path_field, column.cells, "")
+    stored = [*fields, *paths.values()]
     return FileSource(
         kind="table",
         name=path,
         classes=() if labels is None else labels.classes,
-        fields=tuple(each.field for each in fields),
+        fields=tuple(each.field for each in stored),
         warnings=tuple(warnings),
         files=files,
-        values={each.field.name: each.values for each in fields},
+        values={each.field.name: each.values for each in stored},
         table=path,
         columns={
             "image": f"paths of the images, {image.origin}",
             **{each.field.name: each.meaning for each in fields},
+        },
+        details={
+            "table": os.path.basename(path),
+            "header": header,
+            "columns": [names_of[column] for column in columns_of_table],
+            "paths": {name: each.field.name for name, each in paths.items()},
         },
     )
 

@@ -22,11 +22,37 @@ def test_labels_of_a_table_are_written_to_a_table(tmp_path):
         csv.writer(file).writerows([("path", "label", "score", "caption"), *rows])
     fastload.pack(tmp_path / "data" / "table.csv", tmp_path / "p.fl", encode="keep", workers=1)
     result = unpack(tmp_path / "p.fl", tmp_path / "out")
-    assert result.table == tmp_path / "out" / "labels.csv"
+    assert result.table == tmp_path / "out" / "table.csv"
+    with result.table.open(newline="") as file:
+        read = list(csv.reader(file))
+    assert read == [["path", "label", "score", "caption"], *(list(map(str, row)) for row in rows)]
     fastload.pack(result.table, tmp_path / "again.fl", encode="keep", workers=1)
     first, second = fastload.PackedDataset(tmp_path / "p.fl"), fastload.PackedDataset(tmp_path / "again.fl")
     assert first.classes == second.classes
     assert [first[i][1] for i in range(2)] == [second[i][1] for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "file,depth map,grade,mask\na.png,depth/a.png,007,masks/a.png\nb.png,depth/b.png,1,masks/a.png\n",
+        "label,image,x y\n3,a.png,0.5\n1,b.png,-2.0\n",
+        "a.png,cat\nb.png,dog\n",
+        "path\na.png\nb.png\n",
+    ],
+    ids=["images", "numbers", "no header", "paths alone"],
+)
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_table_comes_back_as_it_was(tmp_path, content, suffix):
+    for number, name in enumerate(["a.png", "b.png", "depth/a.png", "depth/b.png", "masks/a.png"]):
+        if name in content:
+            (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "data" / name).write_bytes(encoded(pixels(number), ".png"))
+    table = tmp_path / "data" / f"t.{suffix}"
+    table.write_text(content.replace(",", "\t") if suffix == "tsv" else content)
+    fastload.pack(table, tmp_path / "p.fl", encode="keep", workers=1)
+    assert unpack(tmp_path / "p.fl", tmp_path / "out").table == tmp_path / "out" / table.name
+    assert tree(tmp_path / "out") == tree(tmp_path / "data")
 
 
 LABELS = {
