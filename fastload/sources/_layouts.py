@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotations import find_annotations, read_part
-from fastload.sources._coco import is_coco
-from fastload.sources._open import has_layout
+from fastload.sources._open import annotated_kind
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
 
@@ -53,15 +52,19 @@ _NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9
 _DEEPEST = 3
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_YAML_SPLITS = re.compile(rb"^train\s*:", re.MULTILINE)
-_YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
+
+# Layouts that are not read: the kind, the folder of the images, those beside it, and what these hold.
+_FOLDERS = (
+    ("a Pascal VOC dataset", "JPEGImages", ("ImageSets",), "splits"),
+    ("a segmentation dataset like Cityscapes", "leftImg8bit", ("gtFine", "gtCoarse"), "masks"),
+)
 
 
 def refuse_other_layouts(path: str) -> None:
     """Raise SourceError, naming the layout and a workaround, if a folder holds more than class labels."""
     for folder in _folders_to_check(path, _DEEPEST):
-        for recognize in _LAYOUTS:
-            found = recognize(folder)
+        for recognise in _LAYOUTS:
+            found = recognise(folder)
             if found is not None:
                 raise SourceError(f"{path}: must be a folder of images, by classes or not, got {found}")
 
@@ -76,36 +79,23 @@ def _folders_to_check(path: str, deepest: int) -> Iterator[FolderEntries]:
                 yield from _folders_to_check(folder.join(name), deepest - 1)
 
 
-def _voc(folder: FolderEntries) -> str | None:
-    others = {"Annotations", "SegmentationClass", "SegmentationObject", "ImageSets"} & {*folder.folders}
-    if "JPEGImages" not in folder.folders or not others:
+def _read_layout(folder: FolderEntries) -> str | None:
+    kind = annotated_kind(folder.path)
+    if kind is None:
         return None
-    return _refusal("a Pascal VOC dataset", folder, ["JPEGImages", *sorted(others)], "boxes and masks")
+    lost = "whose boxes and masks would be lost"
+    return f"{kind} ({folder.path}), {lost}: 'fastload pack {folder.path} DEST' keeps them"
 
 
-def _cityscapes(folder: FolderEntries) -> str | None:
-    others = {"gtFine", "gtCoarse"} & {*folder.folders}
-    if "leftImg8bit" not in folder.folders or not others:
-        return None
-    signs = ["leftImg8bit", *sorted(others)]
-    return _refusal("a segmentation dataset like Cityscapes", folder, signs, "masks")
-
-
-def _yolo_yaml(folder: FolderEntries) -> str | None:
-    for name in folder.files:
-        if name.lower().endswith((".yaml", ".yml")):
-            text = read_part(folder.join(name))
-            if _YAML_SPLITS.search(text) and _YAML_NAMES.search(text):
-                return _refusal("a detection dataset of YOLO", folder, [name], "boxes")
+def _known_folders(folder: FolderEntries) -> str | None:
+    for kind, images, beside, lost in _FOLDERS:
+        others = sorted({*beside} & {*folder.folders})
+        if images in folder.folders and others:
+            return _refusal(kind, folder, [images, *others], lost)
     return None
 
 
-def _coco(folder: FolderEntries) -> str | None:
-    for name in ("", *(name for name in folder.folders if "annotation" in name.lower())):
-        files = list_entries(folder.join(name)).files if name else folder.files
-        for file in files:
-            if file.lower().endswith(".json") and is_coco(folder.join(name, file)):
-                return _refusal("a COCO dataset", folder, [os.path.join(name, file)], "boxes and masks")
+def _coco_images(folder: FolderEntries) -> str | None:
     years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
     others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
     if years and not others and not any(list_entries(folder.join(name)).folders for name in years):
@@ -136,19 +126,16 @@ def _annotated(folder: FolderEntries) -> str | None:
 
 
 _LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
-    _voc,
-    _cityscapes,
-    _yolo_yaml,
+    _read_layout,
+    _known_folders,
     _hugging_face_metadata,
-    _coco,
+    _coco_images,
     _annotated,
 )
 
 
 def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> str:
     shown = ", ".join(folder.join(sign) for sign in signs[:3])
-    if has_layout(folder.path):
-        return f"{kind} ({shown}), whose {lost} would be lost: 'fastload pack {folder.path} DEST' keeps them"
     return (
         f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout. "
         f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "

@@ -24,11 +24,15 @@ class SourceLayout(NamedTuple):
     open: Callable[[str], Mapping[str, Source]]
 
 
+# The kind of dataset, and the layout.
+_ANNOTATED: tuple[tuple[str, SourceLayout], ...] = (
+    ("a YOLO dataset", SourceLayout(_yolo.recognise, _yolo.open_yolo)),
+    ("a COCO dataset", SourceLayout(_coco.recognise, _coco.open_coco)),
+    ("a Pascal VOC dataset", SourceLayout(_voc.recognise, _voc.open_voc)),
+    ("a segmentation dataset of images and masks", SourceLayout(_masks.recognise, _masks.open_masks)),
+)
 LAYOUTS: tuple[SourceLayout, ...] = (
-    SourceLayout(_yolo.recognise, _yolo.open_yolo),
-    SourceLayout(_coco.recognise, _coco.open_coco),
-    SourceLayout(_voc.recognise, _voc.open_voc),
-    SourceLayout(_masks.recognise, _masks.open_masks),
+    *(layout for _, layout in _ANNOTATED),
     SourceLayout(is_webdataset, open_webdataset),
     SourceLayout(is_huggingface, open_huggingface),
     SourceLayout(is_lmdb, open_lmdb),
@@ -36,9 +40,9 @@ LAYOUTS: tuple[SourceLayout, ...] = (
 )
 
 
-def has_layout(path: str) -> bool:
-    """Return True if `open_layout` can list a file or folder."""
-    return any(layout.recognise(path) for layout in LAYOUTS)
+def annotated_kind(path: str) -> str | None:
+    """Return the kind of a folder of images with annotations; None for another source."""
+    return next((kind for kind, layout in _ANNOTATED if layout.recognise(path)), None)
 
 
 def open_layout(path: str) -> dict[str, Source] | None:

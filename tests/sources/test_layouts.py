@@ -49,13 +49,13 @@ LAYOUTS = {
     "yolo nested": ("YOLO", many("images/train/{}.jpg", photo) | many("labels/train/{}.txt", BOX)),
     "yolo by split": ("YOLO", many("train/images/{}.jpg", photo) | many("train/labels/{}.txt", BOX)),
     "yolo described": (
-        r"YOLO \(.*data\.yaml\)",
+        "YOLO",
         many("train/images/{}.jpg", photo)
         | many("train/labels/{}.txt", BOX)
         | {"data.yaml": "path: .\ntrain: train/images\nnames:\n  0: cat\n"},
     ),
     "yolo in one folder": (
-        "detection",
+        "YOLO",
         many("obj_train_data/{}.jpg", photo) | many("obj_train_data/{}.txt", BOX),
     ),
     "yolo beside": ("YOLO", many("{}.jpg", photo) | many("labels/{}.txt", BOX)),
@@ -85,7 +85,7 @@ LAYOUTS = {
         | many("VOCdevkit/VOC2012/Annotations/{}.xml", "<annotation></annotation>"),
     ),
     "voc masks": ("Pascal VOC", many("JPEGImages/{}.jpg", photo) | many("SegmentationClass/{}.png", mask)),
-    "xml in one folder": ("detection", many("train/{}.jpg", photo) | many("train/{}.xml", "<annotation/>")),
+    "xml in one folder": ("Pascal VOC", many("train/{}.jpg", photo) | many("train/{}.xml", "<annotation/>")),
     "cityscapes": (
         "Cityscapes",
         many("leftImg8bit/train/ulm/{}_leftImg8bit.png", photo)
