@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,21 +30,34 @@ Files = Mapping[str, tuple[bytes, str]]
 class StoredRecords:
     """The intact records of a packed dataset in their order, each with the files of its images.
 
-    `details` are those of the source; `damaged` gets one message for each record that is left out.
+    `images` are the fields whose files are wanted, None for all; `damaged` gets one message for each record
+    that is left out.
     """
 
-    def __init__(self, reader: RecordReader, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self,
+        reader: RecordReader,
+        progress: Callable[[int, int], None] | None,
+        images: Sequence[Field] | None = None,
+    ) -> None:
         self._reader = reader
         self._progress = progress
         self.manifest = reader.manifest
-        self.details: Mapping[str, Any] = self.manifest.made["details"]
+        every = [field for field in self.manifest.fields if field.kind == "image"]
+        self._images = every if images is None else images
         self.damaged: list[str] = []
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The details of the source, from which its layout is written again."""
+        details: Mapping[str, Any] = self.manifest.made["details"]
+        return details
 
     def __len__(self) -> int:
         return len(self._reader)
 
     def __iter__(self) -> Iterator[tuple[Record, Files]]:
-        images = [field for field in self.manifest.fields if field.kind == "image"]
+        images = self._images
         for index in range(len(self)):
             try:
                 record = self._reader.read(index)

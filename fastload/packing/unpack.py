@@ -9,15 +9,14 @@ import contextlib
 import csv
 import errno
 import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fastload.errors import DamageError, DecodeError, DestinationError, FastloadError, FormatError, PackError
+from fastload.errors import DestinationError, FastloadError, FormatError, PackError
 from fastload.packing._label_table import LabelTable
 from fastload.packing._layout_writers import LayoutWriter
-from fastload.packing._stored_records import safe_path, stored_file
+from fastload.packing._stored_records import StoredRecords, drafted, safe_path
 from fastload.packing._unpack_coco import CocoWriter
 from fastload.packing._unpack_containers import is_of_containers, write_containers
 from fastload.packing._unpack_table import TableWriter
@@ -170,10 +169,9 @@ class _Unpacking:
         self._reader = reader
         self._manifest = reader.manifest
         self._root = root
-        self._progress = progress
         images = [field for field in self._manifest.fields if field.kind == "image"]
         self._images = images if writer is None else images[:1]  # the writer has the others
-        self._damaged: list[str] = []
+        self._records = StoredRecords(reader, progress, self._images)
         self._refused: list[str] = []
         self._files = self._bytes = 0
 
@@ -191,7 +189,7 @@ class _Unpacking:
             field.name for field in self._manifest.fields if field.kind not in (*_TABLE_KINDS, "image")
         ]
         unwritten = unwritten if self.writer is None else []
-        damaged, refused = tuple(self._damaged), tuple(self._refused)
+        damaged, refused = tuple(self._records.damaged), tuple(self._refused)
         return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
 
     def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
@@ -203,12 +201,13 @@ class _Unpacking:
         path = self._root / LABELS_NAME
         path.touch(exist_ok=False)  # reserves the name before an image takes it
         try:
-            with self._draft() as draft:
-                with draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file:
-                    # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
-                    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-                    self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
-                draft.replace(path)
+            with (
+                drafted(path) as draft,
+                draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file,
+            ):
+                # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
+                writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+                self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
         except BaseException:
             path.unlink()
             raise
@@ -232,16 +231,8 @@ class _Unpacking:
         return len({os.stat(folder).st_ino for folder in folders}) == len(folders)
 
     def _write_all(self, table: LabelTable | None = None) -> None:
-        for index in range(len(self._reader)):
-            try:
-                record = self._reader.read(index)
-                files = [stored_file(record, field, is_first=not at) for at, field in enumerate(self._images)]
-            except (DamageError, DecodeError) as error:
-                self._damaged.append(str(error))
-            else:
-                self._write_record(record, files, table)
-            if self._progress is not None:
-                self._progress(index + 1, len(self._reader))
+        for record, files in self._records:
+            self._write_record(record, list(files.values()), table)
 
     def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: LabelTable | None) -> None:
         path = safe_path(self._root, record.key)
@@ -275,22 +266,11 @@ class _Unpacking:
             if path.is_file() and path.read_bytes() == data:
                 return path
             raise FileExistsError(errno.EEXIST, "another record has this name", str(path))
-        with self._draft() as draft:
-            with draft.open("xb") as file:
-                file.write(data)
-            draft.replace(path)
+        with drafted(path) as draft:
+            draft.write_bytes(data)
         self._files += 1
         self._bytes += len(data)
         return path
-
-    @contextlib.contextmanager
-    def _draft(self) -> Iterator[Path]:
-        """Yield a temporary path for a file that is renamed when complete; remove what remains there."""
-        draft = self._root / f".fastload-{secrets.token_hex(8)}"
-        try:
-            yield draft
-        finally:
-            draft.unlink(missing_ok=True)
 
 
 def _writer_of(reader: RecordReader, split: str) -> LayoutWriter | None:
