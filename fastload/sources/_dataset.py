@@ -15,7 +15,7 @@ import numpy as np
 
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._nested import is_instance, merged
+from fastload.sources._nested import is_instance, merged, require_boxes, unmoved
 from fastload.sources._samples import infer_fields, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
@@ -47,6 +47,7 @@ class DatasetSource(Source):
             name=self.name,
             classes=_class_names(dataset),
             fields=found,
+            warnings=unmoved(found) if self._are_inferred else (),
         )
 
     def __len__(self) -> int:
@@ -61,6 +62,7 @@ class DatasetSource(Source):
         with self._naming(index):
             image, values = split_sample(self._dataset[index], self._target_name)
             values = to_values(self.fields, values, self._are_inferred)
+            require_boxes(self.fields, values)
             return SourceRecord(self.key(index), to_image(image), values)
 
     def fingerprint(self) -> None:

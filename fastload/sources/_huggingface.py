@@ -23,8 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fastload.errors import SourceError
+from fastload.errors import FastloadError, SourceError
+from fastload.images.header import read_header
+from fastload.images.orientation import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._containers import ContainerSource, by_split, holds_only
@@ -35,6 +38,9 @@ from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.protocol import SourceRecord
 
 _SUFFIXES = (".arrow", ".parquet")
+_MARGIN = (
+    0.1  # boxes end up to this share of a side beyond the image in CPPE-5 and others; corners much further
+)
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _SPLITS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
@@ -191,6 +197,8 @@ class ArrowSource(ContainerSource):
         of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
         if len(counts := sorted({len(each) for each in of_objects})) > 1:
             raise SourceError(f"{where}: objects must have all of their parts, got {counts} of them")
+        if "boxes" in described:
+            _require_inside(np.asarray(values["boxes"], np.float64), image, where)
         return SourceRecord(self.key(index), image, values)
 
 
@@ -221,3 +229,28 @@ def _fitted(described: Field, value: Any) -> object:
     if wanted != described.shape:
         raise ValueError(f"an array of shape {array.shape}")
     return array
+
+
+def _require_inside(boxes: npt.NDArray[np.float64], image: bytes, where: str) -> None:
+    """Raise SourceError unless x, y, width, height are boxes in pixels of the image.
+
+    Datasets on the hub do not say their format. Corners or fractions read as COCO's would be wrong boxes.
+    """
+    if not len(boxes):
+        return
+    try:
+        header = read_header(image)
+    except FastloadError:
+        return  # no image: packing says so
+    sides = (header.width, header.height)
+    if swaps_sides(header.orientation):
+        sides = (max(sides), max(sides))  # of the stored or of the upright image
+    ends = boxes[:, :2] + boxes[:, 2:]
+    is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)
+    is_right &= (ends <= np.multiply(sides, 1 + _MARGIN)).all(axis=1)
+    if not is_right.all() or (max(sides) > 1 and boxes.any() and boxes.max() <= 1):
+        raise SourceError(
+            f"{where}: bbox must be x, y, width, height in pixels of its image, {sides[0]} wide and "
+            f"{sides[1]} high, got {boxes[np.argmin(is_right)].tolist()}: correct it; pack corners or "
+            "fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
+        )

@@ -15,6 +15,7 @@ from fastload.shards.schema import Field
 # What torchvision's detection reference has beside boxes and labels; DETR's boxes, which are relative to the
 # image, come without.
 _DETECTION = {"masks", "image_id", "area", "iscrowd"}
+_COORDINATES = {"boxes", "bbox", "bboxes", "keypoints", "polygons"}
 _FORMATS = {"XYXY": "xyxy", "XYWH": "xywh", "CXCYWH": "cxcywh"}
 
 
@@ -72,6 +73,35 @@ def detection_fields(values: Mapping[str, object]) -> dict[str, Field]:
         elif name == "image_id" and _shape(value) in ((), (1,)):
             found[name] = Field(name, "scalar", "int64")
     return found
+
+
+def require_boxes(fields: Sequence[Field], values: Mapping[str, Any]) -> None:
+    """Raise SourceError unless boxes are finite, have no negative side, and are in their field's units."""
+    for field in fields:
+        if field.kind != "boxes" or not len(values[field.name]):
+            continue
+        boxes = np.asarray(values[field.name], np.float64)
+        sides = boxes[:, 2:] - boxes[:, :2] if field.format == "xyxy" else boxes[:, 2:]
+        is_right = np.isfinite(boxes).all(axis=1) & (sides >= 0).all(axis=1)
+        # Boxes of at most one pixel are fractions of the image.
+        are_fractions = not field.relative and (sides > 0).any() and boxes.max() <= 1
+        if are_fractions or not is_right.all():
+            units = "as fractions" if field.relative else "in pixels"
+            raise SourceError(
+                f"{field.name} must be finite {field.format} boxes {units}, got "
+                f"{boxes[np.argmin(is_right)].tolist()}: correct it, or describe the boxes with fields="
+            )
+
+
+def unmoved(fields: Sequence[Field]) -> tuple[str, ...]:
+    """Return a warning if numbers that are named like coordinates of objects are not known as such."""
+    names = [each.name for each in fields if each.name in _COORDINATES and each.kind in ("vector", "ragged")]
+    if not names:
+        return ()
+    return (
+        f"{', '.join(names)}: kept as numbers, which transforms do not move, because their format is not "
+        "known: describe them, such as fields=[Field.boxes('xyxy'), Field.labels()]",
+    )
 
 
 def is_masks(name: str, value: object) -> bool:

@@ -81,8 +81,8 @@ def open_webdataset(path: str) -> dict[str, TarSource]:
     if all(listing.has_class_folders for listing in listings.values()):
         cells = {split: listing.folders() for split, listing in listings.items()}
     every = [cell for column in cells.values() for cell in column]
-    ending = "\n" if every and all(cell.endswith("\n") for cell in every) else ""
-    labels, classes = labels_of([cell.removesuffix(ending) for cell in every])
+    ending = next((end for end in ("\r\n", "\n") if every and all(cell.endswith(end) for cell in every)), "")
+    labels, classes = labels_of([cell.strip() for cell in every])  # int() and so webdataset takes " 3\n"
     sources, begin = {}, 0
     for split, listing in listings.items():
         own = np.full(len(listing.keys), NO_LABEL, np.int64)

@@ -287,6 +287,6 @@ def test_a_table_is_packed_with_its_columns(tmp_path):
     assert dataset.classes == ["cat", "dog"]
     assert dataset[2][1] == {"label": 1, "score": 0.5, "caption": "text 2"}
     fastload_cli("unpack", "out.fl", "back", cwd=tmp_path)
-    fastload_cli("pack", "back/labels.csv", "again.fl", cwd=tmp_path)
+    fastload_cli("pack", "back/table.csv", "again.fl", cwd=tmp_path)
     again = fastload.PackedDataset(tmp_path / "again.fl")
     assert [again[i][1] for i in range(4)] == [dataset[i][1] for i in range(4)]

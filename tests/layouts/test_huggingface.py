@@ -296,3 +296,17 @@ def test_images_and_rows_named_like_annotations_stay_what_they_are(tmp_path):
     assert target["boxes"].tolist() == [[1, 2, 4, 6]]
     assert target["keypoints"].tolist() == [[1, 2, 2]]
     assert target["mask"] == file(3)
+
+
+@pytest.mark.parametrize("box", [[15.0, 2, 18, 10], [0.1, 0.2, 0.3, 0.4], [1.0, 2, -3, 4]], ids=repr)
+def test_corners_and_fractions_are_not_read_as_boxes_of_coco(tmp_path, box):
+    sequence, value = datasets.Sequence, datasets.Value
+    objects = sequence({"bbox": sequence(value("float32"), length=4), "category": value("int64")})
+    features = datasets.Features({"image": datasets.Image(), "objects": objects})
+    rows = {"image": [{"bytes": file(0)}], "objects": [{"bbox": [box], "category": [0]}]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "data")
+    [source] = open_source(tmp_path / "data").values()
+    with pytest.raises(
+        SourceError, match=r"row 0: bbox must be x, y, width, height in pixels of its image, 20 wide"
+    ):
+        source.read(0)

@@ -123,6 +123,15 @@ def test_class_names_with_a_line_feed_become_labels(tmp_path):
     assert [source.read(index).values["label"] for index in range(3)] == [1, 0, 1]
 
 
+@pytest.mark.parametrize("texts", [("3\n", "10"), ("3\r\n", "10\r\n"), (" 3", "10 ")], ids=repr)
+def test_labels_are_integers_whatever_spaces_are_around_them(tmp_path, texts):
+    members = {}
+    for at, text in enumerate(texts):
+        members |= {f"{at}.jpg": image(at), f"{at}.cls": text.encode()}
+    source = one(write_tar(tmp_path / "x.tar", members))
+    assert [source.read(at).values["label"] for at in range(2)] == [3, 10]
+
+
 def test_samples_of_images_and_labels_are_those_of_class_folders(tmp_path):
     write_tar(tmp_path / "x.tar", {"a.jpg": image(0), "a.cls": b"3", "b.jpg": image(1), "b.cls": b"0"})
     pack(tmp_path / "x.tar", tmp_path / "x.fl", encode="raw", workers=1)

@@ -151,8 +151,17 @@ def test_boxes_of_tv_tensors_keep_their_format():
 
 def test_boxes_of_an_unknown_format_stay_rows_of_numbers():
     target = {"boxes": torch.rand(2, 4), "labels": torch.tensor([0, 1])}
-    fields, _ = fields_of([(pixels(0), target)])
+    fields, source = fields_of([(pixels(0), target)])
     assert fields["boxes"] == Field("boxes", "ragged", "float32", (4,))
+    assert "boxes: kept as numbers, which transforms do not move" in source.warnings[0]
+
+
+@pytest.mark.parametrize("box", [[5, 1, 3, 4], [1, 2, float("nan"), 4], [0.2, 0.3, 0.5, 0.5]], ids=repr)
+def test_boxes_that_are_reversed_or_in_other_units_are_refused(box):
+    target = {"boxes": torch.tensor([box]), "labels": torch.tensor([0]), "image_id": torch.tensor(7)}
+    _, source = fields_of([(pixels(0), target)])
+    with pytest.raises(SourceError, match="sample 0: boxes must be finite xyxy boxes in pixels"):
+        source.read(0)
 
 
 def test_masks_with_numbers_beyond_uint8_are_refused():
