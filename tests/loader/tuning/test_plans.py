@@ -10,17 +10,15 @@ import pytest
 import fastload
 from fastload.errors import OptionError
 from tests.loader.tuning.datasets import Slow
+from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers
 
 
-@pytest.mark.usefixtures("_hasty")
 def test_persistent_workers_stay_once_the_plan_is_settled():
-    loader = fastload.DataLoader(Slow(900), batch_size=8, persistent_workers=True)
-    while not loader.plan.is_settled:
-        assert numbers(loader) == list(range(900))
+    loader = planned(fastload.DataLoader(Slow(100), batch_size=8, persistent_workers=True), 2)
     pids = []
     for _ in range(2):
-        assert numbers(loader) == list(range(900))
+        assert numbers(loader) == list(range(100))
         pids.append({process.pid for process in multiprocessing.active_children()})
     assert pids[0] == pids[1] != set()
 

@@ -125,8 +125,10 @@ def test_two_epochs_at_once_give_all_batches_of_both():
 
 def test_held_batches_do_not_change_when_workers_change():
     loader = fastload.DataLoader(Slow(1500), batch_size=10)
-    held = list(loader)
-    assert numbers(held) == list(range(1500))
+    held = [list(loader)]
+    while len(tried(loader)) < 2 and len(held) < 5:  # a busy machine may need more than one epoch
+        held.append(list(loader))
+    assert [numbers(epoch) for epoch in held] == [list(range(1500))] * len(held)
     assert len(tried(loader)) >= 2
 
 
