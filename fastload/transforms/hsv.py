@@ -62,17 +62,17 @@ class HsvChange:
         if is_bgr:
             there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
         height, width, _ = pixels.shape
-        hsv = cv2.cvtColor(pixels, there, dst=reusable_array(pixels.shape))
+        cv2.cvtColor(pixels, there, dst=out)
         planes = list(reusable_array((3, height, width)))
-        cv2.split(hsv, planes)
+        cv2.split(out, planes)
         self._change_hues(planes[0])
         for plane, table, factor in zip(planes[1:], self.tables[1:], self.factors, strict=True):
             if factor is None:
                 cv2.LUT(plane, table, dst=plane)
             else:
                 cv2.convertScaleAbs(plane, dst=plane, alpha=factor, beta=_DOWN)
-        cv2.merge(planes, dst=hsv)
-        cv2.cvtColor(hsv, back, dst=out)
+        cv2.merge(planes, dst=out)
+        cv2.cvtColor(out, back, dst=out)
 
     def _change_hues(self, hues: Pixels) -> None:
         if self.shift is None:

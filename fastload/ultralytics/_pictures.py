@@ -177,11 +177,12 @@ class Picture:
         if self.change is None and self.flip is None and isinstance(self.node, Canvas):
             self.node.write(planes)
             return
-        height, width, _ = self.shape
+        height, width, channels = self.shape
         pixels = self.node.region(0, 0, width, height)
         rows = max(1, BAND_PIXELS // width)
+        memory = reusable_array((rows, width, channels))
         for top in range(0, height, rows):
-            band = self._changed(pixels[top : top + rows])
+            band = self._changed(pixels[top : top + rows], memory)
             # An image that is turned upside down is written from its end.
             start = height - top - len(band) if self.flip == 0 else top
             split(band, [plane[start : start + len(band)] for plane in planes])
@@ -193,12 +194,17 @@ class Picture:
         self.write(out.numpy(), is_rgb)
         return out
 
-    def _changed(self, pixels: Pixels) -> Pixels:
+    def _changed(self, pixels: Pixels, out: Pixels | None = None) -> Pixels:
+        """Return some of the rows changed, in `out` if there is anything to change."""
+        if self.change is None and self.flip is None:
+            return pixels
+        out = reusable_array(pixels.shape) if out is None else out[: len(pixels)]
         if self.change is not None:
-            changed = reusable_array(pixels.shape)
-            self.change.apply(pixels, is_bgr=not self.node.is_rgb, out=changed)
-            pixels = changed
-        return pixels if self.flip is None else np.asarray(cv2.flip(pixels, self.flip))
+            self.change.apply(pixels, is_bgr=not self.node.is_rgb, out=out)
+            pixels = out
+        if self.flip is not None:
+            cv2.flip(pixels, self.flip, dst=out)
+        return out
 
 
 def split(pixels: Pixels, planes: Sequence[Pixels]) -> None:
