@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.transforms.hsv import HsvChange
+from fastload.transforms.stretching import stretch
 from fastload.ultralytics._pictures import GREY, Canvas, Image, Picture, Piece, placed
-from fastload.ultralytics._warping import Warped, axis
+from fastload.ultralytics._warping import Warped
 
 SIDE = 120
 
@@ -46,7 +47,7 @@ def test_resize_shows_what_a_warp_shows(scale, left, top, height, width):
 
 @given(st.floats(0.3, 3), st.floats(-500, 500))
 def test_stretch_of_a_resize_begins_where_the_warp_does(scale, offset):
-    found = axis(scale, offset, SIDE)
+    found = stretch(scale, offset, SIDE)
     if found is None:
         return
     if scale == 1:
