@@ -18,8 +18,10 @@ _MOST_SHIFT = 255 - (_HUES - 1)
 # Added before rounding, so that numbers are rounded down, as `astype` does.
 _DOWN = -0.49998
 
-# Pixels that are changed at a time: what six steps make of them stays in the processor's cache.
-BAND_PIXELS = 1 << 16
+# Pixels that are changed at a time: both buffers stay in a cache of 1 MiB, and calls take little. At 640x640
+# that takes 1.18 ms with the split into planes; half as many 1.23, an eighth 1.54. All at once is as fast
+# while nothing else needs the memory.
+BAND_PIXELS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class HsvChange:
     """A change of colours: what each hue, saturation and value becomes.
 
     Looking levels up takes 0.33 ms for the three planes of 640x640 pixels; adding to hues and multiplying the
-    others, 0.12. Where that gives the same levels, it is done.
+    others, 0.12. (Looked up in three channels at once, they take 0.55 ms.) Where that gives the same levels,
+    it is done.
 
     Attributes:
         tables: The new levels, (3, 256), uint8.

@@ -15,8 +15,9 @@ import numpy as np
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import Pixels
 
-# Beginnings that are tried: one more moves the samples by another fraction of a pixel.
-_BEGINNINGS = 96
+# Beginnings that are tried, of which the first that will do is taken: 17 pixels on average. Of Ultralytics'
+# default matrices, 1.4 % find none (with 96, 4.8 %).
+_BEGINNINGS = 384
 
 # The greatest distance, in pixels of the source, between the positions wanted and those sampled: the step of
 # `cv2.warpAffine`'s own table of weights (INTER_TAB_SIZE in OpenCV's imgproc.hpp).
