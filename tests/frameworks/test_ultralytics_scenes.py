@@ -33,8 +33,8 @@ POINTS = 0.01
 # A sheared box is no rectangle, and two rectangles around it may have the same area but for rounding.
 CORNERS = 0.5
 
-# Levels of pixels where a resize stands in for a matrix, or for a part of a resize: each is off by at most a
-# tenth of a source pixel, and these images change by up to 60 levels from pixel to pixel.
+# Levels of pixels where a resize stands in for a matrix (within 1/32 of a source pixel), or for a part of a
+# resize (within a tenth), and these images change by up to 60 levels from pixel to pixel.
 FAST_MEAN, FAST_MOST = 2, 40
 
 # A share of 1/1024 and a rounding lie between OpenCV's weights and theirs.
