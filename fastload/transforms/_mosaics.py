@@ -14,7 +14,6 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.transforms import options
-from fastload.transforms._hsv import shift_hsv
 from fastload.transforms._moved_objects import on_canvas, through_matrix
 from fastload.transforms._sheets import (
     GREY,
@@ -31,6 +30,7 @@ from fastload.transforms._sheets import (
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
 from fastload.transforms.transform import Parameters, Pixels
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
-from fastload.transforms._hsv import shift_hsv
 from fastload.transforms._sheets import Sheet, Size, alone, render
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 Indices = NDArray[np.int64]
@@ -92,7 +92,7 @@ class Scene:
 
         render(self.sheet, region, out)
         if self.gains is not None:
-            shift_hsv(out, self.gains, is_exact=self.sheet.is_exact)
+            shift_hsv(out, self.gains)
 
     def pixels(self, images: ObjectImages) -> Pixels:
         """Return the pixels, in memory that may be written to."""

@@ -15,6 +15,7 @@ import numpy as np
 from ultralytics.data import augment
 
 from fastload.images.opencv import cv2
+from fastload.transforms.hsv import HsvChange
 from fastload.ultralytics._pictures import Canvas, Image, Node, Picture, Piece, placed
 from fastload.ultralytics._warping import Warped
 
@@ -138,15 +139,8 @@ def _hsv(self: Any, labels: Labels, params: Any) -> None:
     gains = np.array([self.hgain, self.sgain, self.vgain])
     if not gains.any():
         return
-    hue, saturation, value = np.random.uniform(-1, 1, 3) * gains
-    values = np.arange(256, dtype=np.float64)
-    tables = [
-        ((values + hue * 180) % 180).astype(np.uint8),
-        np.clip(values * (saturation + 1), 0, 255).astype(np.uint8),
-        np.clip(values * (value + 1), 0, 255).astype(np.uint8),
-    ]
-    tables[1][0] = 0  # grey stays grey
-    labels["img"] = labels["img"].coloured(tables)
+    hue, saturation, value = (np.random.uniform(-1, 1, 3) * gains).tolist()
+    labels["img"] = labels["img"].coloured(HsvChange.of((hue, saturation, value)))
 
 
 def _flip(self: Any, labels: Labels, params: Labels) -> None:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastload.transforms.hsv import HsvChange
+from fastload.transforms.stretching import stretch
 from fastload.ultralytics._pictures import GREY, Canvas, Image, Picture, Piece, placed
-from fastload.ultralytics._warping import Warped, axis
+from fastload.ultralytics._warping import Warped
 
 SIDE = 120
 
@@ -45,7 +47,7 @@ def test_resize_shows_what_a_warp_shows(scale, left, top, height, width):
 
 @given(st.floats(0.3, 3), st.floats(-500, 500))
 def test_stretch_of_a_resize_begins_where_the_warp_does(scale, offset):
-    found = axis(scale, offset, SIDE)
+    found = stretch(scale, offset, SIDE)
     if found is None:
         return
     if scale == 1:
@@ -89,7 +91,7 @@ def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
-        picture = picture.coloured(tables)
+        picture = picture.coloured(HsvChange(np.stack(tables), None, (None, None)))
         hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
         changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
         expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)
