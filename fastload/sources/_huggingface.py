@@ -251,6 +251,6 @@ def _require_inside(boxes: npt.NDArray[np.float64], image: bytes, where: str) ->
     if not is_right.all() or (max(sides) > 1 and boxes.any() and boxes.max() <= 1):
         raise SourceError(
             f"{where}: bbox must be x, y, width, height in pixels of its image, {sides[0]} wide and "
-            f"{sides[1]} high, got {boxes[np.argmin(is_right)].tolist()}: correct it; pack corners or fractions "
-            "from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
+            f"{sides[1]} high, got {boxes[np.argmin(is_right)].tolist()}: correct it; pack corners or "
+            "fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
         )
