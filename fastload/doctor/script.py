@@ -78,13 +78,15 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
 
     PATH may be `python` itself, or the name of a command that is a Python script, such as `yolo`.
     """
-    if _PYTHON.fullmatch(path) and arguments and not os.path.exists(path):
+    is_python = _PYTHON.fullmatch(path) and not os.path.exists(path)
+    if is_python and arguments and len(arguments) > (arguments[0] == "-m"):
         is_module = arguments[0] == "-m"
         path, arguments = arguments[is_module], arguments[is_module + 1 :]
     if is_module:
         return _find_module(path, arguments)
     if os.path.basename(path) == path and not os.path.exists(path):
-        path = shutil.which(path) or path  # a command that pip installed, such as yolo
+        # A command that pip installed, such as yolo; beside this Python if its environment is not activated.
+        path = shutil.which(path) or shutil.which(path, path=os.path.dirname(sys.executable)) or path
     file = os.path.abspath(path)
     try:
         with io.open_code(file) as source:

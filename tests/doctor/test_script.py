@@ -207,6 +207,14 @@ def test_packed_data_without_a_readable_record_is_reported(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_command_beside_python_is_found_without_its_environment(tmp_path, monkeypatch):
+    (tmp_path / "train-it").write_text("#!python\nprint(1)\n")
+    (tmp_path / "train-it").chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert find("train-it", False, []).argv == [str(tmp_path / "train-it")]
+
+
 def test_the_command_of_a_script_or_module_can_be_pasted(script, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     path = script("")
