@@ -130,7 +130,7 @@ def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
     return dataclasses.replace(loader, clock=None, sample_s=None) == other
 
 
-def _described(place: str, is_direct: bool, given: Any, loader: Any) -> ReplacedLoader:
+def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any]) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)

@@ -157,8 +157,8 @@ def test_exact_pixels_differ_little(folder):
         with epoch_seed(4):
             made.append(Boxed(folder, T.Compose(steps)).__getitems__(list(range(COUNT))))
     for (image, target), (other, wanted) in zip(*made, strict=True):
-        # The images are noise of 96 levels; a shift of a tenth of a pixel, twice, changes a few of them.
-        assert (image.float() - other.float()).abs().mean() < 8
+        # Neighbours in noise of 96 levels differ by 32 on average: a tenth of a pixel changes that by 3.
+        assert (image.float() - other.float()).abs().mean() < 3
         assert torch.equal(target["boxes"], wanted["boxes"])
 
 
