@@ -64,7 +64,6 @@ class RecordImages:
         # Read at once: for each record by itself it takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
-        self._shape_rows: list[Any] = self._shapes.tolist()
         if not self._shapes[:, 0].all():
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
@@ -74,7 +73,7 @@ class RecordImages:
         is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
         encoding = _PIXELS if is_decoded else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
-        shape, tiles = tuple(self._shape_rows[position]), None
+        shape, tiles = tuple(self._shapes[position].tolist()), None
         if self._grids and not is_decoded:
             lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
             tiles = TileIndex(tuple(self._grids[position]), lengths) if lengths.size else None
