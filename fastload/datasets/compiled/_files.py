@@ -1,4 +1,4 @@
-"""Image files that a dataset of another library lists, and decodes itself where it must."""
+"""Image files that a dataset of another library lists."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import numpy as np
 
 from fastload.datasets._batch_source import FileImages, Headers
 from fastload.datasets.batch import Pixels
-from fastload.datasets.compiled._info import info_of
+from fastload.datasets.compiled._encoded import info_of
 from fastload.errors import DecodeError
 from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box
 
-# In place of an orientation: a file that the dataset's own loader decodes.
+# In place of an orientation: this file is decoded by the dataset's own loader.
 _THEIRS = 255
 
 
 class ListedImages(FileImages):
     """Files by their paths; see `BatchSource`.
 
-    OpenCV decodes what it decodes as PIL does: JPEG and PNG of at most 8 bits a channel. All other files, and
-    those that cannot be decoded, are left to `load`, the loader of the dataset, which raises its own errors.
+    JPEG and PNG files of at most 8 bits per channel are decoded by OpenCV, which gives the same pixels as
+    PIL. All others, and those that cannot be decoded, are left to `load`, the dataset's own loader, which
+    raises its own errors.
     """
 
     def __init__(
@@ -40,7 +41,6 @@ class ListedImages(FileImages):
         super().__init__(None, "", positions, headers, None, cached)  # type: ignore[arg-type]
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         index = self._positions[position]
         if self._headers[index, 2] != _THEIRS:
             with contextlib.suppress(DecodeError):
@@ -53,12 +53,12 @@ class ListedImages(FileImages):
             self._headers[index] = 0
             raise DecodeError(
                 f"{self._paths[position]}: must have {height}x{width} pixels, as before, got "
-                f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; it is read as it is from now on"
+                f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; the new one is used from now on"
             )
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
 
     def info(self, position: int) -> dict[Any, Any]:
-        """Return what PIL's `info` of one image is, as the dataset's own loader would return it."""
+        """Return PIL's `info` of one image, as the dataset's own loader would return it."""
         if position not in self._infos:
             try:
                 return info_of(self._files.get(position) or self._read(position))
@@ -76,7 +76,7 @@ class ListedImages(FileImages):
             data = self._read(position)
             header = read_header(data) if has_parsed_header(data) else None
         except (DecodeError, OSError):
-            pass  # the loader's own error tells more
+            pass  # the loader's own error says more
         if header is not None and header.is_read_alike:
             self._buffer(self._files, position, data, len(data))
             return self._note_header(index, header.height, header.width, header.orientation)

@@ -1,4 +1,4 @@
-"""Compiled datasets that give another sample for one that cannot be loaded, as timm's does."""
+"""Compiled datasets that replace a sample that cannot be loaded by another one, as timm's do."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from fastload.datasets.compiled._dataset import CompiledDataset
 
 
 class SkippingDataset(CompiledDataset):
-    """A dataset whose samples are made by the other dataset if the fast way fails.
+    """Compiled dataset whose samples are made by the other dataset if making them fast fails.
 
-    That one gets the same random numbers, and skips a damaged file with its own warning.
+    The other dataset draws the same random numbers, and skips a damaged file with its own warning.
     """
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        """See `CompiledDataset`."""
         state = _RandomState()
         try:
             return super().__getitem__(index)

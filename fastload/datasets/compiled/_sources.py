@@ -1,4 +1,4 @@
-"""Images and targets of other libraries' datasets, as datasets of fastload's."""
+"""Images and targets of other libraries' datasets as datasets of fastload."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from fastload.transforms.windows import Gathered
 
 _IN_MEMORY = "a dataset that lies in memory needs no cache: leave cache out"
 
-_SAMPLED = 32  # images from which the size of all pixels is estimated
+_SAMPLED = 32  # images from whose sizes that of all pixels is estimated
 
 
 class ListedFiles(ImageDataset):
-    """Image files as pairs of a path and a target; `load` is the loader of the dataset that lists them."""
+    """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
     def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], Any]) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
@@ -57,15 +57,13 @@ class ListedFiles(ImageDataset):
     def _extent(self, wants_pixels: bool) -> Extent:
         count = len(self)
         files = self._files()
-        pixels = (
-            [self._pixels_bytes(index) for index in evenly_spaced(count, _SAMPLED)] if wants_pixels else []
-        )
+        sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
         digest = hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()
         return Extent(
             identity=f"files {digest}",
             samples=count,
             stored_bytes=int(files.sizes_bytes.clip(min=0).sum()),
-            decoded_bytes=estimated_bytes(pixels, count),
+            decoded_bytes=estimated_bytes([*map(self._pixels_bytes, sampled)], count),
             other_bytes=0,
             fixed_bytes=FIXED_BYTES,
             paths=tuple(path for path, _ in self.listed),
@@ -101,7 +99,7 @@ class Arrays(ImageDataset):
 
     def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
-        # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
+        # torchvision only transposes CIFAR's colour planes, so the array may not be contiguous.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
 
@@ -120,7 +118,7 @@ class Arrays(ImageDataset):
         return targets if fits and targets.ndim == 1 else None
 
     def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        # From the dataset's own list, whose elements may be set at any time.
+        # Read from the dataset's own list, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
             return np.array([targets[position] for position in positions.tolist()])
@@ -146,14 +144,11 @@ class ArrayImages:
         self.sizes = same_sizes((pixels.shape[1], pixels.shape[2]), len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         image: Pixels = self._pixels[self._positions[position]]
         return image[box.top : box.top + box.height, box.left : box.left + box.width]
 
     def orientations(self) -> list[int]:
-        """Return 1 for each image: upright."""
         return [1] * len(self._positions)
 
     def gathered(self) -> Gathered:
-        """See `BatchSource`."""
         return Gathered(self._pixels, self._positions)
