@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages, StoredImages
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache._attaching import CacheReport
-from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._choose import CacheReport, Form
 from fastload.datasets.cache._filling import start_filling
 from fastload.datasets.cache._samples import ReadCounts
 from fastload.datasets.cache.options import Cache

@@ -61,12 +61,13 @@ class BatchMemory(Protocol):
 
 
 class HostMemory:
-    """Reused host memory for batches that are made outside a loader; see `BatchMemory`."""
+    """The process's own memory, reused for later batches; see `BatchMemory`."""
 
-    finishes_on_device = False
+    def __init__(self, finishes_on_device: bool = False) -> None:
+        self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised tensor."""
+        """See `BatchMemory`."""
         return reusable_tensor(shape, dtype)
 
 

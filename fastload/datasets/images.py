@@ -22,8 +22,8 @@ from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets._disk_cache import DiskCache, open_disk_cache
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
-from fastload.datasets.cache._choose import choose_cache, no_cache
+from fastload.datasets.cache._attaching import Extent, OpenCache, attach, find_shared
+from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
 from fastload.datasets.cache._limits import Room, memory_room
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.files import CachedFiles

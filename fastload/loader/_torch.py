@@ -28,47 +28,20 @@ _DATALOADER = "torch.utils.data.dataloader"
 # attribute if one of its methods names it.
 _MEMBERS: dict[str, list[str]] = {
     "_SingleProcessDataLoaderIter": [
-        "__next__",
-        "_base_seed",
-        "_dataset",
-        "_dataset_fetcher",
-        "_dataset_kind",
-        "_index_sampler",
-        "_next_data",
-        "_next_index",
-        "_num_workers",
-        "_num_yielded",
-        "_profile_name",
-        "_reset",
+        "__next__", "_base_seed", "_dataset", "_dataset_fetcher", "_dataset_kind", "_index_sampler",
+        "_next_data", "_next_index", "_num_workers", "_num_yielded", "_profile_name", "_reset",
         "_sampler_iter",
     ],
     "_MultiProcessingDataLoaderIter": [
-        "__del__",
-        "_data_queue",
-        "_get_data",
-        "_in_order",
-        "_next_data",
-        "_prefetch_factor",
-        "_rcvd_idx",
-        "_send_idx",
-        "_shutdown_workers",
-        "_task_info",
-        "_tasks_outstanding",
-        "_try_get_data",
-        "_try_put_index",
-        "_worker_pids_set",
-        "_worker_queue_idx_cycle",
-        "_workers",
+        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_prefetch_factor", "_rcvd_idx",
+        "_send_idx", "_shutdown_workers", "_task_info", "_tasks_outstanding", "_try_get_data",
+        "_try_put_index", "_worker_pids_set", "_worker_queue_idx_cycle", "_workers",
     ],
     "DataLoader": [
-        "_IterableDataset_len_called",
-        "_auto_collation",
-        "_dataset_kind",
-        "_get_iterator",
-        "_index_sampler",
+        "_IterableDataset_len_called", "_auto_collation", "_dataset_kind", "_get_iterator", "_index_sampler",
         "_iterator",
     ],
-}
+}  # fmt: skip
 
 CHECKED = set(itertools.chain.from_iterable(_MEMBERS.values()))
 """All names in this table."""

@@ -178,7 +178,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
             prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Draw all random numbers in the order of the other dataset: those of an image before its target's."""
+        """Draw all random numbers in the other dataset's order: those of an image before its target's."""
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):

@@ -54,7 +54,7 @@ class CompiledTransform:
         self._first = [step for step in known if step.kind in ("region", "pixels")]
         # Conversions before the last crop or adjustment wait until all of those are done.
         waiting = [step for step in known if step.kind in ("conversion", "rescale")]
-        # If an unknown step expects tensors, the known steps before it make them, as a transform of their own.
+        # If an unknown step gets tensors, the known steps before it make them, as a transform of their own.
         self._head = None if is_known or not _make_tensors(waiting) else CompiledTransform(None, known)
         self._middle = self.steps[first:tail]
         self._tail = self.steps[tail:]

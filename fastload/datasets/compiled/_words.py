@@ -1,8 +1,8 @@
 """Words of torch's CPU generator, drawn many at once, and the numbers that torch makes of each.
 
 torchvision draws one number at a time: `torch.rand(1)` for a flip, `torch.randint` for each side of a crop.
-Each call takes microseconds and one 32-bit word of the generator's sequence; a thousand words in one call take
-as long.
+Each call takes microseconds and one 32-bit word of the generator's sequence. A thousand words in one call
+take as long.
 """
 
 from __future__ import annotations
