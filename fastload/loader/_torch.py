@@ -93,6 +93,10 @@ _reraise: Any = getattr(_found("torch._utils", "ExceptionWrapper"), "reraise", N
 if not isinstance(_reraise, types.FunctionType):
     missing.append("torch._utils.ExceptionWrapper.reraise")
 
+for _owner, _member in ((torch.Tensor, "_version"), (torch.UntypedStorage, "_cdata")):
+    if not hasattr(_owner, _member):
+        missing.append(f"torch.{_owner.__name__}.{_member}")
+
 _utils: Any = _found("torch.utils.data", "_utils")
 _found("torch.utils.data._utils", "python_exit_status")
 
@@ -111,6 +115,16 @@ def is_python_exiting() -> bool:
 def is_reraising(code: types.CodeType) -> bool:
     """Return whether code is that of torch's function that raises a worker's exception."""
     return code is _reraise.__code__
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Return how often a tensor was modified in place; None if torch does not count that."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def identity_of(storage: torch.UntypedStorage) -> int:
+    """Return the identity of a storage: two storages may begin at the same address and differ in size."""
+    return int(storage._cdata)
 
 
 def profile_name(iterator: type) -> str:

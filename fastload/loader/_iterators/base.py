@@ -32,6 +32,7 @@ class EpochIterator:
 
     Attributes:
         clock: The epoch's times.
+        progress: The epoch's progress.
     """
 
     clock: StepClock
@@ -39,7 +40,7 @@ class EpochIterator:
     _device: torch.device | None
     _finish: Callable[[Any], Any] | None
     _num_yielded: int
-    _progress: Progress
+    progress: Progress
 
     def draw_first(self) -> None:
         """Make the sampler's draws at the beginning of the epoch."""
@@ -47,13 +48,13 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return torch's base seed of the epoch; persistent workers keep that of their first one."""
-        if self._progress.base_seed is None:
-            self._progress.base_seed = int(self._base_seed)
-        return self._progress.base_seed
+        if self.progress.base_seed is None:
+            self.progress.base_seed = int(self._base_seed)
+        return self.progress.base_seed
 
     def epoch_seed(self) -> int:
         """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        progress = self._progress
+        progress = self.progress
         if progress.epoch_seed is None:
             progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
@@ -73,7 +74,7 @@ class EpochIterator:
 
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
         """Go to the position where the epoch was left, if the sampler has not done so."""
-        progress = self._progress
+        progress = self.progress
         self._num_yielded = progress.first
         if is_iterable and not progress.workers:
             # A dataset without a state starts from its beginning: the batches handed out are loaded again.

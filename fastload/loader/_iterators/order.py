@@ -5,28 +5,30 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._resume.drawing import DrawsAhead, generators_of, has_drawn
-from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import SeededIndices, innermost
 from fastload.loader._transport.seeding import BatchTask, batch_seed
+
+if TYPE_CHECKING:
+    from fastload.loader._iterators.base import EpochIterator
 
 
 class BatchOrder:
     """Index sampler of an epoch's remaining batches: a BatchTask for each, if for workers or with a seed.
 
     `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
-    proxy, has the progress and the seed of its latest epoch.
+    proxy, knows the progress and the seed of its latest epoch.
 
     Attributes:
         draws_at_once: Whether the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
-    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: Any) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: EpochIterator) -> None:
         self._view = view
         self._is_seeded = is_seeded
         self._seeds_batches = start.seeds_batches
@@ -40,7 +42,7 @@ class BatchOrder:
     def __iter__(self) -> Iterator[Any]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Any] = iter(self._view.index_sampler)
-        progress: Progress = self._iterator._progress
+        progress = self._iterator.progress
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = has_drawn(self._view, progress.start)
         if self._generators:

@@ -26,7 +26,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
     _sampler_iter: Iterator[Any]
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
-        self._progress = start.progress
+        self.progress = start.progress
         self._device = view.device
         torch_view = TorchView(view, start, self)
         self._stateful = torch_view.stateful
@@ -75,14 +75,14 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         try:
             batch = super()._next_data()
         except StopIteration:
-            self._progress.is_finished = True
+            self.progress.is_finished = True
             raise
         except Exception:
-            self._progress.done += 1
+            self.progress.done += 1
             raise
-        self._progress.done += 1
+        self.progress.done += 1
         if self._stateful is not None:
-            self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
+            self.progress.note(Position(self.progress.done, (), 0, self._stateful.state() or None))
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
@@ -90,7 +90,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
     def _note_draw(self) -> None:
         """Record the random states of the order: no earlier, because other code may have drawn numbers."""
         if self._undrawn is not None:
-            self._progress.note_draw(start_state(self._undrawn))
+            self.progress.note_draw(start_state(self._undrawn))
             self._undrawn = None
 
 
