@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,20 +55,19 @@ class RecordImages:
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        holds_pixels = isinstance(records, CachedRecords) and records.holds_pixels
-        self._cached_pixels = records if holds_pixels and isinstance(records, CachedRecords) else None
-        # Before anything else: not even memory may be allocated by the sizes that a damaged record states.
+        has_pixels = isinstance(records, CachedRecords) and records.holds_pixels
+        self._cached_pixels = cast(CachedRecords, records) if has_pixels else None
+        # First of all: even memory must not be allocated by the sizes in a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
-        # Read at once: for each record by itself it takes ten times as long.
+        # Read at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
         if not self._shapes[:, 0].all():
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         record = self._records.read_verified(int(self._positions[position]))
         is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
         encoding = _PIXELS if is_decoded else self._encoding
@@ -85,7 +84,6 @@ class RecordImages:
             ) from error
 
     def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
         found = []
@@ -97,7 +95,6 @@ class RecordImages:
         return found
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`."""
         is_raw = isinstance(self._encoding, Raw) or self._cached_pixels is not None
         if not is_raw or (self._shapes != self._shapes[0]).any():
             return None
@@ -110,9 +107,9 @@ class RecordImages:
 
 
 def unread_headers(count: int) -> Headers:
-    """Return height, width and EXIF orientation of files, zeros until one is read: (count, 3), uint32.
+    """Return an array for height, width and EXIF orientation of files: (count, 3), zeros until one is read.
 
-    Each is read once, by this process or by one forked from it.
+    It is shared with forked processes, so that each header is read once.
     """
     # The kernel allocates only pages that are written.
     memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
@@ -152,7 +149,6 @@ class FileImages:
         )
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         index = self._positions[position]
         height, width = self.sizes[position].tolist()
         pixels = self._decoded.get(position)
@@ -173,11 +169,9 @@ class FileImages:
             raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
         return [self._orientation(index) for index in self._positions]
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`."""
         stacked = None if self._cached is None else self._cached.stack(np.array(self._positions, np.int64))
         return None if stacked is None else Gathered(*stacked)
 
@@ -246,7 +240,6 @@ class UprightImages:
         self.sizes = np.where(is_turned[:, None], images.sizes[:, ::-1], images.sizes)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         orientation = self._orientations[position]
         height, width = self._images.sizes[position].tolist()
         box = stored_box(box, (height, width), orientation)

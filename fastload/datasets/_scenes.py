@@ -87,7 +87,6 @@ class SceneImages:
         self.sizes: Sizes = np.array([scene.size for scene in self._scenes], np.int64)
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """See `BatchSource`."""
         pixels = self._scenes[position].pixels(self._images)
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
 
@@ -111,11 +110,9 @@ class _Images:
         self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
 
     def size(self, index: int) -> Size:
-        """See `ObjectImages`."""
         return self._sizes[index]
 
     def region(self, index: int, box: Box, size: Size) -> Pixels:
-        """See `ObjectImages`."""
         if index not in self._uses:
             return self._source.region(index, box, size)
         if index not in self._decoded:
@@ -124,7 +121,6 @@ class _Images:
         return self._decoded[index][box.top : box.top + box.height, box.left : box.left + box.width]
 
     def annotations(self, index: int) -> Annotations:
-        """See `ObjectImages`."""
         if self._annotations is not None:
             return self._annotations[index]
         return Annotations(self._sizes[index], np.zeros((0, 4), np.float32), np.zeros(0, np.int64))

@@ -310,10 +310,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             targets = self.targets_of(positions)
         else:
             targets = self.targets_with(positions, annotations)
-        return map(self._transform_target, targets)
-
-    def _transform_target(self, target: Any) -> Any:
-        return target if self.target_transform is None else self.target_transform(target)
+        return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
     def _pipeline(self) -> Pipeline:
         steps = flattened([] if self.transform is None else [self.transform])

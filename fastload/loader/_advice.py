@@ -9,9 +9,9 @@ import weakref
 from typing import Any
 
 from fastload.errors import SlowTransformWarning
-from fastload.loader._resume.drawing import drawn_from, global_state
 from fastload.loader._transport.filling import innermost
 from fastload.loader.clock import StepClock
+from fastload.system.random_states import preserved_random_states
 from fastload.system.units import format_duration
 
 # Saving less than a quarter of the epoch's time is not worth a warning.
@@ -65,7 +65,7 @@ def seconds_saved(dataset: Any) -> tuple[float, float] | None:
     if "PIL.Image" not in sys.modules:
         return None
     # A dataset that cannot be measured, for whatever reason, gets no advice.
-    with contextlib.suppress(Exception), drawn_from(global_state(), {}):
+    with contextlib.suppress(Exception), preserved_random_states():
         from fastload.datasets.compiled.gain import compiling_saves  # which needs PIL
 
         return compiling_saves(dataset)

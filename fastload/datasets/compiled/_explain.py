@@ -9,6 +9,7 @@ from typing import Any
 from fastload.datasets.compiled._attributes import Explained, compiled_attributes
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
+from fastload.system.units import aligned
 
 # How each kind of step is done, and how close its pixels are to those of the original transform, in levels of
 # 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are closer.
@@ -63,10 +64,7 @@ def description_of_parts(parts: list[Any]) -> list[str]:
 
 def description_of(transform: CompiledTransform) -> list[str]:
     """Return one line for each step of a transform: how it is done, and how close its pixels are."""
-    rows = list(_rows(transform))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return [line.rstrip() for line in lines]
+    return aligned(_rows(transform))
 
 
 def indented(lines: list[str]) -> list[str]:

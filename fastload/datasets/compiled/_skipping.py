@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import operator
-import random
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
-import torch
-
 from fastload.datasets.batch import BatchMemory
 from fastload.datasets.compiled._dataset import CompiledDataset
+from fastload.system.random_states import RandomStates
 
 
 class SkippingDataset(CompiledDataset):
@@ -21,7 +18,7 @@ class SkippingDataset(CompiledDataset):
     """
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        state = _RandomState()
+        state = RandomStates()
         try:
             return super().__getitem__(index)
         except Exception:
@@ -32,23 +29,10 @@ class SkippingDataset(CompiledDataset):
     def _made(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
     ) -> tuple[Any, Any]:
-        state = _RandomState()
+        state = RandomStates()
         try:
             return super()._made(indices, out, is_collated)
         except Exception:
             state.restore()
         samples = [self.theirs[operator.index(index)] for index in indices]
         return [image for image, _ in samples], [target for _, target in samples]
-
-
-class _RandomState:
-    """The state of all global generators."""
-
-    def __init__(self) -> None:
-        self._states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-    def restore(self) -> None:
-        python, numpy, torchs = self._states
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(torchs)

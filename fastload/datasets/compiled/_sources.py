@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import unread_headers
+from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache._attaching import Extent, estimated_bytes
-from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.compiled._files import ListedImages
 from fastload.datasets.images import ImageDataset
@@ -22,26 +22,23 @@ from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
-from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
 _IN_MEMORY = "a dataset that lies in memory needs no cache: leave cache out"
 
-_SAMPLED = 32  # images from whose sizes that of all pixels is estimated
 
-
-class ListedFiles(ImageDataset):
+class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
     def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], Any]) -> None:
-        super().__init__(None, None, torch.contiguous_format, None, False)
         self.listed = listed
+        self._count = len(listed)  # the user may extend the list
         self._load = load
-        self._headers = unread_headers(len(listed))
+        super().__init__(None, None, torch.contiguous_format, None, False)
 
     def __len__(self) -> int:
-        return len(self._headers)
+        return self._count
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
         indices = positions.tolist()
@@ -54,23 +51,8 @@ class ListedFiles(ImageDataset):
     def _labels(self, positions: NDArray[np.int64]) -> None:
         return None
 
-    def _extent(self, wants_pixels: bool) -> Extent:
-        count = len(self)
-        files = self._files()
-        sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
-        digest = hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()
-        return Extent(
-            identity=f"files {digest}",
-            samples=count,
-            stored_bytes=int(files.sizes_bytes.clip(min=0).sum()),
-            decoded_bytes=estimated_bytes([*map(self._pixels_bytes, sampled)], count),
-            other_bytes=0,
-            fixed_bytes=FIXED_BYTES,
-            paths=tuple(path for path, _ in self.listed),
-        )
-
-    def _through_store(self, opening: Opening) -> CachedFiles:
-        return CachedFiles(self._files(), opening)
+    def _identity(self, files: FileList) -> str:
+        return f"files {hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()}"
 
     def _cacheable_files(self) -> CacheableFiles:
         files = self._files()
@@ -79,17 +61,6 @@ class ListedFiles(ImageDataset):
 
     def _files(self) -> FileList:
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
-
-    def _pixels_bytes(self, index: int) -> int:
-        height, width = self.source_of(np.array([index])).sizes[0].tolist()
-        return int(height * width * 3)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._headers = unread_headers(len(self.listed))
 
 
 class Arrays(ImageDataset):
