@@ -22,7 +22,7 @@ _SAMPLED = 32
 
 
 class FilesDataset(ImageDataset):
-    """Base of datasets of image files. Subclasses set what `__len__` needs before calling `__init__`."""
+    """Base of datasets of image files; `__len__` must work before its `__init__` is called."""
 
     def __init__(
         self,

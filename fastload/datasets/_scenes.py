@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 Size = tuple[int, int]
 Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
 
-# Images that are seen this often in a batch are decoded whole, and once.
+# Images that a batch uses this often are decoded whole, and once.
 _OFTEN = 3
 
 
@@ -105,7 +105,7 @@ class _Images:
         self._decoded: dict[int, Pixels] = {}
 
     def expect(self, scenes: list[Scene]) -> None:
-        """Note how often each image will be asked for."""
+        """Count how often each image will be used."""
         uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
         self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
 

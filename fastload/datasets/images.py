@@ -292,7 +292,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         out: BatchMemory,
         annotations: Sequence[Annotations] | None = None,
     ) -> Any:
-        """Return what torch's `default_collate` makes of some samples' targets."""
+        """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.

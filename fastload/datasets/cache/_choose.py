@@ -39,7 +39,7 @@ class CacheReadings:
     prepare_samples_per_s: float  # P, by all workers
     prepare_decoded_samples_per_s: float | None = None  # P'; None if unknown, or if pixels cannot be cached
     step_samples_per_s: float | None = None  # G; None if unknown
-    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder is asked for, or without Linux
+    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder was named, or without Linux
     tmpfs_room_bytes: int = 0
     is_in_memory: bool = False  # the dataset is in a tmpfs already
     device_room_bytes: int | None = None  # None if the device cannot hold the dataset
@@ -51,7 +51,7 @@ class CacheReadings:
 
     @property
     def needed_samples_per_s(self) -> float:
-        """R = min(P, G), what comes after the fetch."""
+        """R = min(P, G), the rate of the stages after the fetch."""
         return min(self.prepare_samples_per_s, self.step)
 
     @property

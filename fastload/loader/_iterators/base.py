@@ -1,4 +1,4 @@
-"""The loader as torch's iterators read it, and what both of the loader's iterators share."""
+"""Common base of the loader's iterators, and the view of the loader that torch's iterators read."""
 
 from __future__ import annotations
 

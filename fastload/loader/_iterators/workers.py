@@ -174,7 +174,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         clock.begin(num_workers, self._prefetch_factor, loading)
 
     def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # While Python shuts down nobody will read the clock, and modules may be gone.
+        # While Python shuts down, nothing reads the clock, and modules may be gone.
         if not is_finalizing() and not _torch.is_python_exiting():
             self.clock.settle()
         super()._shutdown_workers()
