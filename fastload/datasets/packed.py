@@ -323,7 +323,7 @@ class PackedDataset(ImageDataset):
         return found[0]
 
     def _check_orientation(self, is_wanted: bool | None) -> None:
-        """Turn images if their objects' coordinates require it; raise OptionError if the user says otherwise."""
+        """Turn images if their objects' coordinates require it; raise OptionError if the user disagrees."""
         if is_wanted is not None and is_wanted != self._is_upright:
             raise OptionError(
                 f"apply_orientation must be {self._is_upright} for {self._records.folder}, because its "
