@@ -6,13 +6,12 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-import torch
 
 from fastload.datasets._batch_source import unread_headers
 from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.opening import Opening
-from fastload.datasets.images import ImageDataset, Transform
+from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError, SourceError
 from fastload.sources.files import FileList
 from fastload.sources.protocol import evenly_spaced
@@ -24,15 +23,8 @@ _SAMPLED = 32
 class FilesDataset(ImageDataset):
     """Base of datasets of image files; `__len__` must work before its `__init__` is called."""
 
-    def __init__(
-        self,
-        transform: Transform | None,
-        target_transform: Transform | None,
-        memory_format: torch.memory_format,
-        reducing_gap: float | None,
-        apply_orientation: bool,
-    ) -> None:
-        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
         self._headers = unread_headers(len(self))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ class CompiledFunction:
         self.function = function
         self._places = list(_places(function, set()))
 
+    @property
+    def transforms(self) -> dict[str, CompiledTransform]:
         return {place.name: place.compiled for place in self._places}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
