@@ -1,8 +1,8 @@
 """Cache of image files on a disk: a packed copy, made beside the training and read once it is complete.
 
 The copy is an ordinary packed dataset, one record a file, in a `CacheFolder`; targets stay with the dataset.
-The first process that opens the cache starts one that packs the files. Every process looks once a second if
-the copy is complete, and from then on reads images from it. Damage makes it read the files again.
+The first process that opens the cache starts another one, which packs the files. Every process checks once a
+second whether the copy is complete, and then reads images from it; if the copy is damaged, from the files.
 """
 
 from __future__ import annotations

@@ -45,12 +45,11 @@ def draw_batch(
 
 
 class SceneImages:
-    """Scenes of a batch as its images; see `BatchSource`.
+    """Composed images of a batch; see `BatchSource`.
 
     Attributes:
-        annotations: Those of the scenes; None if images have none.
-        sizes: See `BatchSource`.
-        gives_own_regions: True, because each region is in memory that nobody else uses.
+        annotations: Annotations of the composed images; None if the dataset has none.
+        gives_own_regions: True, because each region has memory of its own.
 
     Raises:
         OptionError: A transform needs objects, and the images have none.
@@ -95,7 +94,7 @@ class SceneImages:
 
 
 class _Images:
-    """Images of a batch source, and those that were decoded for several scenes; see `ObjectImages`."""
+    """Images of a batch source; those that several scenes use are decoded once; see `ObjectImages`."""
 
     def __init__(self, source: BatchSource, annotations: list[Annotations] | None) -> None:
         self._source = source

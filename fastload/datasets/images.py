@@ -201,7 +201,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             samples.filler.ensure_running(samples)
 
     def close_cache(self) -> None:
-        """Leave the cache, which is removed if nobody else uses it; a cache on the disk stays."""
+        """Stop using the cache. It is removed if no other process uses it, unless it is on the disk."""
         self._open_cache = _NO_CACHE
         self._disk_cache = None
 

@@ -23,7 +23,7 @@ from fastload.loader._resume.drawing import WORKERS, derived_seed
 
 
 class SwitchingIterator(SingleProcessIterator):
-    """Loads an epoch of a map-style dataset, first in the training process, then as `_change_to` says."""
+    """Loads an epoch of a map-style dataset: first in the training process, then as `_change_to` requests."""
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
