@@ -18,6 +18,7 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import held_by, images_of
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
+from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import fresh_draws
 
 _OWN = frozenset({"theirs", "images", "memory_format", "decodes_late", "_held", "_compiled"})
@@ -204,3 +205,30 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
         return result
+
+
+class SkippingDataset(CompiledDataset):
+    """Compiled dataset whose samples are made by the other dataset if making them fast fails.
+
+    The other dataset draws the same random numbers, and skips a damaged file with its own warning.
+    """
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+        state = RandomStates()
+        try:
+            return super().__getitem__(index)
+        except Exception:
+            state.restore()
+        image, target = self.theirs[operator.index(index)]
+        return image, target
+
+    def _made(
+        self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
+    ) -> tuple[Any, Any]:
+        state = RandomStates()
+        try:
+            return super()._made(indices, out, is_collated)
+        except Exception:
+            state.restore()
+        samples = [self.theirs[operator.index(index)] for index in indices]
+        return [image for image, _ in samples], [target for _, target in samples]

@@ -8,11 +8,10 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled._attributes import Explained, with_compiled_attributes
-from fastload.datasets.compiled._dataset import CompiledDataset
+from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
 from fastload.datasets.compiled._explain import described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
-from fastload.datasets.compiled._skipping import SkippingDataset
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.within import use_cache_in
 
