@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import os
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,7 +21,6 @@ from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.shards.records import RecordReader
-from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
 
 Pixels = NDArray[np.uint8]
@@ -117,7 +116,9 @@ def unread_headers(count: int) -> Headers:
 
 
 class FileImages:
-    """Images in files of a folder, at `positions`, read directly or through a cache; see `BatchSource`.
+    """Images in files, at `positions`, read directly or through a cache; see `BatchSource`.
+
+    `path` returns the path of a file, for messages, and `read` its content.
 
     Raises:
         SourceError: A file cannot be read.
@@ -128,8 +129,8 @@ class FileImages:
 
     def __init__(
         self,
-        source: FileSource,
-        root: str,
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
         positions: list[int],
         headers: Headers,
         reducing_gap: float | None = None,
@@ -137,8 +138,8 @@ class FileImages:
     ) -> None:
         self._headers = headers
         self._cached = cached
-        self._source = source
-        self._root = root
+        self._path = path
+        self._read_file = read
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._files: dict[int, bytes] = {}
@@ -213,12 +214,10 @@ class FileImages:
             self._free_bytes -= size_bytes
 
     def _read(self, position: int) -> bytes:
-        files = self._source.files if self._cached is None else self._cached
-        return files.read(self._positions[position])
+        return self._read_file(self._positions[position])
 
     def _with_path(self, position: int, error: DecodeError) -> DecodeError:
-        key = self._source.key(self._positions[position])
-        return DecodeError(f"{os.path.join(self._root, key)}: {error}")
+        return DecodeError(f"{self._path(self._positions[position])}: {error}")
 
 
 class StoredImages(BatchSource, Protocol):

@@ -103,9 +103,13 @@ class FolderDataset(FilesDataset):
         self.source.files.prefetch(indices)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
-        return FileImages(
-            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_samples
-        )
+        cached = self._cached_samples
+        read = self.source.files.read if cached is None else cached.read
+        indices = positions.tolist()
+        return FileImages(self._path, read, indices, self._headers, self.reducing_gap, cached)
+
+    def _path(self, index: int) -> str:
+        return os.path.join(self.root, self.source.key(index))
 
     def _files(self) -> FileList:
         return self.source.files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,16 @@ class ListedImages(FileImages):
 
     def __init__(
         self,
-        paths: Sequence[str],
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
         load: Callable[[str], Any],
         positions: list[int],
         headers: Headers,
         cached: Any = None,
     ) -> None:
-        self._paths = paths
         self._load = load
         self._infos: dict[int, dict[Any, Any]] = {}
-        super().__init__(None, "", positions, headers, None, cached)  # type: ignore[arg-type]
+        super().__init__(path, read, positions, headers, None, cached)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         index = self._positions[position]
@@ -52,7 +52,7 @@ class ListedImages(FileImages):
         if pixels.shape[:2] != (height, width):
             self._headers[index] = 0
             raise DecodeError(
-                f"{self._paths[position]}: must have {height}x{width} pixels, as before, got "
+                f"{self._path(index)}: must have {height}x{width} pixels, as before, got "
                 f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; the new one is used from now on"
             )
         return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
@@ -85,15 +85,6 @@ class ListedImages(FileImages):
         return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
 
     def _loaded(self, position: int) -> Pixels:
-        image = self._load(self._paths[position]).convert("RGB")
+        image = self._load(self._path(self._positions[position])).convert("RGB")
         self._infos[position] = image.info
         return np.asarray(image)
-
-    def _read(self, position: int) -> bytes:
-        if self._cached is not None:
-            return self._cached.read(self._positions[position])
-        with open(self._paths[position], "rb", buffering=0) as file:
-            return file.read()
-
-    def _with_path(self, position: int, error: DecodeError) -> DecodeError:
-        return DecodeError(f"{self._paths[position]}: {error}")

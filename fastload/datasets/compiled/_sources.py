@@ -41,9 +41,17 @@ class ListedFiles(FilesDataset):
         return self._count
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
-        indices = positions.tolist()
-        paths = [self.listed[index][0] for index in indices]
-        return ListedImages(paths, self._load, indices, self._headers, self._cached_samples)
+        cached = self._cached_samples
+        read = self._read if cached is None else cached.read
+        return ListedImages(self._path, read, self._load, positions.tolist(), self._headers, cached)
+
+    def _path(self, index: int) -> str:
+        path: str = self.listed[index][0]
+        return path
+
+    def _read(self, index: int) -> bytes:
+        with open(self._path(index), "rb", buffering=0) as file:
+            return file.read()
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         return [self.listed[position][1] for position in positions.tolist()]
