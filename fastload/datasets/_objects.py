@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.datasets._drawing import fill_rings
 from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
-from fastload.images.opencv import cv2
 from fastload.shards.records import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
@@ -173,8 +173,5 @@ def _filled(polygons: Sequence[Sequence[NDArray[np.float32]]], size: tuple[int, 
     """Return the pixels of each object, 1 within its polygons: (objects, height, width)."""
     masks = np.zeros((len(polygons), *size), np.uint8)
     for mask, rings in zip(masks, polygons, strict=True):
-        # OpenCV measures from the centre of the first pixel, here in sixteenths of a pixel.
-        points = [np.rint((ring - 0.5) * 16).astype(np.int32) for ring in rings if len(ring)]
-        if points:
-            cv2.fillPoly(mask, points, 1, shift=4)
+        fill_rings(mask, rings)
     return masks
