@@ -59,12 +59,7 @@ class SceneImages:
     gives_own_regions = True
 
     def __init__(
-        self,
-        steps: SceneSteps,
-        positions: Indices,
-        count: int,
-        draws: Draws,
-        opened: Opened,
+        self, steps: SceneSteps, positions: Indices, count: int, draws: Draws, opened: Opened
     ) -> None:
         parameters = steps.draw(draws, np.zeros((len(positions), 2), np.int64))
         indices = np.column_stack((positions, steps.others(parameters, positions, count)))

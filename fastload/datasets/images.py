@@ -287,10 +287,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return [objects.to_target() for objects in annotations]
 
     def batch_of_targets(
-        self,
-        positions: NDArray[np.int64],
-        out: BatchMemory,
-        annotations: Sequence[Annotations] | None = None,
+        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> Any:
         """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)

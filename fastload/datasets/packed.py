@@ -289,10 +289,7 @@ class PackedDataset(ImageDataset):
         return [self._objects.target(*pair, self._value, self.tv_tensors) for pair in pairs]
 
     def batch_of_targets(
-        self,
-        positions: NDArray[np.int64],
-        out: BatchMemory,
-        annotations: Sequence[Annotations] | None = None,
+        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> Any:
         """See `ImageDataset`."""
         try:

@@ -19,14 +19,7 @@ from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
 from fastload.loader._advice import advise_compiling
-from fastload.loader._arguments import (
-    UNSET,
-    DecidedAttribute,
-    EpochStart,
-    LoaderView,
-    Unset,
-    is_explicit,
-)
+from fastload.loader._arguments import UNSET, DecidedAttribute, EpochStart, LoaderView, Unset, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,

@@ -190,11 +190,7 @@ class VectorPipeline(Pipeline):
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
     def draw(
-        self,
-        draws: Draws,
-        sizes: Sizes,
-        channels: int = 3,
-        annotations: Sequence[Annotations] | None = None,
+        self, draws: Draws, sizes: Sizes, channels: int = 3, annotations: Sequence[Annotations] | None = None
     ) -> Drawn:
         """Draw all parameters from torch's generator; of `draws`, only the number of images is used."""
         drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}

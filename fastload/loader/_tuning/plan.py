@@ -142,8 +142,7 @@ def _persistent_workers(has_workers: bool) -> PlannedValue:
     if not has_workers:
         return PlannedValue(False, "there are no workers")
     return PlannedValue(
-        False,
-        "workers started for each epoch see changes to your dataset; if there are none, set it to True",
+        False, "workers started for each epoch see changes to your dataset; if there are none, set it to True"
     )
 
 
