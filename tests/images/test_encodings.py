@@ -156,14 +156,9 @@ class EncodingSuite:
         with pytest.raises(DecodeError, match="packed although it is unreadable"):
             self.encoding.decode(b"whatever", (0, 0, 0))
 
-    def test_name_and_parameters_make_an_equal_encoding(self):
-        again = encoding_named(self.encoding.name, **self.encoding.parameters())
-        assert again == self.encoding
+    def test_names_and_pickles_make_an_equal_encoding(self):
+        assert encoding_named(self.encoding.name) == self.encoding
         assert pickle.loads(pickle.dumps(self.encoding)) == self.encoding
-
-    def test_unknown_parameters_are_refused(self):
-        with pytest.raises(OptionError, match="got speed"):
-            encoding_named(self.encoding.name, speed=11)
 
     def test_temporary_folder_is_left_empty(self):
         self.stored(FILES["jpeg"]())
@@ -291,21 +286,11 @@ class TestJpeg(ObeysLimits):
 
     def test_quality_is_applied(self):
         pixels = photo(75, 131)
-        fine = Jpeg(quality=100, subsampling="444").encode(pixels, None, self.workdir)
+        fine = Jpeg(quality=100).encode(pixels, None, self.workdir)
         coarse = Jpeg(quality=20).encode(pixels, None, self.workdir)
-        difference = np.abs(self.restored(fine).astype(int) - pixels).max()
-        assert difference <= TOLERANCES["JPEG of quality 100 without subsampling"]
+        errors = [np.abs(self.restored(each).astype(int) - pixels).mean() for each in (fine, coarse)]
+        assert errors[0] < errors[1]
         assert len(coarse.data) < len(fine.data) / 4
-
-    @pytest.mark.parametrize("quality", [0, 101, -1, "90", 90.5])
-    def test_quality_is_a_whole_number_up_to_100(self, quality):
-        with pytest.raises(OptionError, match="1 to 100"):
-            Jpeg(quality=quality)
-
-    @pytest.mark.parametrize("subsampling", ["411", "", 420])
-    def test_subsampling_is_one_of_three(self, subsampling):
-        with pytest.raises(OptionError, match="420, 422, 444"):
-            Jpeg(subsampling=subsampling)
 
     def test_image_too_large_for_jpeg_is_refused(self):
         with pytest.raises(OptionError, match="65501"):
