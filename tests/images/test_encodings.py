@@ -17,7 +17,7 @@ from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_n
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
 from fastload.images.resize import SizeLimit, resize
-from tests.images.samples import ODD_SIZES, TOLERANCES, exif, file_of, photo
+from tests.images.samples import ODD_SIZES, exif, file_of, photo
 
 FILES = {
     "jpeg": lambda: file_of(photo(75, 131)),
