@@ -104,7 +104,10 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
     if rates.start_s * measured.epochs > 0.05:
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
-        yield from _store_evidence(measured.store, measured.machine.available_bytes)
+        size, store = format_size(measured.store.size_bytes), measured.store
+        yield f"The data take {size}{f' (file system: {store.kind})' if store.kind else ''}."
+        if fits_page_cache(store, measured.machine.available_bytes):
+            yield "That is less than half of the available memory: only the first epoch reads from the disk."
     if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
     if measured.error:
@@ -153,19 +156,6 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
     ]
     if shown:
         yield f"Slowest lines of {where}: {'; '.join(shown[:_MOST_PLACES])}."
-
-
-def _store_evidence(store: DataStorage, available_bytes: int | None) -> Iterator[str]:
-    if store.random_per_s:
-        state = "from the disk" if store.is_cold else "from the page cache"
-        yield (
-            f"Reading samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} "
-            f"per second one at a time, {store.parallel_per_s:,.0f} with several readers."
-        )
-    if fits_page_cache(store, available_bytes):
-        yield (
-            "The data take less than half of the available memory: only the first epoch reads from the disk."
-        )
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, measure_store
+from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, storage_of
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
@@ -126,9 +126,9 @@ def examine_script(
 
 
 def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: Path) -> TrainingMeasurements:
-    """Add the speed of the disk, and the trials that can change the advice."""
+    """Add the size of the data, and the trials that can change the advice."""
     files = files_of(record.settings.dataset)
-    measured = replace(measured, store=measure_store(files, count_of(record.settings.dataset)))
+    measured = replace(measured, store=storage_of(files, count_of(record.settings.dataset)))
     if not measured.batches:
         return measured
     folder.mkdir()

@@ -53,17 +53,11 @@ class LoaderTrial:
 
 @dataclass(frozen=True, slots=True)
 class DataStorage:
-    """Files of a dataset and the speed of their disk in samples per second (0: not measured).
-
-    If `is_cold` is False, pages could not be dropped, and all figures are those of the page cache.
-    """
+    """Size of a dataset, and the kind of its disk with the file system; "" if unknown."""
 
     samples: int
     size_bytes: int
     kind: str = ""
-    is_cold: bool = False
-    random_per_s: float = 0.0
-    parallel_per_s: float = 0.0
     are_shards: bool = False
 
 

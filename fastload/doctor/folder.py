@@ -15,7 +15,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, measure_store
+from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
@@ -105,7 +105,7 @@ def _examine(
     """Watch a loader of a dataset that stands for `samples` (0: its own), and try changes."""
     busy, files, samples = BusyWatch(), files_of(dataset), samples or len(dataset)
     step("reading", 1, _STEPS)
-    store = measure_store(files, samples)
+    store = storage_of(files, samples)
     readable, size, damage = _readable(dataset)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")

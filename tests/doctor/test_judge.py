@@ -280,7 +280,7 @@ def test_transforms_that_compiling_makes_faster_need_not_be_rewritten(rate, kind
 
 
 def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
-    store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
+    store = DataStorage(3200, 1 << 40, "fuse")
     measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)
     packed = replace(measured, trials=(trial("pack", 0, 1e9, encoding="raw"),))
     [fix] = (fix for fix in diagnose(packed).fixes if fix.kind == "pack")
