@@ -137,8 +137,8 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
 def _run_data(path: Path, options: argparse.Namespace) -> int:
     from fastload.doctor.folder import examine_data
 
-    with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
-        parts = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
+    with ProgressDisplay("", "steps", options.quiet or options.json) as display:
+        parts = examine_data(path, display.stage)
     _print_result(f"How fast does {path} load?", parts, options, ())
     return 0
 

@@ -26,9 +26,9 @@ from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing.choose import choose_encoding, estimate_stats
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import is_packed
-from fastload.sources import Source, open_source
+from fastload.sources import open_source
 from fastload.sources.files import FileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
@@ -76,21 +76,27 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
         packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
     if packed:
         return [_examine(str(child), PackedDataset(child), step) for child in packed]
-    sources = open_source(os.fspath(path)).items()
+    sources = open_source(os.fspath(path))
+    for source in sources.values():
+        if not isinstance(source, FileSource):
+            raise SourceError(
+                f"{path}: must be class folders, images or a table to be examined, got the layout "
+                f"{source.kind!r}: pack it first ('fastload pack {path} DEST'), and examine the result"
+            )
+        if not len(source):
+            raise SourceError(f"{source.name}: must have at least one record, got none: check the source")
+    # As packing does, which stores all splits alike.
+    stats = combine([estimate_stats(source, None) for source in sources.values()])
+    has_jpegtran = find_jpegtran() is not None
+    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     return [
-        _examine_source(f"{path}, {split}" if split else str(path), source, step) for split, source in sources
+        _examine_source(f"{path}, {split}" if split else str(path), source, chosen, step)
+        for split, source in sources.items()
     ]
 
 
-def _examine_source(name: str, source: Source, step: Step) -> Examination:
-    if not isinstance(source, FileSource):
-        raise SourceError(
-            f"{name}: must be class folders, images or a table to be examined, got the layout "
-            f"{source.kind!r}: pack it first ('fastload pack {name} DEST'), and examine the result"
-        )
+def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) -> Examination:
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-    stats, has_jpegtran = estimate_stats(source, None), find_jpegtran() is not None
-    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     notes = (
         f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
         *source.warnings,

@@ -88,6 +88,23 @@ def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
     assert "missing.jpg" in fix.why
 
 
+def test_a_table_without_rows_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("image,label\n")
+    with pytest.raises(fastload.SourceError, match="at least one record, got none"):
+        examine_data(tmp_path / "t.csv")
+
+
+def test_splits_are_packed_alike_as_packing_chooses(tmp_path):
+    make_photos(tmp_path / "train" / "a", 8, 240, 320)
+    for number in range(4):
+        folder = tmp_path / "val" / "a"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(encoded(pixels(number, 240, 320), ".png"))
+    chosen = fastload.pack(tmp_path, tmp_path.with_suffix(".fl"), workers=1).encoding
+    for found in examine_data(tmp_path):
+        assert f"auto' chooses {chosen}" in found.diagnosis.evidence[1]
+
+
 def test_if_no_image_can_be_read_the_first_error_is_named(tmp_path):
     (tmp_path / "0.jpg").write_bytes(b"\xff\xd8\xff\xe0 no image")
     with pytest.raises(fastload.SourceError, match=r"none of 1: .*0\.jpg"):
