@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fastload.doctor.findings import Category, LoaderTrial, Sampled, TrainingMeasurements, Verdict
 
 COLDER = 0.75
-"""If the training's workers were slower than this share of a later trial's rate, the trial found files in memory
-that they had to read from the disk; then the training's own rate counts."""
+"""If the training's workers were slower than this share of a later trial's rate, the trial found files in
+memory that they had to read from the disk; then the training's own rate counts."""
 
 _ALL_COLLATING = 0.95
 
