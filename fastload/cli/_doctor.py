@@ -161,8 +161,6 @@ def _print_result(
         print(diagnosis_json(title, parts, notes, tried), end="")
     else:
         print(f"\n{title}")
-        if not parts:
-            print("\nNo loader gave a batch, so there is nothing to judge.")
         for place, part in enumerate(parts):
             if len(parts) > 1:
                 print(f"\n{part.name}{'' if place else ', the main loader'}:")

@@ -110,8 +110,6 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
             yield "That is less than half of the available memory: only the first epoch reads from the disk."
     if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
-    if measured.error:
-        yield f"The training ended with {measured.error}."
 
 
 def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
@@ -121,6 +119,9 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         yield batch_text(rate, measured.wait_s, measured.step_s)
     else:
         yield f"Too few batches to measure: {measured.batches}, in {batches}."
+    if measured.step_delayed_s > _LEAST_SHARE * measured.stepping_s:
+        delayed = format_duration(measured.step_delayed_s / measured.steps)
+        yield f"Of each step, the main thread waited {delayed} for a free CPU, which the rates exclude."
     if measured.warmup_steps:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (

@@ -217,8 +217,9 @@ def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
 
 def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
     """Return the kinds of trials that can change the advice."""
-    waits = measured.wait_s > 0.1 * (measured.wait_s + measured.step_s)
-    kinds = ["workers"] if waits or verdict == "little" else []
+    if verdict == "little":
+        return ["workers"] if measured.num_workers else []
+    kinds = ["workers"] if measured.wait_s > 0.1 * (measured.wait_s + measured.step_s) else []
     if verdict in LOADING:
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:

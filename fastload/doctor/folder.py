@@ -38,7 +38,6 @@ from fastload.system.units import format_count, format_duration
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
-_STEPS = 3
 _MOST_SAMPLES = 4096
 _MOST_BATCHES = 100_000
 _LARGEST_BATCH = 256
@@ -69,7 +68,6 @@ class _Images(Dataset[Any]):
 
 def examine_data(path: Path, step: Step = lambda label, done, total: None) -> list[Examination]:
     """Measure loaders of a dataset, for some seconds per split; raise SourceError if there is none."""
-    step("listing", 0, _STEPS)
     packed = [path] if is_packed(path) else []
     # A folder that cannot be listed is refused below, as by packing.
     with contextlib.suppress(PermissionError):
@@ -110,12 +108,12 @@ def _examine(
 ) -> Examination:
     """Watch a loader of a dataset that stands for `samples` (0: its own), and try changes."""
     busy, files, samples = BusyWatch(), files_of(dataset), samples or len(dataset)
-    step("reading", 1, _STEPS)
+    step("reading", 0, 2)
     store = storage_of(files, samples)
     readable, size, damage = _readable(dataset)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
-    step("decoding", 2, _STEPS)
+    step("decoding", 1, 2)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
     workers = max(1, int(machine.usable_cpus))

@@ -88,10 +88,10 @@ def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
     assert "missing.jpg" in fix.why
 
 
-def test_a_table_without_rows_is_refused(tmp_path):
-    (tmp_path / "t.csv").write_text("image,label\n")
+def test_class_folders_without_images_are_refused(tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
     with pytest.raises(fastload.SourceError, match="at least one record, got none"):
-        examine_data(tmp_path / "t.csv")
+        examine_data(tmp_path / "photos")
 
 
 def test_splits_are_packed_alike_as_packing_chooses(tmp_path):

@@ -309,7 +309,17 @@ def test_a_training_that_ran_out_of_shared_memory_says_so():
     assert diagnosis.fixes[0].arguments == {"class": "fastload.DataLoader"}
 
 
+def test_time_without_a_free_cpu_explains_a_step_that_is_longer_than_its_rate():
+    diagnosis = diagnose(replace(training(step_s=0.01), step_delayed_s=0.5))
+    assert "waited 5 ms for a free CPU" in diagnosis.evidence[1]
+
+
 class TestTrials:
+    @pytest.mark.parametrize(("workers", "kinds"), [(0, []), (2, ["workers"])])
+    def test_too_little_work_may_only_have_too_many_workers(self, workers, kinds):
+        measured = training(workers)
+        assert trials_to_make(measured, loading_work(measured), "little") == kinds
+
     def test_a_training_that_hardly_waits_needs_none(self):
         measured = training(wait_s=0.001, step_s=0.1)
         assert trials_to_make(measured, loading_work(measured), "model") == []

@@ -22,7 +22,7 @@ _MOST_COLUMNS = 120
 def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
     """Return all findings as a document; `footer` tells how the script ended."""
     if not parts:
-        return Document(title, ("No loader gave a batch, so there is nothing to judge.",), (), tuple(footer))
+        return Document(title, tuple(footer), ())
     sections: list[Section] = []
     for place, part in enumerate(parts):
         prefix = "" if len(parts) == 1 else f"{part.name}: "
