@@ -10,7 +10,6 @@ from typing import Any
 
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor.findings import DataStorage
-from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 
 # Attributes that are searched first.
@@ -120,11 +119,9 @@ def storage_of(files: DataFiles, samples: int) -> DataStorage | None:
         return None
     samples = max(1, samples if files.are_shards else max(samples, len(files.paths)))
     size_bytes = sum(sizes) if files.are_shards else round(sum(sizes) / len(sizes) * samples)
-    kind = ""
-    with contextlib.suppress(OptionError, OSError):
-        disk = disk_of(files.paths[0])
-        kind = disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}"
-    return DataStorage(samples, size_bytes, kind, files.are_shards)
+    disk = disk_of(files.paths[0])
+    kind = disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}"
+    return DataStorage(samples, size_bytes, kind)
 
 
 def drop_pages(files: DataFiles) -> None:

@@ -104,9 +104,8 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
     if rates.start_s * measured.epochs > 0.05:
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
-        size, store = format_size(measured.store.size_bytes), measured.store
-        yield f"The data take {size}{f' (file system: {store.kind})' if store.kind else ''}."
-        if fits_page_cache(store, measured.machine.available_bytes):
+        yield f"The data take {format_size(measured.store.size_bytes)} (file system: {measured.store.kind})."
+        if fits_page_cache(measured.store, measured.machine.available_bytes):
             yield "That is less than half of the available memory: only the first epoch reads from the disk."
     if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."

@@ -194,13 +194,11 @@ def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial)
     places = []
     if store.size_bytes < MOST_OF_MEMORY * (available or 0):
         places.append("copy the files to /dev/shm once, and read them there")
-    if measured.encoding is not None or not store.are_shards:
-        kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
-        places.append(f'fastload.{kind}(…, cache="auto")')
-    if places:
-        gain, why = _tried(measured, rates, trial)
-        action = f"keep the data in memory: {', or '.join(places)}"
-        yield Fix("cache", action, gain, f"{why}; from the second epoch on")
+    kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
+    places.append(f'fastload.{kind}(…, cache="auto")')
+    gain, why = _tried(measured, rates, trial)
+    action = f"keep the data in memory: {', or '.join(places)}"
+    yield Fix("cache", action, gain, f"{why}; from the second epoch on")
 
 
 def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:

@@ -53,12 +53,11 @@ class LoaderTrial:
 
 @dataclass(frozen=True, slots=True)
 class DataStorage:
-    """Size of a dataset, and the kind of its disk with the file system; "" if unknown."""
+    """Size of a dataset, and the kind of its disk with the file system, or the latter alone."""
 
     samples: int
     size_bytes: int
-    kind: str = ""
-    are_shards: bool = False
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

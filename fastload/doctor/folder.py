@@ -81,8 +81,6 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
                 f"{path}: must be class folders, images or a table to be examined, got the layout "
                 f"{source.kind!r}: pack it first ('fastload pack {path} DEST'), and examine the result"
             )
-        if not len(source):
-            raise SourceError(f"{source.name}: must have at least one record, got none: check the source")
     # As packing does, which stores all splits alike.
     stats = combine([estimate_stats(source, None) for source in sources.values()])
     has_jpegtran = find_jpegtran() is not None
