@@ -115,12 +115,13 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
     batches = f"batches of {measured.batch_size}" if measured.batch_size else "whole batches of the dataset"
     if measured.waits and measured.steps:
         rate = f"{rate_text(measured.samples_per_s, measured.unit)} in {batches}"
-        yield batch_text(rate, measured.wait_s, measured.step_s)
+        text = batch_text(rate, measured.wait_s, measured.step_s)
+        if measured.step_delayed_s > _LEAST_SHARE * measured.stepping_s:
+            delayed = format_duration(measured.step_delayed_s / measured.steps)
+            text += f" For {delayed} of a step no CPU was free, which the two rates leave out."
+        yield text
     else:
         yield f"Too few batches to measure: {measured.batches}, in {batches}."
-    if measured.step_delayed_s > _LEAST_SHARE * measured.stepping_s:
-        delayed = format_duration(measured.step_delayed_s / measured.steps)
-        yield f"Of each step, the main thread waited {delayed} for a free CPU, which the rates exclude."
     if measured.warmup_steps:
         steps = "first step" if measured.warmup_steps == 1 else f"first {measured.warmup_steps} steps"
         yield (

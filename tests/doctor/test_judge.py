@@ -311,7 +311,7 @@ def test_a_training_that_ran_out_of_shared_memory_says_so():
 
 def test_time_without_a_free_cpu_explains_a_step_that_is_longer_than_its_rate():
     diagnosis = diagnose(replace(training(step_s=0.01), step_delayed_s=0.5))
-    assert "waited 5 ms for a free CPU" in diagnosis.evidence[1]
+    assert "For 5 ms of a step no CPU was free" in diagnosis.evidence[0]
 
 
 class TestTrials:
