@@ -137,7 +137,8 @@ def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> 
     one = "sample" if measured.batch_size else "batch"
     seconds = (taken_s / made for taken_s in (work.cpu_s, work.blocked_s, work.delayed_s))
     yield loading_text(measured.num_workers, one, *seconds)
-    parts = [f"{CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
+    shares = {CAUSES[cause][1]: f"{share(loading, cause):.0%}" for cause in loading}
+    parts = [f"{name} {percent}" for name, percent in shares.items() if percent != "0%"]
     if parts:
         yield f"Time of loading: {', '.join(parts)}."
     if measured.num_workers and measured.trial("same") is None:
