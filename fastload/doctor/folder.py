@@ -186,4 +186,6 @@ def diagnose_data(
         return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=())
     when = " after the first epoch" if is_warm else ""
     headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {rate:,.0f} samples/s{when}."
-    return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes))
+    # A training, which is not there yet, would overlap with workers.
+    fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
+    return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,11 @@ def test_decoding_is_the_limit_and_packing_names_the_folder():
     [fix] = diagnosis.fixes
     assert fix.action.startswith("fastload pack photos data.fl --encode tiled")
     assert fix.gain == pytest.approx(10)
+
+
+def test_loading_without_workers_is_not_advised_before_there_is_a_training():
+    trials = (LoaderTrial("same", 2, 400.0, 0.0, 0.0), LoaderTrial("workers", 0, 800.0, 0.0, 0.0))
+    assert diagnose_data(replace(measured(), trials=trials), 100_000, is_warm=True).fixes == ()
 
 
 def test_a_slow_disk_is_the_limit():
