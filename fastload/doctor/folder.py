@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, storage_of
-from fastload.doctor._evidence import CAUSES, fits_page_cache
+from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
@@ -185,7 +185,8 @@ def diagnose_data(
         headline = f"There is too little data for loading to matter: {took}."
         return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=())
     when = " after the first epoch" if is_warm else ""
-    headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {rate:,.0f} samples/s{when}."
+    gives = rate_text(rate, measured.unit)
+    headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {gives}{when}."
     # A training, which is not there yet, would overlap with workers.
     fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
     return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

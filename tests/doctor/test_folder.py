@@ -53,6 +53,11 @@ def test_loading_without_workers_is_not_advised_before_there_is_a_training():
     assert diagnose_data(replace(measured(), trials=trials), 100_000, is_warm=True).fixes == ()
 
 
+def test_a_slow_rate_is_not_printed_as_zero():
+    slow = replace(measured(), trials=(LoaderTrial("same", 2, 0.3, 0.0, 0.0),))
+    assert "gives 0.3 samples/s" in diagnose_data(slow, 100_000, is_warm=True).headline
+
+
 def test_a_slow_disk_is_the_limit():
     diagnosis = diagnose_data(measured("read", cpu_s=1.0), 100_000, is_warm=False)
     assert diagnosis.verdict == "storage"
