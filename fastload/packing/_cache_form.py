@@ -1,8 +1,7 @@
 """Choice of what a cache on a disk stores: pixels where the disk keeps up with them, else the encoded images.
 
 Pixels save decoding, and take five to ten times the room of photos. They pay if they are fetched at least as
-fast as all CPUs decode the encoded images: then no sample would have to come from faster memory, which is
-h* ≤ 0 in the rule for caches in memory. Both are lossless.
+fast as all CPUs decode the encoded images. Both forms are lossless.
 """
 
 from __future__ import annotations
