@@ -43,6 +43,7 @@ class RecordImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
@@ -128,6 +129,7 @@ class FileImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
@@ -238,6 +240,7 @@ class UprightImages:
     """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(self, images: StoredImages) -> None:
         self._images = images

@@ -139,6 +139,8 @@ class Arrays(ImageDataset):
 class ArrayImages:
     """Rows of an array of images; see `BatchSource`."""
 
+    gives_own_regions = False
+
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
         self._pixels = pixels
         self._positions = positions
