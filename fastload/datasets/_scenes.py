@@ -89,7 +89,7 @@ class SceneImages:
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         """See `BatchSource`."""
         pixels = self._scenes[position].pixels(self._images)
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def gathered(self) -> None:
         """See `BatchSource`."""
@@ -121,7 +121,7 @@ class _Images:
         if index not in self._decoded:
             height, width = self._sizes[index]
             self._decoded[index] = self._source.region(index, Box(0, 0, height, width), (height, width))
-        return self._decoded[index][box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self._decoded[index])
 
     def annotations(self, index: int) -> Annotations:
         """See `ObjectImages`."""

@@ -287,7 +287,7 @@ def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
         options.require(channels == 1, rule, channels)
         return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
     out = np.empty((*sheet.output, 3), np.uint8)
-    return render(sheet, lambda _, box, size: image[box.top :, box.left :][: box.height, : box.width], out)
+    return render(sheet, lambda _, box, size: box.of(image), out)
 
 
 def _require_original(step: SceneTransform, scene: Scene) -> None:

@@ -85,7 +85,7 @@ class Scene:
             source = self.sources[number]
             if isinstance(source, int):
                 return images.region(source, box, size)
-            return source[box.top : box.top + box.height, box.left : box.left + box.width]
+            return box.of(source)
 
         pixels = render(self.sheet, region, reusable_array((*self.size, 3)))
         if self.gains is not None:
@@ -148,8 +148,12 @@ class SceneSteps:
 
     def __init__(self, steps: Sequence[SceneTransform]) -> None:
         self.steps = tuple(steps)
-        self.width = sum(step.width for step in steps)
-        self.needed = sum(step.needed for step in steps)
+        self.width, self.needed = 0, 0
+        self._parts: list[tuple[SceneTransform, slice, slice]] = []  # the parameters and images of each
+        for step in steps:
+            columns = slice(self.width, self.width + step.width)
+            self._parts.append((step, columns, slice(self.needed, self.needed + step.needed)))
+            self.width, self.needed = columns.stop, self.needed + step.needed
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the parameters of a batch, (images, `width`)."""
@@ -163,29 +167,22 @@ class SceneSteps:
         Raises:
             OptionError: A transform needs them.
         """
-        row, first = self.draw(draws, np.array([image.shape[:2]]))[0].tolist(), 0
-        for step in self.steps:
-            image = step.apply_checked(image, row[first : first + step.width])
-            first += step.width
+        row = self.draw(draws, np.array([image.shape[:2]]))[0].tolist()
+        for step, columns, _ in self._parts:
+            image = step.apply_checked(image, row[columns])
         return image
 
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`)."""
-        first, parts = 0, [np.empty((len(positions), 0), np.int64)]
-        for step in self.steps:
-            parts.append(step.others(parameters[:, first : first + step.width], positions, count))
-            first += step.width
-        return np.concatenate(parts, axis=1)
+        parts = [step.others(parameters[:, columns], positions, count) for step, columns, _ in self._parts]
+        return np.concatenate((np.empty((len(positions), 0), np.int64), *parts), axis=1)
 
     def compose(
         self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
     ) -> Scene:
         """Return the scene with all steps done."""
-        first, used = 0, 0
-        for step in self.steps:
-            row, needed = parameters[first : first + step.width], others[used : used + step.needed]
-            scene = step.compose(scene, row, needed, images)
-            first, used = first + step.width, used + step.needed
+        for step, columns, needed in self._parts:
+            scene = step.compose(scene, parameters[columns], others[needed], images)
         return scene
 
 

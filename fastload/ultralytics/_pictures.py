@@ -52,7 +52,7 @@ class Image:
 
     def region(self, box: Box) -> Pixels:
         """See `Source`."""
-        return self.pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self.pixels)
 
 
 class Picture:

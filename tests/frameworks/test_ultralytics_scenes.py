@@ -12,6 +12,9 @@ import pytest
 import fastload.transforms as T
 from fastload.transforms._moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms._object_mixing import blended, pasted
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.hsv import shift_hsv
+from fastload.transforms.scenes import Scene
 from fastload.transforms.sheets import (
     Placement,
     Sheet,
@@ -21,9 +24,6 @@ from fastload.transforms.sheets import (
     perspective_matrix,
     render,
 )
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.scenes import Scene
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS
 
@@ -54,7 +54,7 @@ class Samples:
         return samples.image(index).shape[:2]
 
     def region(self, index: int, box: Any, size: tuple[int, int]) -> np.ndarray:
-        return samples.image(index)[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(samples.image(index))
 
     def annotations(self, index: int) -> Annotations:
         labels, polygons, keypoints = samples.shares(index)

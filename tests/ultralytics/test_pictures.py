@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.transforms.hsv import HsvChange
 from fastload.transforms._stretching import stretch
+from fastload.transforms.hsv import HsvChange
 from fastload.transforms.sheets import GREY, Placement, Sheet
 from fastload.ultralytics._pictures import Image, Picture
 

@@ -55,7 +55,7 @@ class ListedImages(FileImages):
                 f"{self._paths[position]}: must have {height}x{width} pixels, as before, got "
                 f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; it is read as it is from now on"
             )
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         """Return what PIL's `info` of one image is, as the dataset's own loader would return it."""

@@ -150,7 +150,7 @@ class ArrayImages:
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """See `BatchSource`."""
         image: Pixels = self._pixels[self._positions[position]]
-        return image[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(image)
 
     def orientations(self) -> list[int]:
         """Return 1 for each image: upright."""
