@@ -234,12 +234,6 @@ class Annotations:
         boxes = _clip(boxes, size)
         return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others, masks)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Annotations) or self.size != other.size:
-            return NotImplemented
-        mine, theirs = self.to_target(), other.to_target()
-        return mine.keys() == theirs.keys() and all(_equal(mine[name], theirs[name]) for name in mine)
-
 
 def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
     """Return the objects of several annotations as those of one image; all must have the same fields."""
@@ -278,11 +272,3 @@ def _is_of_objects(value: Any, count: int) -> bool:
     if isinstance(value, list):
         return len(value) == count
     return bool(getattr(value, "ndim", 0)) and len(value) == count
-
-
-def _equal(first: Any, second: Any) -> bool:
-    if isinstance(first, list):
-        pairs = zip(first, second, strict=False)
-        return len(first) == len(second) and all(_equal(mine, theirs) for mine, theirs in pairs)
-    is_equal = first == second
-    return bool(is_equal.all()) if hasattr(is_equal, "all") else bool(is_equal)

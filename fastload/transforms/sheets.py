@@ -239,11 +239,12 @@ def _placed(sheet: Sheet, region: Region, box: Rectangle) -> Pixels:
 
 def _place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
     """Write a part of the canvas to an array of its size."""
-    out[...] = sheet.fill
+    bare = [box]
     for place in sheet.placements:
         x1, y1, x2, y2 = place.within(common(box, sheet.whole))
         if x1 >= x2 or y1 >= y2:
             continue
+        bare = [part for each in bare for part in _around(each, (x1, y1, x2, y2))]
         cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = place
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
@@ -260,6 +261,18 @@ def _place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
             continue
         pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, 3)))
         _copy(pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]], cell)
+    for x1, y1, x2, y2 in bare:
+        out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
+
+
+def _around(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """Return what a hole leaves of a rectangle, as rectangles beside each other."""
+    x1, y1, x2, y2 = rectangle
+    left, top, right, bottom = common(rectangle, hole)
+    if left >= right or top >= bottom:
+        return [rectangle]
+    parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
+    return [part for part in parts if part[0] < part[2] and part[1] < part[3]]
 
 
 def _copy(pixels: Pixels, out: Pixels) -> None:

@@ -37,6 +37,15 @@ def sample(seed=0, count=6):
     return Annotations(SIZE, boxes, np.arange(count), polygons, points, ring, mask, {"area": first[:, 0]})
 
 
+def plain(annotations):
+    """Annotations as lists, to be compared."""
+
+    def listed(value):
+        return [listed(each) for each in value] if isinstance(value, list) else value.tolist()
+
+    return annotations.size, {name: listed(value) for name, value in annotations.to_target().items()}
+
+
 def torchvisions(annotations):
     boxes = tv_tensors.BoundingBoxes(torch.from_numpy(annotations.boxes), format="XYXY", canvas_size=SIZE)
     points = tv_tensors.KeyPoints(torch.from_numpy(annotations.keypoints[..., :2]), canvas_size=SIZE)
@@ -128,7 +137,7 @@ def test_annotations_move_as_torchvisions(name):
         assert (moved.mask != mask.numpy()).mean() <= 0.005  # nearest neighbours, where two are equally near
         np.testing.assert_allclose(np.stack([rings[0] for rings in moved.polygons]), moved.corners)
         np.testing.assert_array_equal(moved.others["area"], annotations.others["area"])
-        assert annotations == sample()
+        assert plain(annotations) == plain(sample())
 
 
 # These interpolate pixels, and take a mask's nearest one.
@@ -232,7 +241,7 @@ def test_an_own_transform_must_say_how_boxes_move():
 
 def test_targets_survive_a_round_trip():
     annotations = sample()
-    assert Annotations.of_target(annotations.to_target(), SIZE) == annotations
+    assert plain(Annotations.of_target(annotations.to_target(), SIZE)) == plain(annotations)
     assert Annotations.of_target({}, SIZE).to_target()["boxes"].shape == (0, 4)
     with pytest.raises(OptionError, match=r"boxes \(objects, 4\) and a label for each"):
         Annotations.of_target({"boxes": [[1, 2, 3, 4]], "labels": []}, SIZE)
@@ -241,8 +250,7 @@ def test_targets_survive_a_round_trip():
 def test_chosen_and_joined_objects_keep_what_is_theirs():
     annotations = sample()
     halves = annotations.chosen([0, 1, 2]), annotations.chosen(annotations.labels > 2)
-    assert joined(halves, SIZE, annotations.mask) == annotations
-    assert annotations != annotations.chosen([1])
+    assert plain(joined(halves, SIZE, annotations.mask)) == plain(annotations)
     nobody = annotations.chosen([])
     assert len(nobody) == 0
     for transform, _ in CASES.values():
@@ -252,7 +260,8 @@ def test_chosen_and_joined_objects_keep_what_is_theirs():
 def test_a_matrix_moves_points():
     annotations = sample()
     mirror = np.array([[-1, 0, WIDTH], [0, 1, 0], [0, 0, 1.0]])
-    assert annotations.warped(mirror, SIZE, lambda mask, _: mask[:, ::-1]) == annotations.flipped(1)
+    moved = annotations.warped(mirror, SIZE, lambda mask, _: mask[:, ::-1])
+    assert plain(moved) == plain(annotations.flipped(1))
 
 
 @pytest.mark.parametrize("name", CASES)
