@@ -14,25 +14,14 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.transforms import options
+from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
-from fastload.transforms.sheets import (
-    GREY,
-    UNLABELLED,
-    Matrix,
-    Placement,
-    Sheet,
-    Size,
-    loaded_size,
-    mosaic_of_4,
-    mosaic_of_9,
-    perspective_matrix,
-    render,
-)
+from fastload.transforms.sheets import GREY, UNLABELLED, Matrix, Placement, Sheet, Size, render
 from fastload.transforms.transform import Parameters, Pixels
 
 

@@ -7,6 +7,7 @@ begins, which is a whole pixel; beginning some pixels of the output earlier move
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ class Stretch:
     fraction: float
 
 
+@functools.lru_cache(16)
 def stretch(scale: float, offset: float, size: int) -> Stretch | None:
     """Return the stretch from which `size` pixels come at (pixel - offset) / scale; None if none is near."""
     if scale == 1:

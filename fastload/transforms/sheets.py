@@ -15,8 +15,8 @@ Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ class Placement(NamedTuple):
     top: int = 0
 
     def within(self, rectangle: Rectangle) -> Rectangle:
-        """Return the part of a rectangle of the canvas that it covers; empty if x1 >= x2 or y1 >= y2."""
+        """Return the part of a rectangle of the canvas that it covers; see `has_area`."""
         return common(rectangle, (self.left, self.top, self.left + self.size[1], self.top + self.size[0]))
 
 
@@ -108,72 +108,27 @@ class Sheet:
             return None
         return across, down
 
+    @property
+    def shown(self) -> Rectangle:
+        """The part of the output around which a resize makes nothing but grey; all of it without a resize."""
+        whole = 0, 0, self.output[1], self.output[0]
+        covers = [each for each in (place.within(self.whole) for place in self.placements) if has_area(each)]
+        if self.stretches is None or self.matrix is None or not covers:
+            return whole
+        x1, y1, x2, y2 = np.array(covers).T
+        (a, _, x), (_, e, y), _ = self.matrix.tolist()
+        # Each pixel is made of two neighbours on the canvas, at most 1/32 of a pixel off.
+        first = math.floor(a * (x1.min() - 2) + x), math.floor(e * (y1.min() - 2) + y)
+        last = math.ceil(a * (x2.max() + 1) + x), math.ceil(e * (y2.max() + 1) + y)
+        shown = common((*first, *last), whole)
+        return shown if has_area(shown) else whole
 
-def loaded_size(size: Size, imgsz: int) -> Size:
-    """Return the size to which Ultralytics resizes an image: the longer side becomes `imgsz`."""
-    height, width = size
-    ratio = imgsz / max(size)
-    if ratio == 1:
-        return size
-    return min(math.ceil(height * ratio), imgsz), min(math.ceil(width * ratio), imgsz)
-
-
-def mosaic_of_4(stored: Sequence[Size], imgsz: int, centre: tuple[int, int]) -> tuple[Placement, ...]:
-    """Place four images around the centre, (x, y), of a canvas of twice `imgsz`."""
-    x, y = centre
-    placements = []
-    for image, size in enumerate(stored):
-        height, width = loaded_size(size, imgsz)
-        left, top = x if image % 2 else x - width, y if image >= 2 else y - height
-        placements.append(Placement(image, size, (height, width), left, top))
-    return tuple(placements)
-
-
-def mosaic_of_9(stored: Sequence[Size], imgsz: int) -> tuple[Placement, ...]:
-    """Place eight images around the first, whose corner lies half of `imgsz` from that of the canvas."""
-    placements: list[Placement] = []
-    begin = imgsz - imgsz // 2  # of the nine images' 3 x 3 squares, the canvas shows the middle
-    height0, width0 = last_height, last_width = loaded_size(stored[0], imgsz)
-    for image, size in enumerate(stored):
-        height, width = loaded_size(size, imgsz)
-        left, top = (
-            (0, 0),
-            (0, -height),
-            (last_width, -height),
-            (width0, 0),
-            (width0, last_height),
-            (width0 - width, height0),
-            (width0 - last_width - width, height0),
-            (-width, height0 - height),
-            (-width, height0 - last_height - height),
-        )[image]
-        placements.append(Placement(image, size, (height, width), begin + left, begin + top))
-        last_height, last_width = height, width
-    return tuple(placements)
-
-
-def perspective_matrix(
-    canvas: Size,
-    output: Size,
-    angle: float = 0.0,
-    scale: float = 1.0,
-    shears: tuple[float, float] = (0.0, 0.0),
-    shifts: tuple[float, float] = (0.5, 0.5),
-    perspectives: tuple[float, float] = (0.0, 0.0),
-) -> Matrix:
-    """Return Ultralytics' matrix, float32: centre, perspective, rotation and scale, shear, shift.
-
-    The angle and shears are in degrees; shifts are the canvas's centre as a share of the output's width and
-    height.
-    """
-    centred, tilted, turned, sheared, shifted = np.tile(np.eye(3, dtype=np.float32), (5, 1, 1))
-    centred[:2, 2] = -canvas[1] / 2, -canvas[0] / 2
-    tilted[2, :2] = perspectives
-    turned[:2] = cv2.getRotationMatrix2D(center=(0, 0), angle=angle, scale=scale)
-    sheared[0, 1], sheared[1, 0] = (math.tan(math.radians(shear)) for shear in shears)
-    shifted[:2, 2] = shifts[0] * output[1], shifts[1] * output[0]
-    matrix: Matrix = shifted @ sheared @ turned @ tilted @ centred
-    return matrix
+    def part(self, rectangle: Rectangle) -> Sheet:
+        """Return a part of the output, made by itself."""
+        assert self.matrix is not None
+        x1, y1, x2, y2 = rectangle
+        moved = self.matrix - np.array(((0, 0, x1), (0, 0, y1), (0, 0, 0)))
+        return replace(self, matrix=moved, output=(y2 - y1, x2 - x1))
 
 
 def render(sheet: Sheet, region: Region, out: Pixels) -> Pixels:
@@ -208,9 +163,15 @@ def warped(
 
 
 def common(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Return what two rectangles have in common; empty if x1 >= x2 or y1 >= y2."""
+    """Return what two rectangles have in common; see `has_area`."""
     (left, top, right, bottom), (x1, y1, x2, y2) = first, second
     return max(left, x1), max(top, y1), min(right, x2), min(bottom, y2)
+
+
+def has_area(rectangle: Rectangle) -> bool:
+    """Return True unless a rectangle is empty."""
+    x1, y1, x2, y2 = rectangle
+    return x1 < x2 and y1 < y2
 
 
 def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
@@ -241,10 +202,10 @@ def _place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
     """Write a part of the canvas to an array of its size."""
     bare = [box]
     for place in sheet.placements:
-        x1, y1, x2, y2 = place.within(common(box, sheet.whole))
-        if x1 >= x2 or y1 >= y2:
+        x1, y1, x2, y2 = cover = place.within(common(box, sheet.whole))
+        if not has_area(cover):
             continue
-        bare = [part for each in bare for part in _around(each, (x1, y1, x2, y2))]
+        bare = [part for each in bare for part in _around(each, cover)]
         cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = place
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
@@ -268,11 +229,11 @@ def _place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
 def _around(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
     """Return what a hole leaves of a rectangle, as rectangles beside each other."""
     x1, y1, x2, y2 = rectangle
-    left, top, right, bottom = common(rectangle, hole)
-    if left >= right or top >= bottom:
+    left, top, right, bottom = within = common(rectangle, hole)
+    if not has_area(within):
         return [rectangle]
     parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
-    return [part for part in parts if part[0] < part[2] and part[1] < part[3]]
+    return list(filter(has_area, parts))
 
 
 def _copy(pixels: Pixels, out: Pixels) -> None:

@@ -18,7 +18,7 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
 from fastload.transforms.hsv import BAND_PIXELS, HsvChange
-from fastload.transforms.sheets import Sheet, Size, render
+from fastload.transforms.sheets import GREY, Sheet, Size, render
 
 Pixels = NDArray[np.uint8]
 
@@ -133,6 +133,22 @@ class Picture:
         if self._is_flat:
             render(self.sheet, self._region, planes.transpose(1, 2, 0))
             return
+        height, width, _ = self.shape
+        shown = left, top, right, bottom = self.sheet.shown
+        if shown != (0, 0, width, height):
+            grey = self._changed(np.full((1, 1, 3), GREY, np.uint8))
+            planes[...] = grey.reshape(3, 1, 1)
+            part = Picture(self.sheet.part(shown), self.sources, self.change, self.flip)
+            if self.flip == 0:
+                top, bottom = height - bottom, height - top
+            if self.flip == 1:
+                left, right = width - right, width - left
+            part._write_changed(planes[:, top:bottom, left:right])
+        else:
+            self._write_changed(planes)
+
+    def _write_changed(self, planes: Pixels) -> None:
+        """Write the pixels into planes, with colours changed and flipped while they are in a cache."""
         height, width, _ = self.shape
         pixels = self._rendered()
         rows = max(1, BAND_PIXELS // width)

@@ -10,20 +10,13 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
+from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms._moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms._object_mixing import blended, pasted
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Scene
-from fastload.transforms.sheets import (
-    Placement,
-    Sheet,
-    loaded_size,
-    mosaic_of_4,
-    mosaic_of_9,
-    perspective_matrix,
-    render,
-)
+from fastload.transforms.sheets import Placement, Sheet, render
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import cv2
 import numpy as np
 import pytest
@@ -107,6 +109,22 @@ def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     assert np.array_equal(np.asarray(picture), expected)
     wanted = (expected[..., ::-1] if is_rgb else expected).transpose(2, 0, 1)
     assert np.array_equal(picture.tensor(is_rgb).numpy(), wanted)
+
+
+@given(
+    scale=st.sampled_from([0.5, 0.7, 1.0, 1.3]),
+    left=st.integers(-40, 40),
+    top=st.integers(-200, 200),
+    flip=st.sampled_from([None, 0, 1]),
+)
+def test_grey_around_the_images_of_a_warp_is_not_made_pixel_by_pixel(scale, left, top, flip):
+    sheet = dataclasses.replace(mosaic()[0].sheet, matrix=matrix_of(scale, left, top), output=(SIDE, SIDE))
+    tables = [np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8), np.full(256, 9, np.uint8)]
+    change = HsvChange(np.stack(tables), 0, (None, None))
+    picture = Picture(sheet, mosaic()[0].sources, change, flip)
+    expected = np.asarray(picture).transpose(2, 0, 1).astype(int)
+    # Parts begin elsewhere, so they are sampled up to 1/32 of a pixel beside the whole.
+    assert np.abs(picture.tensor(False).numpy() - expected).max() <= 2
 
 
 def test_large_picture_is_changed_in_bands():
