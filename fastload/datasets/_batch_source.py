@@ -42,6 +42,7 @@ class RecordImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
@@ -126,6 +127,7 @@ class FileImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
@@ -231,6 +233,7 @@ class UprightImages:
     """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(self, images: StoredImages) -> None:
         self._images = images

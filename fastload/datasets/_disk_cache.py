@@ -278,6 +278,7 @@ class _PartlyStored:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files

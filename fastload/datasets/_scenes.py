@@ -82,7 +82,7 @@ class SceneImages:
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         pixels = self._scenes[position].pixels(self._images)
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def gathered(self) -> None:
         """See `BatchSource`."""
@@ -112,7 +112,7 @@ class _Images:
         if index not in self._decoded:
             height, width = self._sizes[index]
             self._decoded[index] = self._source.region(index, Box(0, 0, height, width), (height, width))
-        return self._decoded[index][box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self._decoded[index])
 
     def annotations(self, index: int) -> Annotations:
         if self._annotations is not None:

@@ -32,6 +32,7 @@ class BatchSource(Protocol):
     """The stored images of a batch."""
 
     channels: int  # of every image: 3, or 1
+    gives_own_regions: bool  # True if each region is in memory that nobody else uses
 
     @property
     def sizes(self) -> Sizes:
@@ -108,7 +109,7 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     out = source.region(position, view.box, view.size)
     is_whole = out.shape[:2] == view.size == _view_size(view) and not any(view.flips)
-    if not (is_whole and getattr(source, "gives_own_regions", False)):
+    if not (is_whole and source.gives_own_regions):
         pixels, out = out, np.empty((*_view_size(view), source.channels), np.uint8)
         render_view(pixels, view, drawn.geometry.resampling, out)
     image = drawn.applied(out, position)

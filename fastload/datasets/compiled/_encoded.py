@@ -58,7 +58,7 @@ class _EncodedImage:
             return decode_region(self._data, self._size, None, box)
         except DecodeError:
             pixels: Pixels = np.asarray(self._load().convert("RGB"))
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         return info_of(self._data)

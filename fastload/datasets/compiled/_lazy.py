@@ -260,7 +260,7 @@ class _Array:
         self._info = info
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        return self._pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self._pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         return self._info()

@@ -92,6 +92,8 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
 class _Joined:
     """Images of a batch from several datasets; see `BatchSource`."""
 
+    gives_own_regions = False
+
     def __init__(self, count: int) -> None:
         self.channels = 0
         self.has_one_form = True

@@ -70,7 +70,7 @@ class ListedImages(FileImages):
                 f"{self._path(index)}: must have {height}x{width} pixels, as before, got "
                 f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; the new one is used from now on"
             )
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         """Return PIL's `info` of one image, as the dataset's own loader would return it."""
@@ -193,6 +193,8 @@ class Arrays(ImageDataset):
 class ArrayImages:
     """Rows of an array of images; see `BatchSource`."""
 
+    gives_own_regions = False
+
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
         self._pixels = pixels
         self._positions = positions
@@ -201,7 +203,7 @@ class ArrayImages:
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]
-        return image[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(image)
 
     def orientations(self) -> list[int]:
         return [1] * len(self._positions)

@@ -27,11 +27,10 @@ from fastload.transforms import (
     RandomVerticalFlip,
     Resize,
 )
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, fresh_draws
+from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
-from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
 Row = Sequence[float]  # the parameters of one image
@@ -189,20 +188,16 @@ class VectorPipeline(Pipeline):
         """Return True if images of these sizes have one size in the end."""
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
-    def draw(
-        self, draws: Draws, sizes: Sizes, channels: int = 3, annotations: Sequence[Annotations] | None = None
-    ) -> Drawn:
-        """Draw all parameters from torch's generator; of `draws`, only the number of images is used."""
+    def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
+        """Return parameters from torch's generator, as torchvision would draw them."""
         drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
         before = self._sizes_before(sizes)
         common = {place: common_size(before[place]) for place in drawers}
         counts = {place: size and drawers[place].count(size) for place, size in common.items()}
         known = {place: count for place, count in counts.items() if count is not None}
         if len(known) < len(counts):
-            self._drawn = _draw_in_turn(drawers, before)
-        else:
-            self._drawn = _draw_at_once(drawers, before, known)
-        return super().draw(draws, sizes, channels, annotations)
+            return _draw_in_turn(drawers, before)
+        return _draw_at_once(drawers, before, known)
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""
@@ -214,10 +209,6 @@ class VectorPipeline(Pipeline):
                 sizes = same_sizes(drawer.size, len(sizes))
             found.append(sizes)
         return found
-
-    def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
-        drawn = self._drawn.get(place)
-        return super()._parameters(place, step, draws, sizes) if drawn is None else drawn
 
 
 def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
