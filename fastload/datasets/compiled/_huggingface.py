@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 
 from fastload.datasets.compiled._encoded import lazily_decoded
-from fastload.datasets.compiled._reached import CompiledFunction
+from fastload.datasets.compiled._functions import CompiledFunction
 
 
 @dataclass(repr=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-from fastload.datasets.compiled._reached import CompiledFunction
+from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
 from fastload.datasets.images import ImageDataset
 from fastload.transforms.compose import package_of
