@@ -50,13 +50,13 @@ class _Drawer(ABC):
     ours: Transform
     size: tuple[int, int] | None = None
 
-    @abstractmethod
     def count(self, size: tuple[int, int]) -> int | None:
         """Return how many words an image of this size needs; None if that depends on the words."""
+        return None
 
-    @abstractmethod
     def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        """Return the parameters of images of this size from their words: (images, words of each)."""
+        """Return the parameters of images from their words, (images, count); called if there is a count."""
+        raise NotImplementedError
 
     @abstractmethod
     def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
@@ -142,12 +142,6 @@ class _ResizedCrop(_Drawer):
         self.ours = self._ours
         self.size = self._ours.size
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
-
-    def count(self, size: tuple[int, int]) -> None:
-        return None
-
-    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        raise NotImplementedError
 
     def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
         height, width = size
