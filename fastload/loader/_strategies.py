@@ -76,19 +76,21 @@ class WorkersStrategy(SingleProcessStrategy):
 
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
-        self._is_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
-        self._is_known = not self._is_open or is_switched_off()
+        self._decides_prefetch = (
+            "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        )
+        self._is_decided = not self._decides_prefetch or is_switched_off()
         self._prefetch_factor = DEFAULT_PREFETCH
 
     @property
     def options(self) -> WorkerOptions:
         options = super().options
-        return replace(options, prefetch_factor=self._prefetch_factor) if self._is_open else options
+        return replace(options, prefetch_factor=self._prefetch_factor) if self._decides_prefetch else options
 
     @property
     def plan(self) -> Plan:
         plan = super().plan
-        if not self._is_open:
+        if not self._decides_prefetch:
             return plan
         reason = "eight prefetched batches even out their different loading times, if memory allows"
         return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
@@ -98,11 +100,11 @@ class WorkersStrategy(SingleProcessStrategy):
             limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
             self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
-            self._is_known = True
+            self._is_decided = True
             workers.ask_ahead(self._prefetch_factor)
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        after_first = None if self._is_known else ask_ahead
+        after_first = None if self._is_decided else ask_ahead
         return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
 
