@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import Subset
 
 from fastload.datasets.cache.resident import Resident
+from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
@@ -19,7 +21,6 @@ from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import PlannedValue, TuningMeasurements
-from fastload.loader._transport.filling import SeededIndices, innermost
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
@@ -116,13 +117,13 @@ class DeviceStrategy(SingleProcessStrategy):
         self._resident = resident
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
+        return SingleProcessIterator(replace(view, dataset=self._on_device(view.dataset)), start)
 
-        def make(seeded: SeededIndices) -> Any:
-            return self._resident.batch(innermost(view.dataset, seeded.indices)[1], seeded.seed)
-
-        iterator.make_with(make)
-        return iterator
+    def _on_device(self, dataset: Any) -> Any:
+        """Return the dataset on the device, within the same subsets."""
+        if is_plain_subset(dataset):
+            return Subset(self._on_device(dataset.dataset), dataset.indices)
+        return self._resident
 
 
 class TunedStrategy:
