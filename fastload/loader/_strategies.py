@@ -64,7 +64,6 @@ class SingleProcessStrategy:
             cache.decide(view.dataset, None)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
         return SingleProcessIterator(view, replace(start, options=self.options))
 
 
@@ -171,7 +170,6 @@ EpochStrategy = SingleProcessStrategy | TunedStrategy
 
 
 def choose_strategy(view: LoaderView) -> EpochStrategy:
-    """Return the strategy for a loader's arguments."""
     if _torch.missing:
         return SingleProcessStrategy(view, _torch.explanation())
     if "num_workers" not in view.explicit:
