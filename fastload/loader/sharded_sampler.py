@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch.distributed
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
@@ -110,9 +110,14 @@ class ShardedSampler(DistributedSampler[int]):
         return self._end(0)
 
     def __iter__(self) -> Iterator[int]:
-        begin, epoch = self._position, self.epoch
-        self._latest_position, self._position, self.epoch = begin, 0, epoch + 1
-        return self._indices(self._order(epoch), begin, len(self.dataset))  # type: ignore[arg-type]
+        order, begin = self._order(self.epoch), self._position
+        self._latest_position, self._position, self.epoch = begin, 0, self.epoch + 1
+        samples = len(self.dataset)  # type: ignore[arg-type]
+        count = self._share.count(self._end(begin) - begin)
+        for first in range(0, count, _AT_ONCE):
+            numbers = np.arange(first, min(first + _AT_ONCE, count))
+            positions = begin + self._share.positions(numbers)
+            yield from order.samples(positions % samples).tolist()
 
     def __len__(self) -> int:
         """Return the number of this rank's samples in the next iteration."""
@@ -190,13 +195,6 @@ class ShardedSampler(DistributedSampler[int]):
         samples = len(self.dataset)  # type: ignore[arg-type]
         return {"samples": samples, "seed": self.seed, "shuffle": self.shuffle, "window": self.window}
 
-    def _indices(self, order: EpochOrder, begin: int, samples: int) -> Iterator[int]:
-        count = self._share.count(self._end(begin) - begin)
-        for first in range(0, count, _AT_ONCE):
-            numbers = np.arange(first, min(first + _AT_ONCE, count))
-            positions = begin + self._share.positions(numbers)
-            yield from order.samples(positions % samples).tolist()
-
     def _end(self, begin: int) -> int:
         """Return the position at which an iteration ends that begins at `begin`."""
         samples, size = len(self.dataset), self._share.round_size  # type: ignore[arg-type]
@@ -221,6 +219,28 @@ class ShardedSampler(DistributedSampler[int]):
                 f"{type(self.dataset).__name__}: leave window unset"
             )
         return sizes
+
+
+def sharded(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    seed: int | None,
+    drop_last: bool,
+) -> ShardedSampler:
+    """Return the sampler of a DataLoader with `sharded=True`.
+
+    Raises:
+        OptionError: Another sampler is given, or the dataset has none.
+    """
+    if isinstance(sampler, ShardedSampler):
+        return sampler  # of a loader that a framework makes again from its attributes
+    if sampler is not None:
+        raise OptionError("sharded=True makes a ShardedSampler: leave sampler and batch_sampler out")
+    if batch_size is None or isinstance(dataset, IterableDataset):
+        raise OptionError("sharded=True needs a map-style dataset and a batch_size")
+    return ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
 
 
 def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, int]:
