@@ -212,7 +212,7 @@ class ShardedSampler(DistributedSampler[int]):
         return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
 
     def _shard_sizes(self) -> Sequence[int]:
-        sizes = getattr(self.dataset, "shard_sizes", None)
+        sizes: Sequence[int] | None = getattr(self.dataset, "shard_sizes", None)
         if sizes is None:
             raise OptionError(
                 "window needs a dataset in shards, such as PackedDataset, got "

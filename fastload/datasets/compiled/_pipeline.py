@@ -13,7 +13,7 @@ Parts of a pipeline:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -221,17 +221,18 @@ def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
             yield value, tuple, parts
     elif depth < _MOST_DEPTH and callable(value) and type(value) is not type:
         depth += 1
-        held = getattr(value, "__dict__", {})
+        attributes = getattr(value, "__dict__", {})
         # Of a Module's private attributes, only its submodules matter.
-        names = [name for name in held if name[0] != "_"]
-        attributes = held, lambda held: tuple(map(held.get, names))
-        modules = held.get("_modules", {}), lambda modules: tuple(modules.values())
-        for container, values_of in (attributes, modules):
-            if values := values_of(container):
-                yield container, values_of, values
+        for container in (attributes, attributes.get("_modules", {})):
+            if values := _public_values(container):
+                yield container, _public_values, values
                 parts += values
     for part in parts:
         yield from _watched(part, depth)
+
+
+def _public_values(named: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple([value for name, value in named.items() if name[0] != "_"])
 
 
 def _is_unchanged(watched: _Watched) -> bool:
