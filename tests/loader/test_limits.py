@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+from tests.commands import run_python
+
 # Common part of the scripts below: the loader, datasets, and a list of everything a process may leave behind.
 PRELUDE = """
 import gc, os, resource, signal, sys, threading, time
@@ -53,11 +55,15 @@ def main():
 def run(body: str, *prefix: str, method: str = "fork") -> subprocess.CompletedProcess[str]:
     script = PRELUDE + "\ndef body():\n" + textwrap.indent(textwrap.dedent(body), "    ")
     script += (
-        f"\nif __name__ == '__main__':\n    torch.multiprocessing.set_start_method({method!r})\n    main()\n"
+        "\nif __name__ == '__main__':\n"
+        "    torch.multiprocessing.set_forkserver_preload(['torch'])\n"
+        f"    torch.multiprocessing.set_start_method({method!r})\n"
+        "    main()\n"
     )
-    return subprocess.run(
-        [*prefix, sys.executable, "-c", script], capture_output=True, text=True, timeout=280, check=False
-    )
+    if not prefix:
+        return run_python("-c", script)
+    command = [*prefix, sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
 def assert_clean(result: subprocess.CompletedProcess[str]) -> None:
@@ -159,7 +165,7 @@ def test_several_threads_may_iterate_and_fork_at_once():
     assert_clean(run(body))
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
 def test_other_start_methods_leave_nothing_but_their_own_helpers(method):
     body = """
         def own_left():

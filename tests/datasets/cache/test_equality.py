@@ -183,7 +183,7 @@ class TestSharing:
                     os.rename(tmp_path / "away", path)
                 assert again.cached.misses == 0
 
-    @pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+    @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
     @pytest.mark.parametrize("kind", ["ram", "tmpfs"])
     def test_workers_of_torchs_loader_share_a_cache(self, photos, cache, method, kind):
         transform = T.Compose([T.CenterCrop(32)])

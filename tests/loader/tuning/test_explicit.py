@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import fastload
 from fastload.loader._arguments import Unset
+from tests.commands import run_python
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import numbers
 
@@ -67,7 +65,8 @@ def test_start_method_may_be_set_after_an_epoch():
         "list(fastload.DataLoader(range(10)))\n"
         "multiprocessing.set_start_method('spawn')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_loader_recreated_from_its_attributes_is_still_tuned():
