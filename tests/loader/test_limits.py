@@ -271,7 +271,7 @@ RESIDENT = """
 
 
 def test_resident_memory_stays_flat():
-    assert_clean(run(RESIDENT.replace("BATCHES", "2000")))
+    assert_clean(run(RESIDENT.replace("BATCHES", "1000")))
 
 
 @pytest.mark.soak

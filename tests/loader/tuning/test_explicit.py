@@ -10,6 +10,8 @@ from tests.commands import run_python
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import numbers
 
+pytestmark = pytest.mark.usefixtures("_hasty")
+
 
 def tried(loader):
     return {trial.num_workers for trial in loader.plan.measured.trials}
@@ -29,24 +31,24 @@ def test_explicit_parameters_are_obeyed(explicit):
 
 
 def test_prefetch_factor_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(700), batch_size=8, prefetch_factor=3)
-    assert numbers(loader) == list(range(700))
+    loader = fastload.DataLoader(Slow(300), batch_size=8, prefetch_factor=3)
+    assert numbers(loader) == list(range(300))
     assert {trial.prefetch_factor for trial in loader.plan.measured.trials} <= {3, 0}
     assert loader.prefetch_factor == 3
 
 
 def test_persistent_workers_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
     for _ in range(3):
-        assert numbers(loader) == list(range(600))
+        assert numbers(loader) == list(range(300))
     assert loader.plan.persistent_workers.value is True
 
 
 def test_recreated_loader_with_persistent_workers_gives_complete_epochs():
-    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
     loader.num_workers = Unset(3)  # as copied from another loader
     for _ in range(3):
-        assert numbers(loader) == list(range(600))
+        assert numbers(loader) == list(range(300))
 
 
 def test_number_of_workers_set_in_the_attribute_is_obeyed():
@@ -70,7 +72,7 @@ def test_start_method_may_be_set_after_an_epoch():
 
 
 def test_loader_recreated_from_its_attributes_is_still_tuned():
-    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
     again = fastload.DataLoader(**{name: getattr(loader, name) for name in names})
