@@ -159,7 +159,12 @@ def _become(request: dict[str, Any], status: int, *streams: int) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    # Made anew, because the old ones remember what kind of file the server has.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115 - as long as the process
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stderr.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def _run(command: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import textwrap
 
@@ -188,7 +189,8 @@ def test_an_incompatible_torch_is_reported_in_one_sentence(script):
         "import sys, torch.utils.data._utils.worker as worker\ndel worker._worker_loop\n"
         "from fastload.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     )
-    done = run_python("-c", code, "doctor", script("batches()"))
+    command = [sys.executable, "-c", code, "doctor", script("batches()")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("fastload: 'fastload doctor' must be able to wrap torch's loader")
     assert "_worker_loop" in done.stderr

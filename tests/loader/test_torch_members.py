@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ from torch.utils.data import dataloader
 
 import fastload.loader
 from fastload.loader import _torch
-from tests.commands import run_python
 
 ROOM = Path(fastload.loader.__file__).parent
 ROOMS = (ROOM, ROOM.parent / "doctor")
@@ -114,5 +115,5 @@ assert numbers(DataLoader([torch.ones(2)] * 3, cache="auto"))
 @pytest.mark.parametrize("name", LACKING)
 def test_loader_uses_torchs_own_iterators_if_torch_lacks_a_member(name):
     code = PROGRAM.format(lacking=LACKING[name], name=name)
-    done = run_python("-c", code)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
