@@ -106,5 +106,5 @@ def test_ten_thousand_regions_equal_the_crops():
                 top, left, int(rng.integers(1, height - top + 1)), int(rng.integers(1, width - left + 1))
             )
             region = decode_region(data, (height, width), index, box)
-            expected = full[box.top : box.top + box.height, box.left : box.left + box.width]
+            expected = box.of(full)
             np.testing.assert_array_equal(region, expected)
