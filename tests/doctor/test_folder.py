@@ -161,12 +161,16 @@ def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
         assert any(text.startswith(chosen) for text in part["evidence"]) == (packed is None)
 
 
-def test_the_files_are_packed_as_packing_chooses(tmp_path):
+def test_annotated_files_are_packed_as_packing_chooses_and_need_their_annotations(tmp_path):
     photos = make_photos(tmp_path / "photos", 60, 480, 640)
-    many = tmp_path / "many"  # so that loading them takes long enough to matter
+    many = tmp_path / "images"  # so that loading them takes long enough to matter
     many.mkdir()
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat]\n")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     for number in range(3000):
         os.link(photos / f"{number % 60:04d}.jpg", many / f"{number}.jpg")
-    [found] = examine_data(many)
+    [found] = examine_data(tmp_path / "data.yaml")
     encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
     assert found.measured.trial("pack").encoding == encoding
+    assert found.measured.trial("decoder") is None  # FolderDataset has no boxes
