@@ -275,8 +275,7 @@ def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
         rule = "LetterBox and ObjectPerspective take images of 3 channels or 1"
         options.require(channels == 1, rule, channels)
         return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
-    out = np.empty((*sheet.output, 3), np.uint8)
-    return render(sheet, lambda _, box, size: box.of(image), out)
+    return render(sheet, lambda _, box, size: box.of(image))
 
 
 def _require_original(step: SceneTransform, scene: Scene) -> None:

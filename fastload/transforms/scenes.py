@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.region import Box
-from fastload.system.buffers import reusable_array
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
@@ -87,7 +86,7 @@ class Scene:
                 return images.region(source, box, size)
             return box.of(source)
 
-        pixels = render(self.sheet, region, reusable_array((*self.size, 3)))
+        pixels = render(self.sheet, region)
         if self.gains is not None:
             shift_hsv(pixels, self.gains)
         return pixels
