@@ -201,48 +201,31 @@ def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
 def _placed(sheet: Sheet, region: Region, box: Rectangle) -> Pixels:
     """Return a part of the canvas, perhaps with some of what is beyond it."""
     canvas = reusable_array((box[3] - box[1], box[2] - box[0], 3))
-    place(sheet, region, box, canvas)
-    return canvas
-
-
-def place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
-    """Write a part of the canvas to an array of its size, whose channels may be planes."""
     bare = [box]
     for each in sheet.placements:
         x1, y1, x2, y2 = cover = each.within(common(box, sheet.whole))
         if not has_area(cover):
             continue
         bare = [part for one in bare for part in around(one, cover)]
-        cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
+        cell = canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = each
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
         if stored == size:
-            _copy(region(image, Box(y1, x1, y2 - y1, x2 - x1), (y2 - y1, x2 - x1)), cell)
+            np.copyto(cell, region(image, Box(y1, x1, y2 - y1, x2 - x1), (y2 - y1, x2 - x1)))
             continue
         rows = (0, stored[0], 0, size[0]) if sheet.is_exact else _span(y1, y2, stored[0], size[0])
         columns = (0, stored[1], 0, size[1]) if sheet.is_exact else _span(x1, x2, stored[1], size[1])
         resized = rows[3] - rows[2], columns[3] - columns[2]
         part = Box(rows[0], columns[0], rows[1] - rows[0], columns[1] - columns[0])
         pixels = region(image, part, resized)
-        if resized == cell.shape[:2] and _is_of_pixels(cell):
+        if resized == cell.shape[:2]:
             cv2.resize(pixels, resized[::-1], dst=cell)
             continue
         pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, 3)))
-        _copy(pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]], cell)
+        np.copyto(cell, pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]])
     for x1, y1, x2, y2 in bare:
-        out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
-
-
-def _copy(pixels: Pixels, out: Pixels) -> None:
-    if _is_of_pixels(out):
-        np.copyto(out, pixels)
-    else:
-        cv2.split(pixels, [out[..., channel] for channel in range(3)])
-
-
-def _is_of_pixels(array: Pixels) -> bool:
-    """Return False for an array whose channels are planes."""
-    return array.strides[2] == 1
+        canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
+    return canvas
 
 
 def _span(first: int, end: int, stored: int, size: int) -> tuple[int, int, int, int]:

@@ -18,7 +18,7 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
 from fastload.transforms.hsv import BAND_PIXELS, HsvChange
-from fastload.transforms.sheets import GREY, Sheet, Size, place, render
+from fastload.transforms.sheets import GREY, Sheet, Size, render
 
 Pixels = NDArray[np.uint8]
 
@@ -101,15 +101,9 @@ class Picture:
 
     def source(self) -> Source:
         """Return the image with all that was done so far, as part of another one."""
-        [place, *others] = self.sheet.placements
-        is_original = (
-            not others and self._is_flat and place == (0, self.sheet.output, self.sheet.output, 0, 0)
-        )
-        return (
-            self.sources[0]
-            if is_original
-            else Image(self._changed(render(self.sheet, self._region)), self.is_rgb)
-        )
+        if self._is_flat and self.sheet == Sheet.of(self.sheet.output):
+            return self.sources[0]
+        return Image(self._changed(render(self.sheet, self._region)), self.is_rgb)
 
     def settled(self) -> Picture:
         """Return the same picture, with nothing left to be done but to put parts beside each other."""
@@ -135,9 +129,6 @@ class Picture:
         """Write the pixels into an array (3, height, width), in RGB or BGR."""
         planes = out if self.is_rgb == is_rgb else out[::-1]
         sheet = self.sheet
-        if self._is_flat:
-            place(sheet, self._region, sheet.whole, planes.transpose(1, 2, 0))
-            return
         height, width, _ = self.shape
         first, end = sheet.shown_rows
         if end - first < height:
