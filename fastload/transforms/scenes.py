@@ -22,7 +22,7 @@ from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.sheets import Sheet, Size, render
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 Indices = NDArray[np.int64]
 
@@ -118,16 +118,14 @@ class SceneTransform(Transform):
         """
         return np.empty((len(positions), 0), np.int64)
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         """Return the transformed scene."""
         raise NotImplementedError
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         raise self._must_begin()
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         raise self._must_begin()
 
     def _must_begin(self) -> OptionError:
@@ -176,9 +174,7 @@ class SceneSteps:
         parts = [step.others(parameters[:, columns], positions, count) for step, columns, _ in self._parts]
         return np.concatenate((np.empty((len(positions), 0), np.int64), *parts), axis=1)
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         """Return the scene with all steps done."""
         for step, columns, needed in self._parts:
             scene = step.compose(scene, parameters[columns], others[needed], images)

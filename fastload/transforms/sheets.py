@@ -1,6 +1,6 @@
 """Pictures made of several images, as detectors are trained: decoded only where they are seen.
 
-    images ──place──▶ canvas ──matrix──▶ output         sheet = Sheet(placements, canvas, matrix, output)
+    images ──place──▶ canvas ──matrix──▶ output         sheet = Sheet(canvas, placements, matrix, output)
                                                         render(sheet, region, out)
 
 `render` makes only the part of the canvas that the output shows, of regions of the images. A matrix that
@@ -129,7 +129,7 @@ class Sheet:
 
 
 def render(sheet: Sheet, region: Region) -> Pixels:
-    """Return a sheet's pixels, (height, width, 3), uint8, perhaps as a view.
+    """Return a sheet's pixels, (height, width, 3), uint8, in new memory, of which they may be a part.
 
     `region` is called once for each image of which something is seen.
     """
