@@ -20,7 +20,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
+from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
 from fastload.transforms.sheets import GREY, UNLABELLED, Matrix, Placement, Sheet, Size, render
 from fastload.transforms.transform import Parameters, Pixels, Row
 
@@ -76,7 +76,7 @@ class Mosaic(SceneTransform):
             loaded = loaded_size(scene.size, size)
             placements = (Placement(0, scene.size, loaded),)
             sheet = Sheet(loaded, placements, None, loaded, is_exact=self.exact)
-            return with_sheet(scene, sheet, on_canvas(sheet, [scene.objects]))
+            return scene.drawn_as(sheet, on_canvas(sheet, [scene.objects]))
         stored = [scene.size, *map(images.size, others)]
         if self.n == 4:
             border = -(-size // 2)
@@ -138,7 +138,7 @@ class ObjectPerspective(SceneTransform):
         scene = scene.settled(images)
         output, matrix = self._warp(scene.size, parameters)
         sheet = replace(scene.sheet, matrix=matrix, output=output)
-        return with_sheet(scene, sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
+        return scene.drawn_as(sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         size = image.shape[0], image.shape[1]
@@ -195,7 +195,7 @@ class LetterBox(SceneTransform):
         if not scene.is_original:
             scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.sheet.is_exact)
         sheet = replace(self._sheet(scene.size), is_exact=scene.sheet.is_exact)
-        return with_sheet(scene, sheet, self.apply_to(scene.objects, parameters))
+        return scene.drawn_as(sheet, self.apply_to(scene.objects, parameters))
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return _rendered(image, self._sheet((image.shape[0], image.shape[1])))

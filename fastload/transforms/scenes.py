@@ -91,6 +91,10 @@ class Scene:
             shift_hsv(pixels, self.gains)
         return pixels
 
+    def drawn_as(self, sheet: Sheet, objects: Annotations) -> Scene:
+        """Return the scene made by another sheet of the same images."""
+        return replace(self, sheet=sheet, objects=objects, is_original=False)
+
     def settled(self, images: ObjectImages) -> Scene:
         """Return a scene of one image and no matrix, which can be placed or warped."""
         if self.sheet.matrix is None and self.gains is None:
@@ -179,8 +183,3 @@ class SceneSteps:
         for step, columns, needed in self._parts:
             scene = step.compose(scene, parameters[columns], others[needed], images)
         return scene
-
-
-def with_sheet(scene: Scene, sheet: Sheet, objects: Annotations) -> Scene:
-    """Return the scene made by another sheet of the same images."""
-    return replace(scene, sheet=sheet, objects=objects, is_original=False)
