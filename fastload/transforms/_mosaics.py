@@ -74,8 +74,8 @@ class Mosaic(SceneTransform):
         size, (own,) = self.imgsz, scene.sources
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
-            placements = (Placement(0, scene.size, loaded),)
-            sheet = Sheet(loaded, placements, None, loaded, is_exact=self.exact)
+            alone = (Placement(0, scene.size, loaded),)
+            sheet = Sheet(loaded, alone, None, loaded, is_exact=self.exact)
             return scene.drawn_as(sheet, on_canvas(sheet, [scene.objects]))
         stored = [scene.size, *map(images.size, others)]
         if self.n == 4:
