@@ -31,9 +31,7 @@ from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
-from fastload.transforms.transform import Parameters, Transform
-
-Row = Sequence[float]  # the parameters of one image
+from fastload.transforms.transform import Parameters, Row, Transform
 
 # The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
 _WORDS_AN_IMAGE = 6
