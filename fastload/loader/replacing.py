@@ -58,17 +58,15 @@ class ReplacedLoader:
 
 @contextlib.contextmanager
 def loaders_replaced(
-    folder: str,
-    file: str,
     cache: str | None = None,
     say: Callable[[str], None] = lambda reason: None,
     is_tuned: bool = False,
 ) -> Iterator[list[ReplacedLoader]]:
     """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
 
+    To be entered before any module of the script is imported, because it may take the name from there.
+
     Args:
-        folder: Where the script's own modules lie.
-        file: The script.
         cache: Set on the datasets that do not lie in memory, unless the script sets one itself.
         say: Called once with each reason why a cache cannot be used; the script goes on without it.
         is_tuned: Whether workers are decided where the script leaves them unset; else there are none, as in
@@ -79,6 +77,7 @@ def loaders_replaced(
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
+    began_in = os.getcwd()
 
     @functools.wraps(plain_init)
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
@@ -94,7 +93,7 @@ def loaders_replaced(
                 if str(error) not in said:
                     said.add(str(error))
                     say(str(error))
-        place, is_direct = _place(folder, file)
+        place, is_direct = _place(began_in)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # A framework makes new loaders of the datasets of others.
         known = None if is_direct else next(of_this, None)
@@ -143,13 +142,17 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
-def _place(folder: str, file: str) -> tuple[str, bool]:
+def _place(began_in: str) -> tuple[str, bool]:
     """Return the innermost line of the script's own files, and if that line itself made the loader.
 
-    Without such a line, return the one that made it.
+    Without such a line, return the one that made it. A script's own files lie beside it, those of a module
+    that is run in the folder where it was started.
     """
     frame: Any = sys._getframe(2)
     called = frame
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None) or ""
+    folder = began_in if getattr(main, "__spec__", None) else os.path.dirname(os.path.realpath(file))
     folder = os.path.join(folder, "")
     while frame is not None and not _is_own(frame.f_code.co_filename, folder, file):
         frame = frame.f_back

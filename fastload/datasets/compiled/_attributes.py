@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.utils.data
 
+from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._pipeline import CompiledTransform
 
@@ -56,8 +57,8 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     try:
         return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
-    except TypeError:
-        return dataset  # of a class that cannot be derived from like that
+    except Exception:
+        return dataset  # of a class that cannot be derived from like that, or that forbids it
 
 
 def _sharing(kind: type, dataset: Any) -> Any:
@@ -67,17 +68,8 @@ def _sharing(kind: type, dataset: Any) -> Any:
     return result
 
 
-class SharingDataset:
-    """A dataset that shares its attributes with the one that it was made of."""
-
-    def explain(self) -> str:
-        """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described
-
-        return "\n".join(described(self))
-
-    def __repr__(self) -> str:
-        return f"compiled {self.explain()}"
+class SharingDataset(Explained):
+    """A compiled dataset whose attributes are those of the one that it was made of."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         from fastload.datasets.compiled.compile import compile

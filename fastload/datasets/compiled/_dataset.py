@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
@@ -11,7 +10,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
-from fastload.datasets.compiled._explain import Explained, description_of, indented
+from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import held_by, images_of
@@ -19,31 +18,20 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.transforms.draws import fresh_draws
 
-_OWN = frozenset(
-    {
-        "theirs",
-        "images",
-        "memory_format",
-        "decodes_late",
-        "_held",
-        "_compiled",
-        "transform",
-        "target_transform",
-    }
-)
 
-
-class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
+class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     """A dataset that returns the samples of another one, made faster.
 
-    Attributes that are not defined here, such as `classes`, are the other dataset's, and may be set at any
-    time, here or there.
-
     Attributes:
-        theirs: The other dataset.
         images: Its images and targets, as a dataset of fastload's without a transform.
         decodes_late: Whether images that are no tensors may be decoded when their pixels are asked for.
     """
+
+    images: ImageDataset
+    memory_format: torch.memory_format
+    decodes_late: bool
+    _held: tuple[Any, ...]
+    _compiled: CompiledTransform
 
     #: Draws come from torch's generators, in the order of the samples.
     counts_draws = False
@@ -51,51 +39,24 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     def __init__(
         self, theirs: Any, images: ImageDataset, memory_format: torch.memory_format = torch.contiguous_format
     ) -> None:
-        self.theirs = theirs
-        self.images = images
-        self.memory_format = memory_format
-        self.decodes_late = False
-        self._held = held_by(theirs)
-        self._compiled = CompiledTransform(theirs.transform)
+        super().__init__(
+            theirs,
+            images=images,
+            memory_format=memory_format,
+            decodes_late=False,
+            _held=held_by(theirs),
+            _compiled=CompiledTransform(theirs.transform),
+        )
 
-    def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
+    @property
+    def compiled_transform(self) -> CompiledTransform:
+        """The other dataset's transform, compiled."""
         self._follow()
-        return [type(self.theirs).__name__, *indented(description_of(self._compiled))]
+        return self._compiled
 
     def __len__(self) -> int:
         self._follow()
         return len(self.images)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "theirs":
-            raise AttributeError(name)
-        return getattr(self.theirs, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        is_own = name in _OWN or name in vars(self) or not hasattr(self.theirs, name)
-        if is_own:
-            super().__setattr__(name, value)
-        else:
-            setattr(self.theirs, name, value)
-
-    @property
-    def transform(self) -> Any:
-        """The other dataset's transform."""
-        return self.theirs.transform
-
-    @transform.setter
-    def transform(self, transform: Any) -> None:
-        self.theirs.transform = transform
-
-    @property
-    def target_transform(self) -> Any:
-        """The other dataset's target_transform."""
-        return self.theirs.target_transform
-
-    @target_transform.setter
-    def target_transform(self, target_transform: Any) -> None:
-        self.theirs.target_transform = target_transform
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         """Return one sample, (image, target).
@@ -182,12 +143,6 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         is_left = self.decodes_late and not self._compiled.makes_tensors
         return prepared if is_left else self._compiled.finish(prepared)
 
-    @property
-    def has_known_steps(self) -> bool:
-        """True if a step of the transform is known."""
-        self._follow()
-        return self._compiled.is_useful
-
     def _follow(self) -> None:
         """Compile again what the user has replaced or changed: the transform, the lists of samples."""
         if not self._compiled.is_of(self.theirs.transform):
@@ -207,8 +162,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     @property
     def is_known(self) -> bool:
         """True if each step of the transform is known, and targets are not transformed."""
-        self._follow()
-        has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
+        has_unknown = any(kind == "unknown" for _, kind in self.compiled_transform.kinds())
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
@@ -240,11 +194,6 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._held = held_by(self.theirs)
-        self._compiled = CompiledTransform(self.theirs.transform)
-
-    def __copy__(self) -> Any:
-        result = object.__new__(type(self))
-        result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
-        return result
+        theirs = state["theirs"]
+        held, compiled = held_by(theirs), CompiledTransform(theirs.transform)
+        self.__dict__.update(state, _held=held, _compiled=compiled)

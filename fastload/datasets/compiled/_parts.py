@@ -11,29 +11,26 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
+from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._explain import Explained, described, description_of_parts, indented
 from fastload.images.region import Box
 
 
-class CompiledSubset(Explained, Subset[Any]):
+class CompiledSubset(Counterpart, Subset[Any]):
     """A Subset of a compiled dataset."""
 
-    def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
-        name, *others = described(self.dataset)
-        return [f"Subset of {name}", *others]
+    def __init__(self, theirs: Subset[Any], dataset: Any) -> None:
+        super().__init__(theirs, dataset=dataset)
 
 
-class CompiledConcat(Explained, ConcatDataset[Any]):
+class CompiledConcat(Counterpart, ConcatDataset[Any]):
     """A ConcatDataset with compiled parts; batches across parts are made at once if all share a transform."""
 
     #: See `CompiledDataset`.
     counts_draws = False
 
-    def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
-        return ["ConcatDataset", *indented(description_of_parts(self.datasets))]
+    def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
+        super().__init__(theirs, datasets=datasets)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Return several samples; their images may be parts of one tensor."""

@@ -199,6 +199,14 @@ def test_an_own_dataset_gets_a_compiled_transform():
     assert pickle.loads(pickle.dumps(ours))[1][1] == {"index": 1}
 
 
+def test_a_class_that_forbids_subclasses_is_left_alone():
+    class Final(Own):
+        def __init_subclass__(cls):
+            raise ValueError("there is one already")
+
+    assert fastload.compile(dataset := Final(PIPELINES["train"][0])) is dataset
+
+
 def test_a_dataset_without_known_transforms_is_left_alone():
     for dataset in (Own(lambda image: image), torch.utils.data.TensorDataset(torch.zeros(3))):
         assert fastload.compile(dataset) is dataset
