@@ -1,4 +1,4 @@
-"""Common bases of compiled datasets."""
+"""Bases of compiled datasets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Explained:
-    """A compiled dataset that describes itself."""
+    """Base of compiled datasets, which describe themselves."""
 
     def explain(self) -> str:
         """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described
+        from fastload.datasets.compiled._explain import described  # which imports this module
 
         return "\n".join(described(self))
 
@@ -20,9 +20,9 @@ class Explained:
 
 
 class Counterpart(Explained):
-    """A compiled dataset that shares the attributes of the one that it was made of.
+    """Base of compiled datasets that share the attributes of another dataset, which is of another class.
 
-    Those that are not its own, such as `classes`, may be set at any time, here or there.
+    All attributes but their own, such as `classes`, are the other dataset's; they can be set in both.
 
     Attributes:
         theirs: The other dataset.
