@@ -57,8 +57,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet and local_rank() == 0:
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             sys.stdout.flush()
-        for line in _summary(replaced, ending.children):
-            print(line, file=sys.stderr)
+        with contextlib.suppress(OSError, ValueError):
+            for line in _summary(replaced, ending.children):
+                print(line, file=sys.stderr)
     return exit_code(ending)
 
 

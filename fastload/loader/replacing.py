@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.utils.data
 
-from fastload.datasets.within import image_datasets_in
+from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
 from fastload.loader._advice import seconds_saved
 from fastload.loader._transport.filling import innermost
@@ -85,14 +85,13 @@ def loaders_replaced(
         if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
         plain_init(self, dataset, *arguments, **options)
-        for part in [] if cache is None else image_datasets_in(self.dataset):
-            try:
-                if part.cached.kind is None and not part.lies_in_memory:
-                    part.use_cache(cache)
-            except OptionError as error:
-                if str(error) not in said:
-                    said.add(str(error))
-                    say(str(error))
+        try:
+            if cache is not None:
+                _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
+        except OptionError as error:
+            if str(error) not in said:
+                said.add(str(error))
+                say(str(error))
         place, is_direct = _place(began_in)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # Frameworks create new loaders from the datasets of existing ones.
@@ -122,6 +121,16 @@ def loaders_replaced(
         *((module, "DataLoader", DataLoader) for module in modules),
     ):
         yield replaced
+
+
+def _use_cache(dataset: Any, cache: str, is_compiled: bool) -> None:
+    """Cache the image files of the datasets within another one; raise OptionError if that is not possible."""
+    parts = image_datasets_in(dataset)
+    if is_compiled and not parts:
+        use_cache_in(dataset, cache)  # its error names the dataset
+    for part in parts:
+        if part.cached.kind is None and not part.lies_in_memory:
+            part.use_cache(cache)
 
 
 def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:

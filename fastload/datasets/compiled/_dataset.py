@@ -29,20 +29,16 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     """
 
     images: ImageDataset
-    memory_format: torch.memory_format
     decodes_late: bool
     _held: tuple[Any, ...]
     _compiled: CompiledTransform
 
     counts_draws = False  # torch's generators draw, in the order of the samples
 
-    def __init__(
-        self, theirs: Any, images: ImageDataset, memory_format: torch.memory_format = torch.contiguous_format
-    ) -> None:
+    def __init__(self, theirs: Any, images: ImageDataset) -> None:
         super().__init__(
             theirs,
             images=images,
-            memory_format=memory_format,
             decodes_late=False,
             _held=held_by(theirs),
             _compiled=CompiledTransform(theirs.transform),
@@ -112,7 +108,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         """Same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
-            return self._compiled.batch(prepared, out, self.memory_format), targets
+            return self._compiled.batch(prepared, out, torch.contiguous_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
@@ -126,7 +122,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
-        return fill(source, pipeline, drawn, out, self.memory_format)
+        return fill(source, pipeline, drawn, out, torch.contiguous_format)
 
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image, given the result of `CompiledTransform.prepare`."""

@@ -24,6 +24,7 @@ _HOW = {
     "rescale": "once for a batch",
     "erase": "once for a batch",
 }
+_LATE = "images: decoded when their pixels are asked for"
 _LEFT = "left as it is, called with one image at a time"
 _RESIZES = (
     *("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter"),
@@ -42,7 +43,8 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
     """Return the lines that describe a dataset; `outer` are the datasets that contain it."""
     name = type(dataset.theirs if isinstance(dataset, Counterpart) else dataset).__name__
     if isinstance(dataset, CompiledDataset):
-        return [name, *indented(description_of(dataset.compiled_transform))]
+        late = [_LATE] if dataset.decodes_late else []
+        return [name, *indented(late + description_of(dataset.compiled_transform))]
     if isinstance(dataset, ConcatDataset):
         parts = [described(part, (*outer, dataset)) for part in dataset.datasets]
         return ["ConcatDataset", *indented(_each_once(parts))]
@@ -54,7 +56,7 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
         inner = description_of(part) if is_transform else described(part, (*outer, dataset))
         lines += [f"  {attribute}:", *indented(indented(inner))]
     if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
-        lines.append("  images: decoded when their pixels are asked for")
+        lines += indented([_LATE])
         for attribute, transform in function.transforms.items():
             lines += [f"  {attribute}:", *indented(indented(description_of(transform)))]
     if len(lines) > 1:

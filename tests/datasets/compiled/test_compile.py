@@ -291,7 +291,7 @@ def test_it_can_be_sent_to_other_processes(photos):
     from torchvision.datasets import ImageFolder
 
     dataset = fastload.compile(ImageFolder(str(photos), transform=PIPELINES["evaluation"][0]))
-    sent = pickle.loads(pickle.dumps(dataset))
+    sent = pickle.loads(pickle.dumps(dataset, protocol=2))  # torch.save's
     assert all(torch.equal(sent[index][0], dataset[index][0]) for index in range(len(dataset)))
     loader = torch.utils.data.DataLoader(dataset, 8, num_workers=1, multiprocessing_context="fork")
     assert [len(labels) for _, labels in loader] == [8, 8, 8]
