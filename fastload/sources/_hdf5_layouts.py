@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._containers import ContainerSource, labels_of
+from fastload.sources._columns import classes_of
+from fastload.sources._containers import ContainerSource
 from fastload.sources.files import list_files
 from fastload.sources.protocol import SourceRecord
 
@@ -43,12 +44,11 @@ def open_hdf5(path: str) -> dict[str, Hdf5Source]:
             raise SourceError(f"{path}: must hold an integer of 'labels' for each of {images[0]} 'imgs'")
         chunks, numbers = file["imgs"].chunks, np.array(file["labels"][:], np.int64)
         dtype = file["labels"].dtype.name
-    classes = labels_of([str(number) for number in numbers.tolist()])[1]
     return {
         "": Hdf5Source(
             kind="hdf5-biggan",
             name=path,
-            classes=classes,
+            classes=classes_of(numbers),
             fields=(Field.label(),),
             files=list_files(os.path.dirname(os.path.abspath(path)), [os.path.basename(path)]),
             labels=numbers,
@@ -77,10 +77,6 @@ class Hdf5Source(ContainerSource):
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def key(self, index: int) -> str:
-        """Return the index in eight digits or more."""
-        return f"{index:08d}"
 
     def read(self, index: int) -> SourceRecord:
         """Read one image as pixels (height, width, 3)."""

@@ -24,6 +24,7 @@ from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources._containers import ContainerSource, by_split
+from fastload.sources._malformed import malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
 from fastload.sources.files import NO_LABEL, NameTable, list_files
@@ -80,9 +81,7 @@ def _reading(path: str) -> Iterator[Any]:
             with opened.begin(buffers=True) as transaction:
                 yield transaction
     except lmdb.Error as error:
-        raise SourceError(
-            f"{path}: must be an LMDB database, got: {error}: copy or write it again"
-        ) from error
+        raise malformed(path, "be an LMDB database", error, "copy or write it again") from error
 
 
 @dataclass(slots=True)
@@ -115,9 +114,7 @@ def _list_one(path: str, root: str) -> LmdbSource:
             found = _lsun(root, transaction)
         for name in found.keys:
             if transaction.get(os.fsencode(name)) is None:
-                raise SourceError(
-                    f"{root}, key {name!r}: must exist, got no such key: write the database again"
-                )
+                raise malformed(f"{root}, key {name!r}", "exist", "no such key", "write the database again")
     labels = np.full(len(found.keys), NO_LABEL, np.int64) if not found.fields else None
     return _source(path, root, [""], found, labels, np.zeros(len(found.keys), np.int64))
 
@@ -208,9 +205,7 @@ def _pickled(path: str, transaction: Any) -> _Records:
         or not all(isinstance(key, bytes) for key in keys)
         or len(keys) != length
     ):
-        raise SourceError(
-            f"{path}: must list its {length!r} keys in '__keys__', got another list: write it again"
-        )
+        raise malformed(path, f"list its {length!r} keys in '__keys__'", "another list", "write it again")
     return _Records("pickled", NameTable(map(os.fsdecode, keys)), (Field.label(),))
 
 
