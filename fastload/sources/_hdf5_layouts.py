@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.images.limits import MOST_PIXELS
 from fastload.shards.schema import Field
 from fastload.sources._columns import classes_of
 from fastload.sources._containers import ContainerSource
+from fastload.sources._malformed import malformed
 from fastload.sources.files import list_files
 from fastload.sources.protocol import SourceRecord
 
@@ -28,6 +31,8 @@ def is_hdf5(path: str) -> bool:
 
 def open_hdf5(path: str) -> dict[str, Hdf5Source]:
     """List the images of a file; raise SourceError if it is not of BigGAN's layout."""
+    import h5py
+
     with _reading(path) as file:
         found = {name: getattr(file.get(name), "shape", None) for name in ("imgs", "labels")}
         images, labels = found["imgs"], found["labels"]
@@ -42,6 +47,15 @@ def open_hdf5(path: str) -> dict[str, Hdf5Source]:
             )
         if labels != images[:1] or file["labels"].dtype.kind not in "iu":
             raise SourceError(f"{path}: must hold an integer of 'labels' for each of {images[0]} 'imgs'")
+        if not 0 < math.prod(images[2:]) <= MOST_PIXELS:
+            raise malformed(path, f"hold images of at most {MOST_PIXELS:,} pixels", images[2:])
+        if np.max(file["labels"][:], initial=0) > np.iinfo(np.int64).max:
+            raise malformed(path, "hold labels that int64 holds", "larger ones")
+        for name in found:
+            is_own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+            if not is_own or file[name].is_virtual or file[name].external:
+                step = "copy them into it (h5repack)"
+                raise malformed(path, f"hold its own {name!r}", "those of another file", step)
         chunks, numbers = file["imgs"].chunks, np.array(file["labels"][:], np.int64)
         dtype = file["labels"].dtype.name
     return {

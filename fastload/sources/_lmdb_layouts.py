@@ -33,7 +33,10 @@ from fastload.sources.protocol import SourceRecord
 _DATA = "data.mdb"
 _META = "meta_info.txt"
 _LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
-_MOST = 1 << 40
+_MOST_DIGITS = 12
+_INT64 = range(-(2**63), 2**63)
+# The entries of each layout beside those of the records.
+_OTHERS = {"crnn": 1, "stylegan2": 1, "pickled": 2}
 _SAMPLED = 8
 
 
@@ -112,11 +115,16 @@ def _list_one(path: str, root: str) -> LmdbSource:
             found = _pickled(root, transaction)
         else:
             found = _lsun(root, transaction)
+        known = len(found.keys) * (1 + len(found.further)) + _OTHERS.get(found.layout, 0)
+        unknown = transaction.stat()["entries"] - known
         for name in found.keys:
             if transaction.get(os.fsencode(name)) is None:
                 raise malformed(f"{root}, key {name!r}", "exist", "no such key", "write the database again")
     labels = np.full(len(found.keys), NO_LABEL, np.int64) if not found.fields else None
-    return _source(path, root, [""], found, labels, np.zeros(len(found.keys), np.int64))
+    source = _source(path, root, [""], found, labels, np.zeros(len(found.keys), np.int64))
+    if unknown > 0:
+        source.warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
+    return source
 
 
 def _list_lsun(path: str, root: str, names: Sequence[str], classes: tuple[str, ...]) -> LmdbSource:
@@ -162,9 +170,13 @@ def _source(
 
 def _count(path: str, transaction: Any, key: bytes) -> int:
     text = bytes(transaction.get(key))
-    if not text.isdigit() or int(text) > min(_MOST, transaction.stat()["entries"]):
-        raise SourceError(f"{path}, key {key.decode()!r}: must be the number of images, got {text[:40]!r}")
+    if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
+        raise malformed(f"{path}, key {key.decode()!r}", "be the number of images", text[:40])
     return int(text)
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and value in _INT64
 
 
 def _crnn(path: str, count: int) -> _Records:
@@ -281,7 +293,7 @@ class LmdbSource(ContainerSource):
     def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
         value = read_plain(data, where)
         is_pair = isinstance(value, (tuple, list)) and len(value) == 2
-        if not is_pair or not isinstance(value[0], bytes) or type(value[1]) is not int:
+        if not is_pair or not isinstance(value[0], bytes) or not _is_int64(value[1]):
             got = [type(each).__name__ for each in value] if is_pair else type(value).__name__
             raise SourceError(f"{where}: must be (bytes of an image, integer label), got {got}: leave it out")
         return value[0], value[1]

@@ -43,6 +43,7 @@ _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xcenter", "ycenter", "width", "height"): "cxcywh",
     ("bbox",): "xywh",
 }
+OBJECT_HEADER = "image,xmin,ymin,xmax,ymax,label"
 _MEANINGS = {"xyxy": "x1 y1 x2 y2", "xywh": "x, y, width, height", "cxcywh": "center x, y, width, height"}
 _CLASSES = (
     "label",
@@ -247,7 +248,7 @@ def _require_sides(
     parsed = [np.array([box for box in own if isinstance(box, list)]).reshape(-1, 4) for own in boxes]
     got = "fractions" if field.relative else "x1 y1 x2 y2"
     if field.relative or can_only_be_corners(parsed, lambda index: _sides(files, index)):
-        step = "name its columns xmin,ymin,xmax,ymax, or cx,cy,w,h for the center"
+        step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
         raise malformed(path, f"have x, y, width, height in pixels in {names}", got, step)
 
 

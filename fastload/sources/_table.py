@@ -30,12 +30,14 @@ from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources._malformed import malformed
-from fastload.sources._object_table import BoxColumns, find_boxes, list_objects
+from fastload.sources._object_table import OBJECT_HEADER, BoxColumns, find_boxes, list_objects
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.protocol import Source
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
+
+_BOX_NUMBERS = 3  # in a table without a header, the first of four is taken for the label
 
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 
@@ -93,6 +95,9 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
             paths[name] = TableField(path_field, column.cells, "")
+    numbers = [each for each in fields if each.field.kind == "scalar" and each.field != Field.label()]
+    if len(numbers) >= _BOX_NUMBERS and len({*image.cells}) < len(files):
+        warnings.append(f"{path}: its rows repeat images; {OBJECT_HEADER} as a header makes boxes of numbers")
     stored = [*fields, *paths.values()]
     return FileSource(
         kind="table",

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import os
 import re
 from array import array
@@ -33,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.images.limits import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources._columns import free_field_name, labels_of, numbers_in
 from fastload.sources._containers import (
@@ -335,4 +337,5 @@ def _array_form(head: bytes) -> tuple[str, tuple[int, ...]] | None:
     except (ValueError, EOFError):
         return None
     is_plain = dtype.name in DTYPES and dtype.newbyteorder("<") == dtype and not is_fortran
+    is_plain &= max(shape, default=0) <= MOST_BYTES and math.prod(shape) * dtype.itemsize <= MOST_BYTES
     return (dtype.name, shape) if is_plain and 0 not in shape[1:] else None
