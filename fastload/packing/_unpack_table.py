@@ -25,7 +25,6 @@ class TableWriter(LayoutWriter):
         self._rows: list[tuple[int, list[str]]] = []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         if "objects" in self.details:
             self._add_objects(record, image)
             return
@@ -39,7 +38,6 @@ class TableWriter(LayoutWriter):
         self._rows.append((len(self._rows), [cells[name] for name in self.details["columns"]]))
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """See `LayoutWriter`."""
         name, header = self.details["table"], self.details["header"]
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
         # Spaces at the beginning of cells without quotes may be dropped in reading.

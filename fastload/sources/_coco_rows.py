@@ -56,7 +56,6 @@ class CocoReader(AnnotationReader):
         )
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         content = json.loads(text)
         image = content["image"]
         for name, side in zip(("height", "width"), size, strict=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fastload.errors import SourceError
-from fastload.images.limits import MOST_BYTES
+from fastload.images.formats import MOST_BYTES
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import is_image, list_entries
 from fastload.sources.files import FileList, digest_of

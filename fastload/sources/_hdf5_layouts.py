@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.images.limits import MOST_PIXELS
+from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import Field
 from fastload.sources._columns import classes_of
 from fastload.sources._containers import ContainerSource
@@ -47,8 +47,8 @@ def open_hdf5(path: str) -> dict[str, Hdf5Source]:
             )
         if labels != images[:1] or file["labels"].dtype.kind not in "iu":
             raise SourceError(f"{path}: must hold an integer of 'labels' for each of {images[0]} 'imgs'")
-        if not 0 < math.prod(images[2:]) <= MOST_PIXELS:
-            raise malformed(path, f"hold images of at most {MOST_PIXELS:,} pixels", images[2:])
+        if not 0 < math.prod(images[1:]) <= MOST_BYTES:
+            raise malformed(path, f"hold images of at most {MOST_BYTES:,} bytes", images[1:])
         if np.max(file["labels"][:], initial=0) > np.iinfo(np.int64).max:
             raise malformed(path, "hold labels that int64 holds", "larger ones")
         for name in found:

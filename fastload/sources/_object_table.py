@@ -99,7 +99,6 @@ class ObjectReader(AnnotationReader):
         return self.boxes, Field.labels(), *self.others, Field("rows", "texts", internal=True)
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         content = json.loads(text)
         if content["size"] not in (None, list(size)):
             step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"

@@ -34,7 +34,6 @@ class VocReader(AnnotationReader):
         return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         if not text:
             raise malformed(where, "exist and hold an annotation", "none")
         root = parse_xml(text, where)

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.images.limits import MOST_BYTES
+from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources._columns import free_field_name, labels_of, numbers_in
 from fastload.sources._containers import (

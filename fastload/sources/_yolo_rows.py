@@ -49,7 +49,6 @@ class YoloReader(AnnotationReader):
         return (Field.boxes("cxcywh", relative=True), Field.labels(), *further[self.task])
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         rows: dict[bytes, list[float]] = {}
         first: dict[bool, int] = {}
         repeated: list[int] = []

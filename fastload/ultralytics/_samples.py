@@ -68,7 +68,7 @@ def _image_and_label(self: Any, index: int) -> Any:
     stored = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
-        label["img"] = Picture(Image(pixels))
+        label["img"] = Picture.of(Image(pixels))
     else:
         label["img"], original, resized = stored
     label["ori_shape"], label["resized_shape"] = original, resized

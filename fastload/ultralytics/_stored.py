@@ -79,8 +79,8 @@ class ImagesInMemory:
         if not self._store.has(index):
             return None
         height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
-        node = Planes(self._store.data(index), (own_height, own_width, 3))
-        return Picture(node), (height, width), (own_height, own_width)
+        source = Planes(self._store.data(index), (own_height, own_width))
+        return Picture.of(source), (height, width), source.size
 
     def sizes(self, index: int) -> tuple[Sizes, Sizes] | None:
         """Return the height and width of a stored image's file and its own."""
@@ -99,19 +99,19 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A stored image; see `Node`."""
+    """A stored image; see `Source`."""
 
     data: Pixels
-    shape: tuple[int, int, int]
+    size: Sizes
 
     @property
     def is_rgb(self) -> bool:
-        """See `Node`."""
+        """See `Source`."""
         return True
 
-    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
-        """See `Node`."""
-        return _PLANES.decode_box(self.data, self.shape, Box(top, left, height, width))
+    def region(self, box: Box) -> Pixels:
+        """See `Source`."""
+        return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
 class StoredSizes:
