@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fastload.errors import FastloadError, SourceError
@@ -32,6 +32,27 @@ class AnnotationReader(ABC):
         coordinates. SourceError, naming `where` and the line or the annotation, is raised for all that is
         malformed.
         """
+
+
+def require_size(stated: Iterable[object], size: Size, where: str) -> None:
+    """Raise SourceError unless a stated height and width are the image's; some tools write none, or 0."""
+    step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
+    for name, given, side in zip(("height", "width"), stated, size, strict=True):
+        if (given or side) != side:
+            raise malformed(where, f"have the {name} of its file, {side}", given, step)
+
+
+def upright_sides(image: bytes) -> tuple[int, int] | None:
+    """Return the width and height of an image, the larger one for both of a turned one; None for no image.
+
+    Its boxes may be those of the stored or of the upright image.
+    """
+    try:
+        header = read_header(image)
+    except FastloadError:
+        return None  # packing says so
+    sides = header.width, header.height
+    return (max(sides), max(sides)) if swaps_sides(header.orientation) else sides
 
 
 @dataclass(eq=False, kw_only=True)

@@ -28,6 +28,7 @@ from fastload.sources.left_out import LeftOutFiles
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
 _SAMPLED = 16
+_MOST_LEVELS = 20  # a manifest, in which they are kept, nests 30
 _INT64 = range(-(2**63), 2**63)
 
 UNLISTED = "an image that the json does not list"
@@ -158,6 +159,10 @@ def _parsed(path: str) -> _Content:
             raise malformed(where, "have an image's image_id", repr(image_id))
         by_image.setdefault(image_id, []).append(annotation)
     others = {k: v for k, v in content.items() if k not in ("images", "annotations", "categories")}
+    if not _is_shallow([others, categories]):
+        raise malformed(
+            path, f"nest at most {_MOST_LEVELS} levels beside its images", "more", "correct it first"
+        )
     by_id = sorted(images, key=lambda image: image["id"])
     content = _Content(path, by_id, by_image, sorted(categories, key=lambda each: each["id"]), others)
     _require_sizes(content)
@@ -171,6 +176,11 @@ def _members(members: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in members]
         raise ValueError(f"a second {next(each for each in names if names.count(each) > 1)!r} in one object")
     return found
+
+
+def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(levels and _is_shallow(each, levels - 1) for each in inner)
 
 
 def _require_sizes(content: _Content) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
 from fastload.sources._malformed import finite_numbers, is_text, malformed
 
 _LEAST_POLYGON = 6
@@ -58,10 +58,7 @@ class CocoReader(AnnotationReader):
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
         content = json.loads(text)
         image = content["image"]
-        for name, side in zip(("height", "width"), size, strict=True):
-            if (image.get(name) or side) != side:  # some tools write 0
-                step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
-                raise malformed(where, f"have the {name} of its file, {side}", image[name], step)
+        require_size((image.get("height"), image.get("width")), size, where)
         placed = [(each, f"{self.origin}, annotation {each['id']}") for each in content["annotations"]]
         rest = {name: value for name, value in image.items() if name != "file_name"}
         values: Values = {"image_id": image["id"], "image_extra": json.dumps(rest)}

@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import FastloadError, SourceError
-from fastload.images.header import read_header
-from fastload.images.orientation import swaps_sides
+from fastload.errors import SourceError
 from fastload.shards.schema import Field
+from fastload.sources._annotated import upright_sides
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._containers import ContainerSource, by_split, holds_only
 from fastload.sources._malformed import can_only_be_corners, malformed, require_inside
@@ -105,7 +104,7 @@ def _require_sides(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> No
 
     def sides_of(index: int) -> tuple[int, int] | None:
         image = dig(rows.row(index)[paths["image"][0]], paths["image"][1:])
-        return _sides(_image_of(image, rows.files.folder)[0])
+        return upright_sides(_image_of(image, rows.files.folder)[0])
 
     if can_only_be_corners(boxes, sides_of):
         raise malformed(f"{rows.files.path(0)}, bbox", _FORMAT, "x1 y1 x2 y2", _STEP)
@@ -209,7 +208,7 @@ class ArrowSource(ContainerSource):
         of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
         if len(counts := sorted({len(each) for each in of_objects})) > 1:
             raise SourceError(f"{where}: objects must have all of their parts, got {counts} of them")
-        if "boxes" in described and (sides := _sides(image)) is not None:
+        if "boxes" in described and (sides := upright_sides(image)) is not None:
             boxes = np.asarray(values["boxes"], np.float64)
             require_inside(boxes, sides, f"{where}, bbox", _FORMAT, _STEP)
         return SourceRecord(self.key(index), image, values)
@@ -249,14 +248,3 @@ def _boxes_of(row: Any) -> npt.NDArray[np.float64]:
     with contextlib.suppress(TypeError, ValueError):
         return np.array(row, np.float64).reshape(-1, 4)
     return np.zeros((0, 4))
-
-
-def _sides(image: bytes) -> tuple[int, int] | None:
-    """Return the width and height of an image, None if it is none, which packing reports."""
-    try:
-        header = read_header(image)
-    except FastloadError:
-        return None
-    if swaps_sides(header.orientation):  # of the stored or of the upright image
-        return (max(header.width, header.height),) * 2
-    return header.width, header.height

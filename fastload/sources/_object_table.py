@@ -15,6 +15,7 @@ objects. A row with empty cells for the box is an image without objects. Rows ma
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,10 +26,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import FastloadError
-from fastload.images.header import read_header
+from fastload.errors import SourceError
 from fastload.shards.schema import BoxFormat, Field
-from fastload.sources._annotated import AnnotatedFiles, AnnotationReader, Size, Values
+from fastload.sources._annotated import (
+    AnnotatedFiles,
+    AnnotationReader,
+    Size,
+    Values,
+    require_size,
+    upright_sides,
+)
 from fastload.sources._columns import ColumnKind, TableColumn, free_field_name
 from fastload.sources._malformed import can_only_be_corners, malformed, numbers_of, require_inside
 from fastload.sources.files import FileList, NameTable, list_files
@@ -100,11 +107,7 @@ class ObjectReader(AnnotationReader):
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
         content = json.loads(text)
-        if content["size"] not in (None, list(size)):
-            step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
-            raise malformed(
-                where, f"have the height and width of its file, {list(size)}", content["size"], step
-            )
+        require_size(content["size"], size, where)
         sides = (1, 1) if self.boxes.relative else (size[1], size[0])
         for number, box in content["boxes"]:
             place = f"{where}, row {number}"
@@ -164,7 +167,7 @@ def list_objects(
                 other.name: [values[row] for row in objects] if other.per_object else values[own[0]]
                 for other, _, values in others
             },
-            "size": _stated_size([cells[own[0]][at] for at in found.size]),
+            "size": numbers_of([cells[own[0]][at] for at in found.size]) or (None, None),
         }
         texts.append(json.dumps(content))
     reader = ObjectReader(field, tuple(other for other, _, _ in others))
@@ -234,29 +237,21 @@ def _listed(values: Any) -> list[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else [*values]
 
 
-def _stated_size(cells: Sequence[str]) -> list[float] | None:
-    """Return the height and width that a row states for its image; None if they are missing or 0."""
-    numbers = numbers_of(cells) if cells else None
-    return numbers if numbers and all(numbers) else None
-
-
 def _require_sides(
     path: str, names: str, field: Field, files: FileList, boxes: Sequence[Sequence[object]]
 ) -> None:
     """Raise SourceError if x, y, width, height are fractions, or can only be corners."""
     parsed = [np.array([box for box in own if isinstance(box, list)]).reshape(-1, 4) for own in boxes]
     got = "fractions" if field.relative else "x1 y1 x2 y2"
-    if field.relative or can_only_be_corners(parsed, lambda index: _sides(files, index)):
+
+    def sides_of(index: int) -> tuple[int, int] | None:
+        with contextlib.suppress(SourceError):  # packing says so
+            return upright_sides(files.read(index))
+        return None
+
+    if field.relative or can_only_be_corners(parsed, sides_of):
         step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
         raise malformed(path, f"have x, y, width, height in pixels in {names}", got, step)
-
-
-def _sides(files: FileList, index: int) -> tuple[int, int] | None:
-    try:
-        header = read_header(files.read(index))
-    except FastloadError:
-        return None  # packing says so
-    return header.width, header.height
 
 
 def _value(field: Field, value: Any) -> object:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
 from fastload.sources._malformed import malformed, numbers_of
 
 _FLAGS = ("difficult", "truncated")
@@ -37,11 +37,8 @@ class VocReader(AnnotationReader):
         if not text:
             raise malformed(where, "exist and hold an annotation", "none")
         root = parse_xml(text, where)
-        stated = root.find("size")
-        for name, side in zip(("height", "width"), size, strict=True):
-            given = "" if stated is None else (stated.findtext(name) or "").strip()
-            if given and numbers_of([given]) not in ([0], [side]):  # some tools write no size, or 0
-                raise malformed(where, f"have the {name} of its image, {side}", given)
+        texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
+        require_size([(numbers_of([text]) or [text])[0] for text in texts], size, where)
         objects = root.findall("object")
         places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
         placed = list(zip(objects, places, strict=True))

@@ -118,5 +118,5 @@ def test_a_table_whose_boxes_have_no_meaning_is_refused(tmp_path, text, message)
 
 def test_an_image_of_another_size_is_refused(tmp_path):
     source = open_source(table(tmp_path, TABLE.replace("1.jpg,50,40", "1.jpg,40,50")))[""]
-    with pytest.raises(SourceError, match=r"1\.jpg.*height and width of its file"):
+    with pytest.raises(SourceError, match=r"1\.jpg.*height of its file, 40, got 50"):
         source.read(1)
