@@ -52,17 +52,7 @@ _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
 }
 OBJECT_HEADER = "image,xmin,ymin,xmax,ymax,label"
 _MEANINGS = {"xyxy": "x1 y1 x2 y2", "xywh": "x, y, width, height", "cxcywh": "center x, y, width, height"}
-_CLASSES = (
-    "label",
-    "class",
-    "classname",
-    "category",
-    "categoryname",
-    "labelname",
-    "name",
-    "classid",
-    "categoryid",
-)
+_CLASSES = ("label", "class", "category", "classname", "categoryname", "name", "classid", "categoryid")
 _SIZE = ("height", "width")
 
 
