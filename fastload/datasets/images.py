@@ -322,12 +322,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if positions.dtype.kind not in "iu" or positions.ndim != 1:
             positions = np.array([operator.index(index) for index in indices])
         length = len(self)
-        is_outside = (positions < -length) | (positions >= length)
-        if is_outside.any():
-            first = positions[is_outside][0]
-            raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
-        positions = positions.astype(np.int64, copy=False)
-        return np.where(positions < 0, positions + length, positions)
+        if positions.size and not (positions.min() >= 0 and positions.max() < length):
+            is_outside = (positions < -length) | (positions >= length)
+            if is_outside.any():
+                first = positions[is_outside][0]
+                raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
+            positions = np.where(positions < 0, positions + length, positions)
+        return positions.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}

@@ -60,7 +60,7 @@ def run(*words):
 
 def test_labels_order_and_crops_are_those_of_a_plain_run(script, photos):
     path = script(TRAIN)
-    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    plain = commands.run_python(path, photos)
     ours = run(path, photos)
     assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
     assert ours.stdout == plain.stdout
@@ -81,7 +81,7 @@ def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script,
     reason = "getattr(getattr(loader, 'plan', None), 'num_workers', None)"
     end = f"    print(torch.rand(1).item())\n    print({reason})\n"
     path = script(TRAIN.replace(", num_workers=1", "") + end)
-    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    plain = commands.run_python(path, photos)
     ours, tuned = run(path, photos), run("--tune", path, photos)
     *lines, last = ours.stdout.splitlines()
     assert lines == plain.stdout.splitlines()[:-1], plain.stderr

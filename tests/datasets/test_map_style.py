@@ -2,8 +2,6 @@
 
 import multiprocessing
 import pickle
-import subprocess
-import sys
 
 import cv2
 import numpy as np
@@ -13,6 +11,7 @@ import torch.utils.data
 
 import fastload
 from fastload import FolderDataset, PackedDataset
+from tests.commands import run_python
 from tests.datasets.reference import CLASSES, are_equal
 
 
@@ -114,7 +113,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, open_now + 8))
 dataset = fastload.PackedDataset({str(packed_classes)!r})
 assert sum(len(dataset.read(i)["image"]) > 0 for i in list(range(30)) * 2) == 60
 """
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=280)
+        done = run_python("-c", code)
+        assert done.returncode == 0, done.stderr
 
 
 class TestDamage:

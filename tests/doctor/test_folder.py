@@ -150,6 +150,7 @@ def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
         assert any(text.startswith(chosen) for text in part["evidence"]) == (packed is None)
 
 
+@pytest.mark.soak
 def test_the_files_are_packed_as_packing_chooses(tmp_path):
     photos = make_photos(tmp_path / "photos", 60, 480, 640)
     many = tmp_path / "many"  # so that loading them takes long enough to matter

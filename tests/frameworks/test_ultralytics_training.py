@@ -12,6 +12,7 @@ import pytest
 import fastload
 import fastload.ultralytics
 from fastload.errors import LibraryMissingError
+from tests.commands import run_python
 from tests.folders import encoded, pixels
 from tests.frameworks.batches import read
 from tests.frameworks.programs import ROOT
@@ -100,10 +101,7 @@ assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mr
 def test_ranks_that_ultralytics_starts_are_patched_until_it_is_undone(data, tmp_path):
     pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
-    command = [sys.executable, "-c", RANK_FILE]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = run_python("-c", RANK_FILE, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -142,10 +140,7 @@ for task, box in boxes.items():
 
 def test_boxes_and_outlines_of_a_packed_coco_dataset_go_to_their_tasks_without_crowds(data, tmp_path):
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
-    command = [sys.executable, "-c", COCO, str(tmp_path)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = run_python("-c", COCO, tmp_path, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,8 @@ Parts of a pipeline:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ from fastload.transforms.rescaling import Rescale, ToDtype
 
 # A transform's parameters are not compared at greater depth, or in larger containers.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
-_PLAIN = frozenset({bool, float, int, str})
+
+# A container, a function that returns its values as they are now, and its values as they were.
+_Watched = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
 
 
 class CompiledTransform:
@@ -45,7 +48,7 @@ class CompiledTransform:
 
     def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
         self.theirs = transform
-        self._state = _state_of(transform)
+        self._watched = list(_watched(transform))
         self.steps = steps_of(transform) if steps is None else steps
         first = _known(self.steps)
         is_known = first == len(self.steps)
@@ -70,7 +73,7 @@ class CompiledTransform:
 
     def is_of(self, transform: Any) -> bool:
         """Return True if this was compiled from a transform, and that has not changed since."""
-        return self.theirs is transform and self._state == _state_of(transform)
+        return self.theirs is transform and all(map(_is_unchanged, self._watched))
 
     def _for_arrays(self) -> CompiledTransform | None:
         """Return the transform for arrays in place of PIL images; None if only the original takes them."""
@@ -209,20 +212,33 @@ def _is_image_array(image: Any) -> bool:
     )
 
 
-def _state_of(value: Any, depth: int = 0) -> Any:
-    """Return the parameters of a transform and of those that it contains, for comparison."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind in (list, tuple) and len(value) <= _MOST_PARTS:
-        return [_state_of(part, depth) for part in value]
-    held = getattr(value, "__dict__", None) if depth < _MOST_DEPTH and callable(value) else None
-    if not held or kind is type:
-        return id(value)
-    # Of a Module's private attributes, only its submodules matter.
-    inner = held["_modules"].values() if "_modules" in held else ()
-    parts = [part for name, part in held.items() if name[0] != "_"]
-    return [id(value), *(_state_of(part, depth + 1) for part in (*inner, *parts))]
+def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
+    """Yield the containers of the parameters of a transform and of those that it contains."""
+    parts: tuple[Any, ...] = ()
+    if type(value) in (list, tuple):
+        if len(value) <= _MOST_PARTS:
+            parts = tuple(value)
+            yield value, tuple, parts
+    elif depth < _MOST_DEPTH and callable(value) and type(value) is not type:
+        depth += 1
+        attributes = getattr(value, "__dict__", {})
+        # Of a Module's private attributes, only its submodules matter.
+        for container in (attributes, attributes.get("_modules", {})):
+            if values := _public_values(container):
+                yield container, _public_values, values
+                parts += values
+    for part in parts:
+        yield from _watched(part, depth)
+
+
+def _public_values(named: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple([value for name, value in named.items() if name[0] != "_"])
+
+
+def _is_unchanged(watched: _Watched) -> bool:
+    container, values_of, before = watched
+    values = values_of(container)
+    return len(values) == len(before) and all(map(operator.is_, values, before))
 
 
 def _make_tensors(steps: Sequence[Step]) -> bool:
