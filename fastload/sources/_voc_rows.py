@@ -38,7 +38,7 @@ class VocReader(AnnotationReader):
             raise malformed(where, "exist and hold an annotation", "none")
         root = parse_xml(text, where)
         texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
-        require_size([(numbers_of([text]) or [text])[0] for text in texts], size, where)
+        require_size([numbers[0] if (numbers := numbers_of([text])) else text for text in texts], size, where)
         objects = root.findall("object")
         places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
         placed = list(zip(objects, places, strict=True))
