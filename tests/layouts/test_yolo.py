@@ -16,6 +16,8 @@ from tests.folders import encoded
 from tests.layouts.conformance import LayoutConformance
 from tests.layouts.samples import NAMES, ROWS, SIZE, photo, written, yolo
 
+BOX = "0 0.5 0.5 0.25 0.125\n"
+
 
 class TestBoxes(LayoutConformance):
     def make(self, root):
@@ -37,6 +39,13 @@ class TestKeypoints(LayoutConformance):
         return yolo(root, "keypoints")
 
 
+class TestEmptyAndMissingLabels(LayoutConformance):
+    def make(self, root):
+        tree = {f"images/train/{at}.jpg": photo(at) for at in range(3)}
+        text = "train: images/train\nnames:\n  0: a\n"
+        return written(root, tree | {"labels/train/0.txt": BOX, "labels/train/1.txt": "", "data.yaml": text})
+
+
 class TestMasksBeside(LayoutConformance):
     def make(self, root):
         return yolo(root, has_masks=True)
@@ -51,7 +60,6 @@ def test_boxes_are_in_pixels_and_an_image_without_labels_has_none(tmp_path):
     assert (train.classes, val[0][1]["boxes"].shape) == (NAMES, (0, 4))
 
 
-BOX = "0 0.5 0.5 0.25 0.125\n"
 FOLDERS = {
     "images and labels": ({"images/a.jpg": 0, "labels/a.txt": BOX}, {"": ["images/a.jpg"]}),
     "labels beside images": ({"a.jpg": 0, "labels/a.txt": BOX}, {"": ["a.jpg"]}),
