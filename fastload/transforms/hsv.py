@@ -66,7 +66,9 @@ class HsvChange:
             there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
         height, width, _ = pixels.shape
         cv2.cvtColor(pixels, there, dst=out)
-        planes = list(reusable_array((3, height, width)))
+        # Memory of one size for all bands: others would crowd larger blocks out of what is kept for reuse.
+        rows = max(height, BAND_PIXELS // width)
+        planes = list(reusable_array((3, rows, width))[:, :height])
         cv2.split(out, planes)
         self._change_hues(planes[0])
         for plane, table, factor in zip(planes[1:], self.tables[1:], self.factors, strict=True):

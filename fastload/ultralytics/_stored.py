@@ -99,18 +99,18 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A stored image; see `Source`."""
+    """A stored image; see `PictureSource`."""
 
     data: Pixels
     size: Sizes
 
     @property
     def is_rgb(self) -> bool:
-        """See `Source`."""
+        """See `PictureSource`."""
         return True
 
     def region(self, box: Box) -> Pixels:
-        """See `Source`."""
+        """See `PictureSource`."""
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
