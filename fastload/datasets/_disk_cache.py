@@ -165,7 +165,6 @@ class DiskCache:
         return indices[~is_stored]
 
     def report(self) -> CacheReport:
-        """Return the state of the cache."""
         self.refresh()
         described = self._folder.description(self._name)
         total = max(1, self._count)

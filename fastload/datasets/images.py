@@ -71,12 +71,17 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             )
         self.transform = transform
         self.target_transform = target_transform
-        self.memory_format = memory_format
+        self._is_channels_last = memory_format == torch.channels_last
         self.reducing_gap = reducing_gap
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
         self._open_cache = _NO_CACHE
         self._disk_cache: DiskCache | None = None
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """The format of batches; an attribute of this class could not be pickled by torch.save."""
+        return torch.channels_last if self._is_channels_last else torch.contiguous_format
 
     @property
     def class_to_idx(self) -> dict[str, int]:

@@ -68,6 +68,9 @@ class CompiledTransform:
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
+        # Only ToTensor puts one colour behind the other; random numbers for a tensor are drawn in its order.
+        is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
+        self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
         self._of_arrays = self._for_arrays()
 
@@ -143,8 +146,7 @@ class CompiledTransform:
         if not self.makes_tensors:
             prepared.load()
             return prepared
-        tensor = self.batch([prepared], HostMemory(), torch.contiguous_format)[0]
-        return self.wrap(tensor)
+        return self.wrap(self.batch([prepared], HostMemory(), self._memory_format)[0])
 
     def batch(
         self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
@@ -264,10 +266,11 @@ def _known(steps: Sequence[Step]) -> int:
             rescalings.append(step.rescaling)
             rescale = _rescale_of(rescalings)
             is_known = is_known and rescale is not None
-            are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
-            form = "levels" if are_levels else "numbers"
+            if not (form == "bytes" and rescale is not None and rescale.dtype == torch.uint8):
+                are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
+                form = "levels" if are_levels else "numbers"
         else:
-            is_last = all(later.kind == "erase" for later in steps[place:])
+            is_last = all(later.kind == "erase" or later.name == "ToPureTensor" for later in steps[place:])
             is_known = step.kind == "erase" and form != "image" and is_last
         if not is_known or (
             step.kind in ("region", "pixels") and _changes_class(step) and _is_tv_image(steps[:place], steps)
@@ -279,7 +282,7 @@ def _known(steps: Sequence[Step]) -> int:
 def _is_same_for_tensors(step: Step, form: str) -> bool:
     """Return True if transforming bytes before their conversion changes pixels by at most a level."""
     theirs = step.theirs
-    if form == "numbers" or is_timms(theirs) or getattr(theirs, "antialias", True) is False:
+    if form == "numbers" or is_timms(theirs) or not getattr(theirs, "antialias", True):
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"
