@@ -14,6 +14,7 @@ from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import patched
+from fastload.ultralytics._disk import disk_replacements
 from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._samples import (
     Batches,
@@ -37,6 +38,7 @@ def replaced() -> Iterator[None]:
         (dist, "generate_ddp_file", _generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
+        *disk_replacements(),
         *packed_replacements(),
     ):
         InfiniteDataLoader.__bases__ = (DataLoader,)
