@@ -99,7 +99,7 @@ class Canvas:
         for node, (x1, y1, x2, y2), source in self._seen(0, 0, width, height):
             pixels = node.region(*source, x2 - x1, y2 - y1)
             order = planes if node.is_rgb == self.is_rgb else planes[::-1]
-            split(pixels, [plane[y1:y2, x1:x2] for plane in order])
+            cv2.split(pixels, [plane[y1:y2, x1:x2] for plane in order])
 
     def _seen(self, left: int, top: int, width: int, height: int) -> Any:
         for piece in self.pieces:
@@ -185,7 +185,7 @@ class Picture:
             band = self._changed(pixels[top : top + rows], memory)
             # An image that is turned upside down is written from its end.
             start = height - top - len(band) if self.flip == 0 else top
-            split(band, [plane[start : start + len(band)] for plane in planes])
+            cv2.split(band, [plane[start : start + len(band)] for plane in planes])
 
     def tensor(self, is_rgb: bool) -> torch.Tensor:
         """Return the pixels as a tensor (3, height, width)."""
@@ -205,8 +205,3 @@ class Picture:
         if self.flip is not None:
             cv2.flip(pixels, self.flip, dst=out)
         return out
-
-
-def split(pixels: Pixels, planes: Sequence[Pixels]) -> None:
-    """Write each channel of an image into an array of its own, which may be part of a larger one."""
-    cv2.split(pixels, list(planes))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
-from fastload.system.patching import patched
 from fastload.ultralytics._disk import disk_replacements
 from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._samples import (
@@ -29,23 +26,17 @@ _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
 
 
-@contextlib.contextmanager
-def replaced() -> Iterator[None]:
-    """Replace its loader's base class and its datasets' methods; restore them at the end."""
-    bases = InfiniteDataLoader.__bases__
-    with patched(
+def replacements() -> list[tuple[Any, str, Any]]:
+    """Return what replaces attributes: (owner, name, value)."""
+    return [
+        (InfiniteDataLoader, "__bases__", (DataLoader,)),
         (InfiniteDataLoader, "__init__", _init),
         (dist, "generate_ddp_file", _generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
         *disk_replacements(),
         *packed_replacements(),
-    ):
-        InfiniteDataLoader.__bases__ = (DataLoader,)
-        try:
-            yield
-        finally:
-            InfiniteDataLoader.__bases__ = bases
+    ]
 
 
 @functools.wraps(_plain_init)

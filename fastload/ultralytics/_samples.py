@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import operator
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,12 +66,13 @@ def _image_and_label(self: Any, index: int) -> Any:
     if _here.dataset is not self:
         return _plain_label(self, index)
     label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
-    stored = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
-    if stored is None:
+    picture = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
+    if picture is None:
         pixels, original, resized = self.load_image(index)
-        label["img"] = Picture(Image(pixels))
+        picture = Picture(Image(pixels))
     else:
-        label["img"], original, resized = stored
+        original, resized = self.im_hw0[index], self.im_hw[index]
+    label["img"] = picture
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:
@@ -92,17 +94,13 @@ def can_wait(dataset: Any) -> bool:
     steps = getattr(dataset.transforms, "transforms", ())
     known = dataset.__dict__.get("_fastload_steps")
     # A callback may have added a step since then.
-    if known is not None and len(known[0]) == len(steps) and all(map(_is, known[0], steps)):
+    if known is not None and len(known[0]) == len(steps) and all(map(operator.is_, known[0], steps)):
         return bool(known[1])
     reason = _why_not(dataset)
     if reason and dataset.__dict__.setdefault("_fastload_said", reason) is reason:
         LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
     dataset.__dict__["_fastload_steps"] = list(steps), not reason
     return not reason
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _why_not(dataset: Any) -> str:

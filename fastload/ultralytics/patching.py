@@ -7,7 +7,7 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -21,17 +21,7 @@ _is_patched = False
 _YOLOV5 = "utils.dataloaders"
 
 
-class Patch:
-    """The result of `patch`, which is undone by `unpatch` or at the end of a `with` statement."""
-
-    def __enter__(self) -> Patch:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        unpatch()
-
-
-def patch() -> Patch:
+def patch() -> AbstractContextManager[object]:
     """Make Ultralytics train through fastload, from now on and in the processes that it starts.
 
     Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
@@ -52,21 +42,18 @@ def patch() -> Patch:
         >>> YOLO("yolo11n.yaml").train(data="coco8.yaml")  # doctest: +SKIP
     """
     global _is_patched
-    yolov5 = sys.modules.get(_YOLOV5)
     if not _is_patched:
-        if yolov5 is not None:
-            _patch_yolov5(yolov5)
-        elif importlib.util.find_spec("ultralytics") is None:
+        replacements = [*_in_ultralytics(), *_in_yolov5(sys.modules.get(_YOLOV5))]
+        if not replacements:
             raise LibraryMissingError(
                 "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
                 "'pip install ultralytics'"
             )
-        if importlib.util.find_spec("ultralytics") is not None:
-            from fastload.ultralytics._replacing import replaced
-
-            _patches.enter_context(replaced())
+        _patches.enter_context(patched(*replacements))
         _is_patched = True
-    return Patch()
+    undoing = ExitStack()
+    undoing.callback(unpatch)
+    return undoing
 
 
 def unpatch() -> None:
@@ -79,7 +66,11 @@ def unpatch() -> None:
 @contextmanager
 def patched_on_import() -> Iterator[None]:
     """Patch Ultralytics, and YOLOv5's loaders, once they are imported; undo it at the end."""
-    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: _patch_yolov5})
+
+    def patch_yolov5(module: ModuleType) -> None:
+        _patches.enter_context(patched(*_in_yolov5(module)))
+
+    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: patch_yolov5})
     sys.meta_path.insert(0, finder)
     try:
         for name, do in finder.actions.items():
@@ -91,17 +82,18 @@ def patched_on_import() -> Iterator[None]:
         unpatch()
 
 
-def _patch_yolov5(module: ModuleType) -> None:
-    from fastload.loader.dataloader import DataLoader
-    from fastload.ultralytics._yolov5 import is_yolov5, replacements
+def _in_ultralytics() -> list[tuple[Any, str, Any]]:
+    if importlib.util.find_spec("ultralytics") is None:
+        return []
+    from fastload.ultralytics._replacing import replacements
 
-    if not is_yolov5(module):
-        return
-    loader = module.InfiniteDataLoader
-    bases = loader.__bases__
-    _patches.enter_context(patched(*replacements(module)))
-    loader.__bases__ = (DataLoader,)
-    _patches.callback(setattr, loader, "__bases__", bases)
+    return replacements()
+
+
+def _in_yolov5(module: ModuleType | None) -> list[tuple[Any, str, Any]]:
+    from fastload.ultralytics import _yolov5
+
+    return [] if module is None else _yolov5.replacements(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
