@@ -51,18 +51,23 @@ def run(options: argparse.Namespace) -> int:
     script = find(options.path, options.is_module, options.arguments)
     file = script.code.co_filename
     loaders = loaders_replaced(script.folder, file, options.cache, say, options.tune)
-    with loaders as replaced, patched_on_import():
+    with loaders as replaced, patched_on_import() as ranks:
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
     if not options.quiet and local_rank() == 0:
         sys.stdout.flush()
-        for line in _summary(replaced, ending.children):
+        for line in _summary(replaced, ending.children, ranks):
             print(line, file=sys.stderr)
     return exit_code(ending)
 
 
-def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Iterator[str]:
+def _summary(
+    replaced: Sequence[ReplacedLoader], children: Sequence[str], ranks: Sequence[str]
+) -> Iterator[str]:
+    if ranks:
+        yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
+        return
     if not replaced:
         yield "fastload: the script made no DataLoader, so nothing was replaced"
         if children:

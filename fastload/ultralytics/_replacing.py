@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,23 @@ from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._samples import (
     Batches,
     BatchesInWorker,
-    can_wait,
     is_plain_collation,
     sample_replacements,
+    why_plain,
 )
 from fastload.ultralytics._stored import cache_replacements
+from fastload.ultralytics.patching import rank_programs
 
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
+
+# What stands before Ultralytics' own program of a rank.
+_RANK = """if __name__ == "__main__":
+    import sys
+    sys.path = {path!r}
+    import fastload.ultralytics
+    fastload.ultralytics.patch()
+"""
 
 
 def replacements() -> list[tuple[Any, str, Any]]:
@@ -42,11 +52,12 @@ def replacements() -> list[tuple[Any, str, Any]]:
 @functools.wraps(_plain_init)
 def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
-        options["collate_fn"] = Batches()
+        dataset = options.get("dataset")
+        # Asked here, so that workers need not say it.
+        reason = why_plain(dataset) if isinstance(dataset, BaseDataset) else ""
+        options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False
-        if isinstance(dataset := options.get("dataset"), BaseDataset):
-            can_wait(dataset)  # here, so that workers need not say why not
     _plain_init(self, *args, **options)
 
 
@@ -55,8 +66,6 @@ def _generate_ddp_file(trainer: Any) -> str:
     """Write the program of a rank, which patches Ultralytics in its turn."""
     name: str = _plain_ddp_file(trainer)
     file = Path(name)
-    program = file.read_text(encoding="utf-8")
-    after = "\n    from ultralytics.utils import DEFAULT_CFG_DICT\n"
-    ours = "\n    import fastload.ultralytics\n    fastload.ultralytics.patch()"
-    file.write_text(program.replace(after, ours + after, 1), encoding="utf-8")
+    file.write_text(_RANK.format(path=sys.path) + file.read_text(encoding="utf-8"), encoding="utf-8")
+    rank_programs.append(name)
     return name

@@ -52,7 +52,7 @@ def sample_replacements() -> list[tuple[Any, str, Any]]:
 
 @functools.wraps(_plain_item)
 def _item(self: Any, index: int) -> Any:
-    if not can_wait(self):
+    if why_plain(self):
         return _plain_item(self, index)
     before, _here.dataset = _here.dataset, self
     try:
@@ -89,18 +89,17 @@ def _copied(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
 
 
-def can_wait(dataset: Any) -> bool:
-    """Return True if a dataset's pixels may be made last; say once why not."""
+def why_plain(dataset: Any) -> str:
+    """Return why Ultralytics itself makes a dataset's samples, and say it once; "" if fastload does."""
     steps = getattr(dataset.transforms, "transforms", ())
-    known = dataset.__dict__.get("_fastload_steps")
+    known_steps, reason = dataset.__dict__.get("_fastload_plain", ((), None))
     # A callback may have added a step since then.
-    if known is not None and len(known[0]) == len(steps) and all(map(operator.is_, known[0], steps)):
-        return bool(known[1])
-    reason = _why_not(dataset)
-    if reason and dataset.__dict__.setdefault("_fastload_said", reason) is reason:
-        LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
-    dataset.__dict__["_fastload_steps"] = list(steps), not reason
-    return not reason
+    if reason is None or len(known_steps) != len(steps) or not all(map(operator.is_, known_steps, steps)):
+        before, reason = reason, _why_not(dataset)
+        if reason and reason != before:
+            LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
+        dataset.__dict__["_fastload_plain"] = list(steps), reason
+    return str(reason)
 
 
 def _why_not(dataset: Any) -> str:
@@ -115,9 +114,18 @@ def _why_not(dataset: Any) -> str:
 
 
 class Batches:
-    """A collate function that makes pictures in the batch's final memory."""
+    """A collate function that makes pictures in the batch's final memory.
 
-    changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+    Args:
+        reason: Why samples have no pictures, or "".
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        self.changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+        if reason:
+            self.changes = (
+                f"its images are made by Ultralytics, because {reason}; fastload.ultralytics moves them"
+            )
 
     def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
         """Return the batch in ordinary memory."""

@@ -17,6 +17,9 @@ from fastload.system.patching import patched
 _patches = ExitStack()
 _is_patched = False
 
+# Files with the programs of Ultralytics' ranks, written while it was patched.
+rank_programs: list[str] = []
+
 # The module of its repository that makes loaders.
 _YOLOV5 = "utils.dataloaders"
 
@@ -64,8 +67,8 @@ def unpatch() -> None:
 
 
 @contextmanager
-def patched_on_import() -> Iterator[None]:
-    """Patch Ultralytics, and YOLOv5's loaders, once they are imported; undo it at the end."""
+def patched_on_import() -> Iterator[list[str]]:
+    """Patch Ultralytics, and YOLOv5's loaders, once they are imported; yield the programs of its ranks."""
 
     def patch_yolov5(module: ModuleType) -> None:
         _patches.enter_context(patched(*_in_yolov5(module)))
@@ -76,7 +79,7 @@ def patched_on_import() -> Iterator[None]:
         for name, do in finder.actions.items():
             if name in sys.modules:
                 do(sys.modules[name])
-        yield
+        yield rank_programs
     finally:
         sys.meta_path.remove(finder)
         unpatch()

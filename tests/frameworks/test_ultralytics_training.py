@@ -87,28 +87,31 @@ def test_ranks_get_ultralytics_batches_and_share_images_in_memory(data, run_prog
         assert sorted(one + other) == [f"{number:02d}" for number in range(16)]
 
 
-RANK_FILE = """
-import tests.conftest, types
-import fastload.ultralytics
-with fastload.ultralytics.patch():
-    from ultralytics.utils import dist
-    trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
-    program = open(dist.generate_ddp_file(trainer)).read()
-compile(program, "rank.py", "exec")
+RANKS = """
+import subprocess, sys, types
+import tests.conftest
+from ultralytics.utils import dist
+trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
+name = dist.generate_ddp_file(trainer)
+program = open(name).read()
+compile(program, name, "exec")
 assert program.index("fastload.ultralytics.patch()") < program.index("torch_load(")
-from ultralytics.data.build import InfiniteDataLoader
-assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mro__)
+subprocess.run([sys.executable, "-c", "pass", name], check=True)
 """
 
 
-def test_ranks_that_ultralytics_starts_are_patched_until_it_is_undone(data, tmp_path):
+def test_ranks_that_ultralytics_starts_are_patched_and_said_to_be(data, tmp_path):
     pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
-    command = [sys.executable, "-c", RANK_FILE]
+    environment["PYTHONPATH"] = str(ROOT)
+    (tmp_path / "ranks.py").write_text(RANKS)
+    command = [sys.executable, "-m", "fastload", "run", "ranks.py"]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert "the ranks that Ultralytics started load their images through" in done.stderr
+    assert "nothing" not in done.stderr
 
 
 COCO = """

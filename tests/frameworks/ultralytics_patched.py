@@ -222,6 +222,9 @@ def main(folder: str, result: str) -> None:
             found[case]["hits"] = our_dataset.im_files[0].copy.report().hits
         if how.get("cache") == "ram":
             found[case]["share of memory"] = our_dataset.ims.used_bytes / int(dataset.ims.offsets[-1])
+    from ultralytics.data.build import InfiniteDataLoader
+
+    assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mro__), "it is undone"
     write(result, found)
 
 
