@@ -66,7 +66,7 @@ def main() -> None:
     if find_spec("ultralytics") is None or find_spec("torchvision") is None:
         raise SystemExit("it needs Ultralytics and torchvision: 'make frameworks'")
     options.epochs = options.epochs or (1 if options.smoke else 30)
-    options.imgsz = 32 if options.smoke else options.imgsz
+    options.imgsz = 64 if options.smoke else options.imgsz
     options.runs = max(options.runs, 2)  # one seed does not show how seeds differ
     with work_folder(options) as folder:
         publish_json(measure(options, folder), options)
