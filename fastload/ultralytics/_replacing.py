@@ -22,7 +22,6 @@ from fastload.ultralytics._samples import (
     why_plain,
 )
 from fastload.ultralytics._stored import cache_replacements
-from fastload.ultralytics.patching import rank_programs
 
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
@@ -36,12 +35,25 @@ _RANK = """if __name__ == "__main__":
 """
 
 
-def replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces attributes: (owner, name, value)."""
+def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
+    """Return what replaces attributes: (owner, name, value).
+
+    Args:
+        rank_programs: Gets the files with the programs of ranks that Ultralytics starts.
+    """
+
+    @functools.wraps(_plain_ddp_file)
+    def generate_ddp_file(trainer: Any) -> str:
+        name: str = _plain_ddp_file(trainer)
+        file = Path(name)
+        file.write_text(_RANK.format(path=sys.path) + file.read_text(encoding="utf-8"), encoding="utf-8")
+        rank_programs.append(name)
+        return name
+
     return [
         (InfiniteDataLoader, "__bases__", (DataLoader,)),
         (InfiniteDataLoader, "__init__", _init),
-        (dist, "generate_ddp_file", _generate_ddp_file),
+        (dist, "generate_ddp_file", generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
         *disk_replacements(),
@@ -59,13 +71,3 @@ def _init(self: Any, *args: Any, **options: Any) -> None:
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False
     _plain_init(self, *args, **options)
-
-
-@functools.wraps(_plain_ddp_file)
-def _generate_ddp_file(trainer: Any) -> str:
-    """Write the program of a rank, which patches Ultralytics in its turn."""
-    name: str = _plain_ddp_file(trainer)
-    file = Path(name)
-    file.write_text(_RANK.format(path=sys.path) + file.read_text(encoding="utf-8"), encoding="utf-8")
-    rank_programs.append(name)
-    return name

@@ -18,7 +18,7 @@ _patches = ExitStack()
 _is_patched = False
 
 # Files with the programs of Ultralytics' ranks, written while it was patched.
-rank_programs: list[str] = []
+_rank_programs: list[str] = []
 
 # The module of its repository that makes loaders.
 _YOLOV5 = "utils.dataloaders"
@@ -79,7 +79,7 @@ def patched_on_import() -> Iterator[list[str]]:
         for name, do in finder.actions.items():
             if name in sys.modules:
                 do(sys.modules[name])
-        yield rank_programs
+        yield _rank_programs
     finally:
         sys.meta_path.remove(finder)
         unpatch()
@@ -90,7 +90,7 @@ def _in_ultralytics() -> list[tuple[Any, str, Any]]:
         return []
     from fastload.ultralytics._replacing import replacements
 
-    return replacements()
+    return replacements(_rank_programs)
 
 
 def _in_yolov5(module: ModuleType | None) -> list[tuple[Any, str, Any]]:
