@@ -90,6 +90,7 @@ def test_ranks_get_ultralytics_batches_and_share_images_in_memory(data, run_prog
 RANKS = """
 import subprocess, sys, types
 import tests.conftest
+from ultralytics import YOLO
 from ultralytics.utils import dist
 trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
 name = dist.generate_ddp_file(trainer)
