@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint check oldest newest frameworks gpu bench peers soak clean same-python
+.PHONY: help venv demo test lint pytest oldest newest frameworks gpu bench peers soak clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -22,8 +22,7 @@ venv: $(VENV)/.dev ## Make .venv with fastload (editable) and every tool that th
 demo: $(VENV)/.demo ## Pack a small made-up dataset, load it, show what it gained
 	$(BIN)/fastload demo $(ARGS)
 
-test: $(VENV)/.dev ## Run the tests, two at a time; skipped ones are listed with what they lack
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+test: lint pytest ## Run the linters, then the tests, two at a time; skipped ones are listed with what they lack
 
 lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/ruff check .
@@ -31,17 +30,18 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-check: lint test ## Both of these: what CI runs, and what a change has to pass
+pytest: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
 # Linters are left out with the oldest releases, because they need newer ones.
 VERSIONED := tests/loader tests/datasets tests/packing tests/shards
 
 oldest: ## Run the tests of loader, datasets, packing and shards with the oldest supported releases (.venv-oldest)
-	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test test ARGS="$(VERSIONED) $(ARGS)"
+	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test pytest ARGS="$(VERSIONED) $(ARGS)"
 
 newest: ## Run the same tests with the newest releases of everything (.venv-newest)
-	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch pytest ARGS="$(VERSIONED) $(ARGS)"
 
 frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
 

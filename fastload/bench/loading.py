@@ -7,7 +7,6 @@ for its first batch to the arrival of its last; all workers of a loader get the 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import time
 import warnings
@@ -26,6 +25,7 @@ from fastload.bench._peers import Steps, steps_of
 from fastload.images.opencv import cv2
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
+from fastload.system.memory import shared_memory
 
 IMAGE_SIDE = _operations.IMAGE_SIDE
 BATCH_SIZE = 32
@@ -159,10 +159,8 @@ def default_workers() -> int:
     Docker gives containers 64 MB of it; a worker that finds it full crashes with a bus error.
     """
     workers = min(usable_cpus(), _MOST_WORKERS)
-    try:
-        status = os.statvfs("/dev/shm")
-    except OSError:  # not Linux: no such limit
+    shared = shared_memory()
+    if shared is None:  # not Linux: no such limit
         return workers
     batch_bytes = BATCH_SIZE * 3 * IMAGE_SIDE**2
-    room = status.f_bavail * status.f_frsize // (batch_bytes * _BATCHES_PER_WORKER)
-    return max(1, min(workers, room))
+    return max(1, min(workers, shared.free_bytes // (batch_bytes * _BATCHES_PER_WORKER)))

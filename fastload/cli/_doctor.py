@@ -137,8 +137,8 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
 def _run_data(path: Path, options: argparse.Namespace) -> int:
     from fastload.doctor.folder import examine_data
 
-    with ProgressDisplay("examining", "steps", options.quiet or options.json) as display:
-        parts = examine_data(path, lambda label, done, total: display.update(done, total, f"  {label}"))
+    with ProgressDisplay("", "steps", options.quiet or options.json) as display:
+        parts = examine_data(path, display.stage)
     _print_result(f"How fast does {path} load?", parts, options, ())
     return 0
 
@@ -161,8 +161,6 @@ def _print_result(
         print(diagnosis_json(title, parts, notes, tried), end="")
     else:
         print(f"\n{title}")
-        if not parts:
-            print("\nNo loader gave a batch, so there is nothing to judge.")
         for place, part in enumerate(parts):
             if len(parts) > 1:
                 print(f"\n{part.name}{'' if place else ', the main loader'}:")

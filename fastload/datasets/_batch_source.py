@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-import os
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.shards.records import RecordReader
-from fastload.sources.files import FileSource
 from fastload.transforms.windows import Gathered
 
 Pixels = NDArray[np.uint8]
@@ -43,6 +42,7 @@ class RecordImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
@@ -55,20 +55,19 @@ class RecordImages:
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        holds_pixels = isinstance(records, CachedRecords) and records.holds_pixels
-        self._cached_pixels = records if holds_pixels and isinstance(records, CachedRecords) else None
-        # Before anything else: not even memory may be allocated by the sizes that a damaged record states.
+        has_pixels = isinstance(records, CachedRecords) and records.holds_pixels
+        self._cached_pixels = cast(CachedRecords, records) if has_pixels else None
+        # First of all: even memory must not be allocated by the sizes in a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
-        # Read at once: for each record by itself it takes ten times as long.
+        # Read at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
         if not self._shapes[:, 0].all():
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         record = self._records.read_verified(int(self._positions[position]))
         is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
         encoding = _PIXELS if is_decoded else self._encoding
@@ -85,7 +84,6 @@ class RecordImages:
             ) from error
 
     def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
         found = []
@@ -97,7 +95,6 @@ class RecordImages:
         return found
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`."""
         is_raw = isinstance(self._encoding, Raw) or self._cached_pixels is not None
         if not is_raw or (self._shapes != self._shapes[0]).any():
             return None
@@ -110,9 +107,9 @@ class RecordImages:
 
 
 def unread_headers(count: int) -> Headers:
-    """Return height, width and EXIF orientation of files, zeros until one is read: (count, 3), uint32.
+    """Return an array for height, width and EXIF orientation of files: (count, 3), zeros until one is read.
 
-    Each is read once, by this process or by one forked from it.
+    It is shared with forked processes, so that each header is read once.
     """
     # The kernel allocates only pages that are written.
     memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
@@ -120,7 +117,9 @@ def unread_headers(count: int) -> Headers:
 
 
 class FileImages:
-    """Images in files of a folder, at `positions`, read directly or through a cache; see `BatchSource`.
+    """Images in files, at `positions`, read directly or through a cache; see `BatchSource`.
+
+    `path` returns the path of a file, for messages, and `read` its content.
 
     Raises:
         SourceError: A file cannot be read.
@@ -128,11 +127,12 @@ class FileImages:
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self,
-        source: FileSource,
-        root: str,
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
         positions: list[int],
         headers: Headers,
         reducing_gap: float | None = None,
@@ -140,8 +140,8 @@ class FileImages:
     ) -> None:
         self._headers = headers
         self._cached = cached
-        self._source = source
-        self._root = root
+        self._path = path
+        self._read_file = read
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._files: dict[int, bytes] = {}
@@ -152,7 +152,6 @@ class FileImages:
         )
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         index = self._positions[position]
         height, width = self.sizes[position].tolist()
         pixels = self._decoded.get(position)
@@ -173,11 +172,9 @@ class FileImages:
             raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
         return [self._orientation(index) for index in self._positions]
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`."""
         stacked = None if self._cached is None else self._cached.stack(np.array(self._positions, np.int64))
         return None if stacked is None else Gathered(*stacked)
 
@@ -219,12 +216,10 @@ class FileImages:
             self._free_bytes -= size_bytes
 
     def _read(self, position: int) -> bytes:
-        files = self._source.files if self._cached is None else self._cached
-        return files.read(self._positions[position])
+        return self._read_file(self._positions[position])
 
     def _with_path(self, position: int, error: DecodeError) -> DecodeError:
-        key = self._source.key(self._positions[position])
-        return DecodeError(f"{os.path.join(self._root, key)}: {error}")
+        return DecodeError(f"{self._path(self._positions[position])}: {error}")
 
 
 class StoredImages(BatchSource, Protocol):
@@ -238,6 +233,7 @@ class UprightImages:
     """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(self, images: StoredImages) -> None:
         self._images = images
@@ -246,7 +242,6 @@ class UprightImages:
         self.sizes = np.where(is_turned[:, None], images.sizes[:, ::-1], images.sizes)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         orientation = self._orientations[position]
         height, width = self._images.sizes[position].tolist()
         box = stored_box(box, (height, width), orientation)

@@ -68,14 +68,19 @@ def write_text(picture: Picture, text: str, left: int, baseline: int, colour: Co
 _BITS = 4  # of a fraction of a pixel, for OpenCV's drawing functions
 
 
-def _draw_rings(picture: Picture, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
+def fill_rings(mask: NDArray[np.uint8], rings: Sequence[NDArray[np.float32]]) -> list[NDArray[np.int32]]:
+    """Set the pixels within polygons to 1, in place; return the polygons in OpenCV's coordinates."""
     points = [_fixed(ring) for ring in rings if len(ring)]
-    if not points:
-        return
+    if points:
+        cv2.fillPoly(mask, points, 1, shift=_BITS)
+    return points
+
+
+def _draw_rings(picture: Picture, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
     inside = np.zeros(picture.shape[:2], np.uint8)
-    cv2.fillPoly(inside, points, 1, shift=_BITS)
-    _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
-    cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _BITS)
+    if points := fill_rings(inside, rings):
+        _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
+        cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _BITS)
 
 
 def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.datasets._drawing import fill_rings
 from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
-from fastload.images.opencv import cv2
 from fastload.shards.records import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
@@ -27,7 +27,7 @@ _TO_CORNERS = {
 
 
 def is_upright(made: Mapping[str, Any]) -> bool:
-    """Return True if a manifest says that coordinates are those of upright images."""
+    """Return True if a manifest states that coordinates refer to upright images."""
     details = made.get("details")
     return isinstance(details, dict) and details.get("is_upright") is True
 
@@ -55,7 +55,7 @@ class ObjectFields:
         return cls(fields) if has_objects else None
 
     def annotations(self, record: Record, size: tuple[int, int]) -> Annotations:
-        """Return a record's objects in pixels of its image of a (height, width), upright if they count so."""
+        """Return a record's objects in pixels of its image of `size`, (height, width)."""
         parts = self._parts
         scale = np.array(size[::-1], np.float64)
         labels = record["labels"] if "labels" in parts else np.zeros(0)
@@ -108,7 +108,7 @@ class ObjectFields:
             return None
         points: NDArray[Any] = record[name].astype(np.float64)
         if name == "keypoints" and points.shape[-1] == 2:
-            # As Ultralytics: a point outside of the image is one that is not labelled.
+            # As in Ultralytics: a point outside of the image is not labelled.
             seen = (points >= 0).all(axis=-1, keepdims=True)
             points = np.concatenate([points, seen], axis=-1)
         if field.relative:
@@ -140,9 +140,9 @@ def _owned(value: Any) -> Any:
 
 
 def _tv_target(objects: Annotations) -> dict[str, Any]:
-    """Return annotations as torchvision's tv_tensors: those that its transforms move, and no others.
+    """Return annotations as torchvision's tv_tensors, without those that its transforms cannot move.
 
-    Polygons become a mask for each object, and key points lose their visibility to an entry of its own.
+    Polygons become one mask for each object; the visibility of key points becomes a separate entry.
     """
     try:
         from torchvision import tv_tensors
@@ -150,8 +150,8 @@ def _tv_target(objects: Annotations) -> dict[str, Any]:
         raise LibraryMissingError(f"tv_tensors=True needs torchvision: {error}") from error
     if objects.corners is not None:
         raise OptionError(
-            "tv_tensors=True must have boxes without rotation, got oriented ones, of which torchvision's "
-            "samples cannot have both: use fastload's transforms, which move them"
+            "tv_tensors=True must have boxes without rotation, got oriented ones, which torchvision's "
+            "transforms do not move: use fastload's transforms"
         )
     target = objects.to_target()
     target["boxes"] = tv_tensors.BoundingBoxes(target["boxes"], format="XYXY", canvas_size=objects.size)
@@ -173,8 +173,5 @@ def _filled(polygons: Sequence[Sequence[NDArray[np.float32]]], size: tuple[int, 
     """Return the pixels of each object, 1 within its polygons: (objects, height, width)."""
     masks = np.zeros((len(polygons), *size), np.uint8)
     for mask, rings in zip(masks, polygons, strict=True):
-        # OpenCV measures from the centre of the first pixel, here in sixteenths of a pixel.
-        points = [np.rint((ring - 0.5) * 16).astype(np.int32) for ring in rings if len(ring)]
-        if points:
-            cv2.fillPoly(mask, points, 1, shift=4)
+        fill_rings(mask, rings)
     return masks

@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 Size = tuple[int, int]
 Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
 
-# Images that are seen this often in a batch are decoded whole, and once.
+# Images that a batch uses this often are decoded whole, and once.
 _OFTEN = 3
 
 
@@ -45,12 +45,11 @@ def draw_batch(
 
 
 class SceneImages:
-    """Scenes of a batch as its images; see `BatchSource`.
+    """Composed images of a batch; see `BatchSource`.
 
     Attributes:
-        annotations: Those of the scenes; None if images have none.
-        sizes: See `BatchSource`.
-        gives_own_regions: True, because each region is in memory that nobody else uses.
+        annotations: Annotations of the composed images; None if the dataset has none.
+        gives_own_regions: True, because each region has memory of its own.
 
     Raises:
         OptionError: A transform needs objects, and the images have none.
@@ -60,12 +59,7 @@ class SceneImages:
     gives_own_regions = True
 
     def __init__(
-        self,
-        steps: SceneSteps,
-        positions: Indices,
-        count: int,
-        draws: Draws,
-        opened: Opened,
+        self, steps: SceneSteps, positions: Indices, count: int, draws: Draws, opened: Opened
     ) -> None:
         parameters = steps.draw(draws, np.zeros((len(positions), 2), np.int64))
         indices = np.column_stack((positions, steps.others(parameters, positions, count)))
@@ -87,16 +81,15 @@ class SceneImages:
         self.sizes: Sizes = np.array([scene.size for scene in self._scenes], np.int64)
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """See `BatchSource`."""
         pixels = self._scenes[position].pixels(self._images)
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def gathered(self) -> None:
         """See `BatchSource`."""
 
 
 class _Images:
-    """Images of a batch source, and those that were decoded for several scenes; see `ObjectImages`."""
+    """Images of a batch source; those that several scenes use are decoded once; see `ObjectImages`."""
 
     def __init__(self, source: BatchSource, annotations: list[Annotations] | None) -> None:
         self._source = source
@@ -106,25 +99,22 @@ class _Images:
         self._decoded: dict[int, Pixels] = {}
 
     def expect(self, scenes: list[Scene]) -> None:
-        """Note how often each image will be asked for."""
+        """Count how often each image will be used."""
         uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
         self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
 
     def size(self, index: int) -> Size:
-        """See `ObjectImages`."""
         return self._sizes[index]
 
     def region(self, index: int, box: Box, size: Size) -> Pixels:
-        """See `ObjectImages`."""
         if index not in self._uses:
             return self._source.region(index, box, size)
         if index not in self._decoded:
             height, width = self._sizes[index]
             self._decoded[index] = self._source.region(index, Box(0, 0, height, width), (height, width))
-        return self._decoded[index][box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self._decoded[index])
 
     def annotations(self, index: int) -> Annotations:
-        """See `ObjectImages`."""
         if self._annotations is not None:
             return self._annotations[index]
         return Annotations(self._sizes[index], np.zeros((0, 4), np.float32), np.zeros(0, np.int64))

@@ -32,13 +32,14 @@ class BatchSource(Protocol):
     """The stored images of a batch."""
 
     channels: int  # of every image: 3, or 1
+    gives_own_regions: bool  # True if each region is in memory that nobody else uses
 
     @property
     def sizes(self) -> Sizes:
         """Heights and widths, in pixels: (images, 2)."""
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """Return a region of one image, RGB, or reduced towards the `size` to which it will be resized.
+        """Return a region of one image, RGB, perhaps reduced because it will be resized to `size`.
 
         The result may be a read-only view.
 
@@ -61,12 +62,13 @@ class BatchMemory(Protocol):
 
 
 class HostMemory:
-    """Reused host memory for batches that are made outside a loader; see `BatchMemory`."""
+    """The process's own memory, reused for later batches; see `BatchMemory`."""
 
-    finishes_on_device = False
+    def __init__(self, finishes_on_device: bool = False) -> None:
+        self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised tensor."""
+        """See `BatchMemory`."""
         return reusable_tensor(shape, dtype)
 
 
@@ -79,12 +81,12 @@ def fill(
 ) -> torch.Tensor | None:
     """Make a batch of images, (images, channels, height, width), in the memory of `out`.
 
-    `drawn` are parameters of the pipeline, which must not be foreign, for the images of the source. Returns
-    None if the results do not have one size.
+    `drawn` are the parameters for the images of the source; the pipeline must not be foreign. Returns None if
+    the results differ in size.
     """
     if drawn.size is None:
         return None
-    # The tail runs on the device only for uint8 batches, which are a quarter of the bytes to copy.
+    # The tail is left to the device only for uint8 batches, which are a quarter of the bytes to copy.
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(source.sizes), *drawn.size, drawn.channels)
     is_last = memory_format == torch.channels_last
@@ -107,7 +109,7 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     out = source.region(position, view.box, view.size)
     is_whole = out.shape[:2] == view.size == _view_size(view) and not any(view.flips)
-    if not (is_whole and getattr(source, "gives_own_regions", False)):
+    if not (is_whole and source.gives_own_regions):
         pixels, out = out, np.empty((*_view_size(view), source.channels), np.uint8)
         render_view(pixels, view, drawn.geometry.resampling, out)
     image = drawn.applied(out, position)

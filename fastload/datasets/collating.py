@@ -92,13 +92,13 @@ def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
 def _numbered(polygons: Sequence[Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return Ultralytics' mask of an image, and its objects in the order of their numbers in the mask.
 
-    Polygons are filled in full size, and shrunk, by its steps; but only the part around each.
+    Polygons are filled at full size and then reduced, as by Ultralytics, but only in the part around each.
     """
     mask = np.zeros((height // _MASK_SCALE, width // _MASK_SCALE), dtype)
     is_whole = height % _MASK_SCALE == width % _MASK_SCALE == 0
     parts = [_part(rings, height, width) if is_whole else (0, 0, height, width) for rings in polygons]
     filled = [_shrunk(rings, *part) for rings, part in zip(polygons, parts, strict=True)]
-    # Unsigned, so that an empty one comes first, and not stable: Ultralytics' order to the last object.
+    # Unsigned, so that an empty one comes first, and not stable: exactly Ultralytics' order.
     order = np.argsort(-np.array([pixels.sum() for pixels in filled], np.uint64))
     for number, index in enumerate(order.tolist(), 1):
         (top, left, _, _), pixels = parts[index], filled[index]

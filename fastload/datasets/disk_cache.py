@@ -1,8 +1,8 @@
 """Cache of image files on a disk: a packed copy, made beside the training and read once it is complete.
 
 The copy is an ordinary packed dataset, one record a file, in a `CacheFolder`; targets stay with the dataset.
-The first process that opens the cache starts one that packs the files. Every process looks once a second if
-the copy is complete, and from then on reads images from it. Damage makes it read the files again.
+The first process that opens the cache starts another one, which packs the files. Every process checks once a
+second whether the copy is complete, and then reads images from it; if the copy is damaged, from the files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages, StoredImages
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache._attaching import CacheReport
-from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache._choose import CacheReport, Form
 from fastload.datasets.cache._filling import start_filling
 from fastload.datasets.cache._samples import ReadCounts
 from fastload.datasets.cache.options import Cache
@@ -107,7 +106,7 @@ class DiskCache:
         self._encoding: Encoding = Keep()
         self._next_check_s = 0.0
         self._counts = ReadCounts()
-        # Shared with forked processes, so that only the first of them warns.
+        # Shared with forked processes, so that only the first one warns.
         self._is_given_up = mmap.mmap(-1, 1)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class DiskCache:
         self._prepare(None)
 
     def refresh(self) -> None:
-        """Open the copy if it has become complete, or see that a process makes it; for every batch."""
+        """Open the copy once it is complete; until then, ensure that a process makes it."""
         now = time.monotonic()
         if self.failure or now < self._next_check_s:
             return
@@ -127,14 +126,14 @@ class DiskCache:
             self._reader, self.failure = None, "another process found it to be damaged"
         elif self._reader is not None:
             if self._process is not None and os.getpid() == self._owner:
-                self._process.poll()  # once it has ended, it is no zombie
+                self._process.poll()  # reaps it once it has ended
         elif self._folder.dataset(self._name).is_dir():
             self._open()
         elif self._source is not None and os.getpid() == self._owner:
             self._fill(self._source)
 
     def images(self, positions: NDArray[np.int64], files: Files, reducing_gap: float | None) -> StoredImages:
-        """Return the images at some positions, from the copy as far as it has them, else from `files`."""
+        """Return the images at some positions: from the copy if it has them, else from `files`."""
         reader = self._reader
         if reader is not None and not (reducing_gap is not None and self._encoding.name == "raw"):
             is_stored = self._is_stored[positions]
@@ -227,7 +226,7 @@ class DiskCache:
             if code >= 0 or self._was_killed:
                 self.failure = self._reason_of_end(code)
                 return
-            # Killed by a signal: another one goes on, once, because it may have been for want of memory.
+            # Killed by a signal, perhaps for lack of memory: another process continues, once.
             self._was_killed, self._process = True, None
         try:
             lock = self._folder.lock(self._name)
@@ -238,7 +237,7 @@ class DiskCache:
                     job = source, self._folder, self._name, self._form, self._most_bytes
                     self._process = start_filling(self, _FILLING_MODULE, job, lock)
             finally:
-                os.close(lock)  # the process has it now
+                os.close(lock)  # the process holds it now
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
 
@@ -266,19 +265,20 @@ class DiskCache:
 
 
 class _StoredRecords(RecordImages):
-    """Records of the copy; their orientation is a field, because pixels have none."""
+    """Records of the copy; their orientation is a field, because pixels have no header."""
 
     def orientations(self) -> list[int]:
         return self._records.take("orientation", self._positions).tolist()  # type: ignore[no-any-return]
 
 
 class _PartlyStored:
-    """Images at `positions`, from records where `is_stored`, else from files; see `BatchSource`.
+    """Images at `positions`, from records if `is_stored`, else from files; see `BatchSource`.
 
-    An image whose record cannot be decoded comes from its file too, which raises its own error.
+    An image whose record cannot be decoded is read from its file, which raises its own error.
     """
 
     channels = 3
+    gives_own_regions = False
 
     def __init__(
         self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files
@@ -287,7 +287,7 @@ class _PartlyStored:
         self._open_files = files
         self._is_stored = is_stored.tolist()
         self._places = np.where(is_stored, is_stored.cumsum(), (~is_stored).cumsum()) - 1
-        # Files first, because an error of theirs is one of the dataset, with or without a cache.
+        # Files first, so that errors are raised in the same order as without a cache.
         self._files = None if is_stored.all() else files(positions[~is_stored])
         self._records = records(positions[is_stored])
         self.sizes: NDArray[np.int64] = np.empty((len(positions), 2), np.int64)
@@ -296,7 +296,6 @@ class _PartlyStored:
             self.sizes[~is_stored] = self._files.sizes
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         place = int(self._places[position])
         if self._files is not None and not self._is_stored[position]:
             return self._files.region(place, box, size)
@@ -306,7 +305,6 @@ class _PartlyStored:
             return self._open_files(self._positions[position : position + 1]).region(0, box, size)
 
     def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
         found = np.ones(len(self._positions), np.int64)
         stored = np.array(self._is_stored, bool)
         found[stored] = self._records.orientations()
@@ -315,5 +313,4 @@ class _PartlyStored:
         return found.tolist()
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`."""
         return self._records.gathered() if self._files is None else None

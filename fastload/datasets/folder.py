@@ -12,23 +12,17 @@ import torch
 import torch.utils.data
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, unread_headers
-from fastload.datasets.cache._attaching import Extent, estimated_bytes
-from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
-from fastload.datasets.cache.opening import Opening
+from fastload.datasets._batch_source import FileImages
+from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, Transform
-from fastload.errors import DecodeError, SourceError
-from fastload.images.header import read_header
+from fastload.datasets.images import Transform
+from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.files import FileList
 from fastload.sources.folder import list_folder
-from fastload.sources.protocol import evenly_spaced
-
-# The number of images from which the size of the decoded dataset is estimated.
-_SAMPLED = 32
 
 
-class FolderDataset(ImageDataset):
+class FolderDataset(FilesDataset):
     """The samples of a folder of images, without packing: like ImageFolder, decoded by OpenCV.
 
     Classes, files and their order are those of torchvision's ImageFolder, which selects files by their
@@ -64,13 +58,12 @@ class FolderDataset(ImageDataset):
         apply_orientation: bool = False,
         cache: str | Cache | None = None,
     ) -> None:
-        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
         self.root = os.fspath(path)
         sources = list_folder(os.path.expanduser(self.root), by_content=False)
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]
-        self._headers = unread_headers(len(self.source))
+        super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
         self.classes = list(self.source.classes)
         self.use_cache(cache)
 
@@ -96,13 +89,6 @@ class FolderDataset(ImageDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._headers = unread_headers(len(self.source))
-
     def prefetch(self, indices: Sequence[int]) -> None:
         """Ask the system to read some files from disk now, without waiting, because they are needed soon.
 
@@ -117,35 +103,22 @@ class FolderDataset(ImageDataset):
         self.source.files.prefetch(indices)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
-        return FileImages(
-            self.source, self.root, positions.tolist(), self._headers, self.reducing_gap, self._cached_samples
-        )
+        cached = self._cached_samples
+        read = self.source.files.read if cached is None else cached.read
+        indices = positions.tolist()
+        return FileImages(self._path, read, indices, self._headers, self.reducing_gap, cached)
 
-    def _through_store(self, opening: Opening) -> CachedFiles:
-        return CachedFiles(self.source.files, opening)
+    def _path(self, index: int) -> str:
+        return os.path.join(self.root, self.source.key(index))
+
+    def _files(self) -> FileList:
+        return self.source.files
+
+    def _identity(self, files: FileList) -> str:
+        return f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}"
 
     def _cacheable_files(self) -> CacheableFiles:
         return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
-
-    def _extent(self, wants_pixels: bool) -> Extent:
-        files, count = self.source.files, len(self)
-        sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
-        return Extent(
-            identity=f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}",
-            samples=count,
-            stored_bytes=self.source.size_bytes(),
-            decoded_bytes=estimated_bytes([*map(self._pixels_bytes, sampled)], count),
-            other_bytes=0,
-            fixed_bytes=FIXED_BYTES,
-            paths=tuple(map(files.path, range(count))),
-        )
-
-    def _pixels_bytes(self, index: int) -> int:
-        try:
-            height, width, _ = read_header(self.source.files.read(index)).shape
-        except (SourceError, DecodeError):
-            return 0  # training will raise the error
-        return height * width * 3
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """See `ImageDataset`."""

@@ -21,8 +21,8 @@ from torch.utils.data import default_collate
 from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._attaching import CacheReport, Extent, OpenCache, attach, find_shared
-from fastload.datasets.cache._choose import choose_cache, no_cache
+from fastload.datasets.cache._attaching import Extent, OpenCache, attach, find_shared
+from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
 from fastload.datasets.cache._limits import Room, memory_room
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.files import CachedFiles
@@ -201,7 +201,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             samples.filler.ensure_running(samples)
 
     def close_cache(self) -> None:
-        """Leave the cache, which is removed if nobody else uses it; a cache on the disk stays."""
+        """Stop using the cache. It is removed if no other process uses it, unless it is on the disk."""
         self._open_cache = _NO_CACHE
         self._disk_cache = None
 
@@ -287,12 +287,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return [objects.to_target() for objects in annotations]
 
     def batch_of_targets(
-        self,
-        positions: NDArray[np.int64],
-        out: BatchMemory,
-        annotations: Sequence[Annotations] | None = None,
+        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> Any:
-        """Return what torch's `default_collate` makes of some samples' targets."""
+        """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
             # A tuple, as in torch's own collation, which returns one of strings unchanged.
@@ -310,10 +307,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             targets = self.targets_of(positions)
         else:
             targets = self.targets_with(positions, annotations)
-        return map(self._transform_target, targets)
-
-    def _transform_target(self, target: Any) -> Any:
-        return target if self.target_transform is None else self.target_transform(target)
+        return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
     def _pipeline(self) -> Pipeline:
         steps = flattened([] if self.transform is None else [self.transform])

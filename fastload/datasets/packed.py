@@ -52,8 +52,8 @@ class PackedDataset(ImageDataset):
     is one of torchvision's. The target is the label, an int (-1 without a label in the source); if records
     have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. Objects are
     tensors in pixels of the image: `boxes` (objects, 4) x1 y1 x2 y2, `labels`, `polygons`, `keypoints`,
-    `corners`; a mask of classes is `mask` (height, width), see docs/packing.md. Any other further image
-    is given as its file's bytes; if it is stored as pixels (`raw`, `yuv420`), as a tensor like the image's.
+    `corners`; a mask of classes is `mask` (height, width), see docs/packing.md. Other image fields are
+    the bytes of their files or, if stored as pixels (`raw`, `yuv420`), tensors like the image.
 
     Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -74,9 +74,9 @@ class PackedDataset(ImageDataset):
             large as the size to which the transform resizes; like PIL's parameter of this name. This is
             faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
             average, and at edges by up to 16.
-        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG. The default is not to, as
-            in torchvision's ImageFolder; with objects, as their coordinates count: YOLO's in upright images.
-            (`yuv420` and `raw` store none.)
+        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG (`yuv420` and `raw` store
+            none). The default is False, as in torchvision's ImageFolder; with objects, it is True if their
+            coordinates refer to upright images, as YOLO's do.
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
             also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
         transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
@@ -289,10 +289,7 @@ class PackedDataset(ImageDataset):
         return [self._objects.target(*pair, self._value, self.tv_tensors) for pair in pairs]
 
     def batch_of_targets(
-        self,
-        positions: NDArray[np.int64],
-        out: BatchMemory,
-        annotations: Sequence[Annotations] | None = None,
+        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> Any:
         """See `ImageDataset`."""
         try:
@@ -323,7 +320,7 @@ class PackedDataset(ImageDataset):
         return found[0]
 
     def _check_orientation(self, is_wanted: bool | None) -> None:
-        """Turn images as the objects' coordinates count; raise OptionError if the user wants another way."""
+        """Turn images if their objects' coordinates require it; raise OptionError if the user disagrees."""
         if is_wanted is not None and is_wanted != self._is_upright:
             raise OptionError(
                 f"apply_orientation must be {self._is_upright} for {self._records.folder}, because its "

@@ -1,18 +1,16 @@
-"""Files that a dataset lists in its attributes, and the speed of their disk."""
+"""Files that a dataset lists in its attributes, their size and their disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor.findings import DataStorage
-from fastload.errors import OptionError
 from fastload.system.disks import disk_of
-from fastload.system.read_speed import measure_reading
 
 # Attributes that are searched first.
 _NAMES = (
@@ -111,8 +109,8 @@ def _path_in(item: Any) -> str | None:
     return _path_in(item[0]) if isinstance(item, (tuple, list)) and item else None
 
 
-def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
-    """Read some of the files for a second, from the disk and the page cache; return None for no files."""
+def storage_of(files: DataFiles, samples: int) -> DataStorage | None:
+    """Return the size of a dataset, estimated from some of its files, and their disk; None for no files."""
     sizes = []
     for path in files.paths if files.are_shards else files.paths[:: max(1, len(files.paths) // 256)]:
         with contextlib.suppress(OSError):
@@ -121,17 +119,9 @@ def measure_store(files: DataFiles, samples: int) -> DataStorage | None:
         return None
     samples = max(1, samples if files.are_shards else max(samples, len(files.paths)))
     size_bytes = sum(sizes) if files.are_shards else round(sum(sizes) / len(sizes) * samples)
-    store = DataStorage(samples, size_bytes, are_shards=files.are_shards)
-    with contextlib.suppress(OptionError, OSError):
-        disk = disk_of(files.paths[0])
-        record_bytes = max(1, size_bytes // samples) if files.are_shards else None
-        reading = measure_reading(files.paths, record_bytes, most_s=1.0)
-        one, several = reading.cold_random.records_per_s, reading.cold_parallel.records_per_s
-        kind = disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}"
-        return replace(
-            store, kind=kind, is_cold=reading.is_cold, random_per_s=one, parallel_per_s=max(one, several)
-        )
-    return store
+    disk = disk_of(files.paths[0])
+    kind = disk.file_system if disk.kind == "unknown" else f"{disk.kind}, {disk.file_system}"
+    return DataStorage(samples, size_bytes, kind)
 
 
 def drop_pages(files: DataFiles) -> None:

@@ -104,18 +104,22 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
     if rates.start_s * measured.epochs > 0.05:
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
-        yield from _store_evidence(measured.store, measured.machine.available_bytes)
+        yield f"The data take {format_size(measured.store.size_bytes)} (file system: {measured.store.kind})."
+        if fits_page_cache(measured.store, measured.machine.available_bytes):
+            yield "That is less than half of the available memory: only the first epoch reads from the disk."
     if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
-    if measured.error:
-        yield f"The training ended with {measured.error}."
 
 
 def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
     batches = f"batches of {measured.batch_size}" if measured.batch_size else "whole batches of the dataset"
     if measured.waits and measured.steps:
         rate = f"{rate_text(measured.samples_per_s, measured.unit)} in {batches}"
-        yield batch_text(rate, measured.wait_s, measured.step_s)
+        text = batch_text(rate, measured.wait_s, measured.step_s)
+        if measured.step_delayed_s > _LEAST_SHARE * measured.stepping_s:
+            delayed = format_duration(measured.step_delayed_s / measured.steps)
+            text += f" For {delayed} of a step no CPU was free, which the two rates leave out."
+        yield text
     else:
         yield f"Too few batches to measure: {measured.batches}, in {batches}."
     if measured.warmup_steps:
@@ -133,7 +137,8 @@ def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> 
     one = "sample" if measured.batch_size else "batch"
     seconds = (taken_s / made for taken_s in (work.cpu_s, work.blocked_s, work.delayed_s))
     yield loading_text(measured.num_workers, one, *seconds)
-    parts = [f"{CAUSES[cause][1]} {share(loading, cause):.0%}" for cause in loading if loading[cause] > 0]
+    shares = {CAUSES[cause][1]: f"{share(loading, cause):.0%}" for cause in loading}
+    parts = [f"{name} {percent}" for name, percent in shares.items() if percent != "0%"]
     if parts:
         yield f"Time of loading: {', '.join(parts)}."
     if measured.num_workers and measured.trial("same") is None:
@@ -153,19 +158,6 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
     ]
     if shown:
         yield f"Slowest lines of {where}: {'; '.join(shown[:_MOST_PLACES])}."
-
-
-def _store_evidence(store: DataStorage, available_bytes: int | None) -> Iterator[str]:
-    if store.random_per_s:
-        state = "from the disk" if store.is_cold else "from the page cache"
-        yield (
-            f"Reading samples {state}{f' ({store.kind})' if store.kind else ''}: {store.random_per_s:,.0f} "
-            f"per second one at a time, {store.parallel_per_s:,.0f} with several readers."
-        )
-    if fits_page_cache(store, available_bytes):
-        yield (
-            "The data take less than half of the available memory: only the first epoch reads from the disk."
-        )
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:

@@ -194,13 +194,11 @@ def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial)
     places = []
     if store.size_bytes < MOST_OF_MEMORY * (available or 0):
         places.append("copy the files to /dev/shm once, and read them there")
-    if measured.encoding is not None or not store.are_shards:
-        kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
-        places.append(f'fastload.{kind}(…, cache="auto")')
-    if places:
-        gain, why = _tried(measured, rates, trial)
-        action = f"keep the data in memory: {', or '.join(places)}"
-        yield Fix("cache", action, gain, f"{why}; from the second epoch on")
+    kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
+    places.append(f'fastload.{kind}(…, cache="auto")')
+    gain, why = _tried(measured, rates, trial)
+    action = f"keep the data in memory: {', or '.join(places)}"
+    yield Fix("cache", action, gain, f"{why}; from the second epoch on")
 
 
 def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
@@ -217,8 +215,9 @@ def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
 
 def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
     """Return the kinds of trials that can change the advice."""
-    waits = measured.wait_s > 0.1 * (measured.wait_s + measured.step_s)
-    kinds = ["workers"] if waits or verdict == "little" else []
+    if verdict == "little":
+        return ["workers"] if measured.num_workers else []
+    kinds = ["workers"] if measured.wait_s > 0.1 * (measured.wait_s + measured.step_s) else []
     if verdict in LOADING:
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:

@@ -25,11 +25,12 @@ LEAST_S = 0.25
 """A training that takes less than this in all has nothing to gain."""
 
 MOST_STARTING, LITTLE_WORK_S = 0.4, 1.0
-"""Workers have too little to do if starting them takes more than this share of an epoch whose loading and
-training take less than this."""
+"""Workers have too little to do if starting them takes more than 40 % of the epoch, and the rest of the epoch
+takes less than a second."""
 
 LEAST_BUSY = 0.6
-"""Workers are not the cause if the loader gives less than this share of the rate at which they load."""
+"""If the loader gives less than this share of the batches that its workers could make, they are idle, and
+moving the batches is the cause."""
 
 GPU_BUSY = 0.9
 """A GPU that computes for more than this share of the time is the limit, wherever the host waits."""

@@ -133,20 +133,17 @@ _described: dict[tuple[int, int], tuple[CodeType, Frame]] = {}
 def described(code: CodeType, instruction: int) -> Frame:
     """Return the names and the source of an instruction, given as in a frame's `f_code` and `f_lasti`."""
     known = _described.get((id(code), instruction))
-    if known is None:
-        lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end)
-        known = code, _describe(code, instruction, next(lines, 0) or 0)
-        _described[id(code), instruction] = known
-    return known[1]
-
-
-def _describe(code: CodeType, instruction: int, line: int) -> Frame:
+    if known is not None:
+        return known[1]
     file = code.co_filename
+    line = next((line for begin, end, line in code.co_lines() if begin <= instruction < end), 0) or 0
     name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
-    is_users = not file.startswith(LIBRARY_FOLDERS) and not file.startswith("<")
+    is_users = not file.startswith((*LIBRARY_FOLDERS, "<"))
     text = _source_line(file, line).strip()
     exact = _expression(code, instruction) if text else ""
-    return Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
+    frame = Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
+    _described[id(code), instruction] = code, frame
+    return frame
 
 
 def _source_line(file: str, line: int) -> str:

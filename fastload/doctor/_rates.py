@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fastload.doctor.findings import Category, LoaderTrial, Sampled, TrainingMeasurements, Verdict
 
 COLDER = 0.75
-"""If workers loaded at less than this share of a later trial's rate, they read from a disk what was in memory
-for the trial, and the training's own rate counts."""
+"""If the training's workers were slower than this share of a later trial's rate, the trial found files in
+memory that they had to read from the disk; then the training's own rate counts."""
 
 _ALL_COLLATING = 0.95
 
@@ -162,9 +162,9 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
 
 
 def attributed(loading: Sequence[Sampled]) -> Sequence[Sampled]:
-    """Return the stack samples of making batches; those in torch's loop only if they are the majority.
+    """Return the stack samples of making batches, without those in torch's loop unless they are the majority.
 
-    In this loop, memory of earlier samples is freed: that time belongs to all parts alike.
+    The loop frees the memory of earlier samples: that time belongs to all parts alike.
     """
     known = [one for one in loading if one.place or one.category != "transform"]
     is_most = sum(one.seconds for one in known) > 0.5 * sum(one.seconds for one in loading)

@@ -77,9 +77,9 @@ class _Step:
 class LoaderRecord:
     """Record of one loader while it had one number of workers.
 
-    A step lasts until the next batch is requested, or until an epoch of any loader begins. `others_s` is time
-    in its steps during which the training waited for other loaders, and `copying_s` time in its waits that
-    the loader spent on copies to the device.
+    A step lasts until the next batch is requested, or until an epoch of any loader begins. `others_s` is the
+    part of the steps in which the training waited for other loaders, `copying_s` the part of the waits in
+    which this loader copied batches to the device.
     """
 
     def __init__(self, name: str, settings: LoaderSettings, num_workers: int, readings: Readings) -> None:

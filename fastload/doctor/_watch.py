@@ -174,7 +174,7 @@ class Watcher:
         self._optimizer_steps += 1
 
     def _start(self, loader: DataLoader[Any], original: Callable[[Any], Any]) -> Any:
-        """Create a loader's iterator: `__iter__`, or `_get_iterator` by itself or called by it."""
+        """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
         if not self._is_watched():
             return original(loader)
         watched = self._by_loader.get(loader) or self._watch(loader)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, measure_store
+from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, storage_of
+from fastload.doctor._evidence import ran_out_of
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
@@ -58,7 +59,10 @@ def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
     elif ending.text:
         yield f"The script ended with {ending.text}."
     if not batches:
-        yield "No batch was loaded in this process by torch's DataLoader or a subclass of it."
+        yield (
+            "There is nothing to judge: no batch was loaded in this process by torch's DataLoader or a "
+            "subclass of it."
+        )
     if not batches and ending.children:
         more = f" and {len(ending.children) - 3} more" if len(ending.children) > 3 else ""
         listed = "; ".join(f"'{child[:120]}'" for child in ending.children[:3])
@@ -90,9 +94,9 @@ def examine_script(
         was_cut = watcher.was_cut
         machine = busy.state()
         busy_gpu = gpu_share(gpus, watcher.span, gpu_in_use())
-        # A loader that failed before its first batch explains the failure if there is no other.
         records = [record for record in watcher.records if record.batches]
-        records = records or (watcher.records[:1] if ending.text and not was_cut else [])
+        if not records and ran_out_of(ending.text) and not was_cut:
+            records = watcher.records[:1]  # this loader's settings are the cause
         has_training = any(record.role() == "training" for record in records)
         found = []
         for record in records:
@@ -126,9 +130,9 @@ def examine_script(
 
 
 def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: Path) -> TrainingMeasurements:
-    """Add the speed of the disk, and the trials that can change the advice."""
+    """Add the size of the data, and the trials that can change the advice."""
     files = files_of(record.settings.dataset)
-    measured = replace(measured, store=measure_store(files, count_of(record.settings.dataset)))
+    measured = replace(measured, store=storage_of(files, count_of(record.settings.dataset)))
     if not measured.batches:
         return measured
     folder.mkdir()

@@ -53,18 +53,11 @@ class LoaderTrial:
 
 @dataclass(frozen=True, slots=True)
 class DataStorage:
-    """Files of a dataset and the speed of their disk in samples per second (0: not measured).
-
-    If `is_cold` is False, pages could not be dropped, and all figures are those of the page cache.
-    """
+    """Size of a dataset, and the kind of its disk with the file system, or the latter alone."""
 
     samples: int
     size_bytes: int
-    kind: str = ""
-    is_cold: bool = False
-    random_per_s: float = 0.0
-    parallel_per_s: float = 0.0
-    are_shards: bool = False
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +84,9 @@ class TrainingMeasurements:
     in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is the
     sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during which
     the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
-    `busiest_s` the `busy_s` of the busiest one at a time. `loading` and `training` are the stack samples of
-    these processes, and of the main thread in the steps. `is_recreated` is True if the script creates the
-    loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
+    `busiest_s` the sum of each epoch's largest `busy_s` of a process. `loading` and `training` are the stack
+    samples of these processes, and of the main thread in the steps. `is_recreated` is True if the script
+    creates the loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
     `error` is the exception that ended the training. `folder` names the files, and `command` the script and
     its arguments, in the actions of fixes.
     """

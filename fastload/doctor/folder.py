@@ -15,8 +15,8 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, measure_store
-from fastload.doctor._evidence import CAUSES, fits_page_cache
+from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, storage_of
+from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
@@ -26,9 +26,9 @@ from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing.choose import choose_encoding, estimate_stats
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import is_packed
-from fastload.sources import Source, open_source
+from fastload.sources import open_source
 from fastload.sources.files import FileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
@@ -38,7 +38,6 @@ from fastload.system.units import format_count, format_duration
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
-_STEPS = 3
 _MOST_SAMPLES = 4096
 _MOST_BATCHES = 100_000
 _LARGEST_BATCH = 256
@@ -69,28 +68,31 @@ class _Images(Dataset[Any]):
 
 def examine_data(path: Path, step: Step = lambda label, done, total: None) -> list[Examination]:
     """Measure loaders of a dataset, for some seconds per split; raise SourceError if there is none."""
-    step("listing", 0, _STEPS)
     packed = [path] if is_packed(path) else []
     # A folder that cannot be listed is refused below, as by packing.
     with contextlib.suppress(PermissionError):
         packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
     if packed:
         return [_examine(str(child), PackedDataset(child), step) for child in packed]
-    sources = open_source(os.fspath(path)).items()
+    sources = open_source(os.fspath(path))
+    for source in sources.values():
+        if not isinstance(source, FileSource):
+            raise SourceError(
+                f"{path}: must be class folders, images or a table to be examined, got the layout "
+                f"{source.kind!r}: pack it first ('fastload pack {path} DEST'), and examine the result"
+            )
+    # As packing does, which stores all splits alike.
+    stats = combine([estimate_stats(source, None) for source in sources.values()])
+    has_jpegtran = find_jpegtran() is not None
+    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     return [
-        _examine_source(f"{path}, {split}" if split else str(path), source, step) for split, source in sources
+        _examine_source(f"{path}, {split}" if split else str(path), source, chosen, step)
+        for split, source in sources.items()
     ]
 
 
-def _examine_source(name: str, source: Source, step: Step) -> Examination:
-    if not isinstance(source, FileSource):
-        raise SourceError(
-            f"{name}: must be class folders, images or a table to be examined, got the layout "
-            f"{source.kind!r}: pack it first ('fastload pack {name} DEST'), and examine the result"
-        )
+def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) -> Examination:
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-    stats, has_jpegtran = estimate_stats(source, None), find_jpegtran() is not None
-    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     notes = (
         f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
         *source.warnings,
@@ -104,12 +106,12 @@ def _examine(
 ) -> Examination:
     """Watch a loader of a dataset that stands for `samples` (0: its own), and try changes."""
     busy, files, samples = BusyWatch(), files_of(dataset), samples or len(dataset)
-    step("reading", 1, _STEPS)
-    store = measure_store(files, samples)
+    step("reading", 0, 2)
+    store = storage_of(files, samples)
     readable, size, damage = _readable(dataset)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
-    step("decoding", 2, _STEPS)
+    step("decoding", 1, 2)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
     workers = max(1, int(machine.usable_cpus))
@@ -183,5 +185,8 @@ def diagnose_data(
         headline = f"There is too little data for loading to matter: {took}."
         return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=())
     when = " after the first epoch" if is_warm else ""
-    headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {rate:,.0f} samples/s{when}."
-    return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes))
+    gives = rate_text(rate, measured.unit)
+    headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {gives}{when}."
+    # A training, which is not there yet, would overlap with workers.
+    fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
+    return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

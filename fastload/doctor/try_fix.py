@@ -15,6 +15,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from fastload.doctor._evidence import rate_text
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import ScriptReport
@@ -49,8 +50,8 @@ class Attempt:
         if not self.after_per_s or not self.before_per_s:
             return "\n".join([*lines, f"  There was nothing to measure. {self.error}".rstrip()])
         lines += [
-            f"  before: {self.before_per_s:,.1f} {self.unit}/s",
-            f"  after: {self.after_per_s:,.1f} {self.unit}/s",
+            f"  before: {rate_text(self.before_per_s, self.unit)}",
+            f"  after: {rate_text(self.after_per_s, self.unit)}",
             f"  measured gain: {self.after_per_s / self.before_per_s:.2f} ×",
         ]
         return "\n".join(lines)

@@ -11,6 +11,9 @@ from pathlib import Path
 HEAD_BYTES = 512
 """The bytes needed to recognise a file's format: as many as OpenCV itself reads, for AVIF."""
 
+MOST_BYTES = (1 << 31) - 1
+"""The largest file that can be decoded: OpenCV counts bytes with an int."""
+
 _RAW = "camera raw"
 _SIGNATURES = {
     "JPEG": (b"\xff\xd8\xff",),

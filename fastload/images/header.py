@@ -28,8 +28,11 @@ from fastload.images._jpeg_tables import has_standard_header
 from fastload.images._png import PngLayout, parse_png, row_anomaly
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
-from fastload.images.limits import LARGEST_SIDES, MOST_PIXELS
 from fastload.images.opencv import cv2
+
+_MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
+# The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.
+_LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 _TOLERANCE = 1  # in levels of 255
 _HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)  # SOF0 and SOF1, baseline, and SOF2, progressive
@@ -151,11 +154,11 @@ def _decode_anomalous(data: bytes, anomaly: str) -> NDArray[np.uint8]:
 
 
 def _require_size(image_format: str, height: int, width: int) -> None:
-    largest_side = LARGEST_SIDES[image_format]
-    if max(height, width) > largest_side or height * width > MOST_PIXELS:
+    largest_side = _LARGEST_SIDES[image_format]
+    if max(height, width) > largest_side or height * width > _MOST_PIXELS:
         raise DecodeError(
-            f"a {image_format.upper()} must have at most {MOST_PIXELS:,} pixels and {largest_side:,} a side, "
-            f"got {height}x{width}"
+            f"a {image_format.upper()} must have at most {_MOST_PIXELS:,} pixels and {largest_side:,} a "
+            f"side, got {height}x{width}"
         )
 
 
@@ -221,7 +224,8 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
                 return _rgb_of(image)
     except UnidentifiedImageError as error:
         # Also raised for a known format with a damaged header.
-        if not any(_accepts(accept, data[:16]) for _, accept in Image.OPEN.values()):
+        accepts = (accept for _, accept in Image.OPEN.values() if accept is not None)
+        if not any(accept(data[:16]) is True for accept in accepts):  # a str, if a library is missing
             return None
         raise DecodeError(f"an image must be one that Pillow reads too, got: {error}") from error
     except MemoryError:
@@ -233,11 +237,6 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
         ) from error
     finally:
         Image.MAX_IMAGE_PIXELS = most_pixels
-
-
-def _accepts(accept: Any, beginning: bytes) -> bool:
-    """Return True if one of Pillow's readers accepts a file; it returns a message if a library is missing."""
-    return accept is not None and accept(beginning) is True
 
 
 def _rgb_of(image: Any) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ library, and in other formats, the image is decoded whole.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ class Box(NamedTuple):
     height: int
     width: int
 
+    def of(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        """Return the region of an array (height, width, …) as a view."""
+        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
+
 
 def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1) -> NDArray[np.uint8]:
     """Return a region of a decoded image as a view.
@@ -49,7 +53,7 @@ def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: 
         )
     if reduction > 1:
         box = reduce_box(box, reduction)
-    return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+    return box.of(pixels)
 
 
 def reduce_box(box: Box, reduction: int) -> Box:

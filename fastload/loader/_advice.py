@@ -1,4 +1,4 @@
-"""Advice to compile a dataset, given once to a training that waits for it."""
+"""Advice to compile a dataset, given once if the training waits for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import weakref
 from typing import Any
 
 from fastload.errors import SlowTransformWarning
-from fastload.loader._resume.drawing import drawn_from, global_state
 from fastload.loader._transport.filling import innermost
 from fastload.loader.clock import StepClock
+from fastload.system.random_states import preserved_random_states
 from fastload.system.units import format_duration
 
 # Saving less than a quarter of the epoch's time is not worth a warning.
@@ -47,7 +47,7 @@ def _computing_share(clock: StepClock) -> float:
 
 
 def _is_new(dataset: Any) -> bool:
-    """Return True, once, for a dataset that can be known again."""
+    """Return True the first time that a dataset is passed; never for one that is not hashable."""
     with contextlib.suppress(Exception):  # its own `__hash__` may raise anything
         if dataset not in _advised:
             _advised.add(dataset)
@@ -56,16 +56,16 @@ def _is_new(dataset: Any) -> bool:
 
 
 def seconds_saved(dataset: Any) -> tuple[float, float] | None:
-    """Return the CPU seconds for a sample of a dataset, as it is and compiled; None where that is unknown.
+    """Return the CPU seconds for a sample of a dataset, uncompiled and compiled; None if unknown.
 
-    The global random states stay as they are.
+    The global random states do not change.
     """
-    # Whoever makes PIL's images has imported it. To import it here, while another thread forks a worker,
-    # could leave that worker with a lock of the dynamic loader.
+    # Such a dataset has imported PIL. Importing it here, while another thread forks a worker, could leave the
+    # worker with a locked dynamic loader.
     if "PIL.Image" not in sys.modules:
         return None
-    # A dataset that cannot be measured, for whatever reason, gets no advice.
-    with contextlib.suppress(Exception), drawn_from(global_state(), {}):
+    # There is no advice for a dataset that cannot be measured, for any reason.
+    with contextlib.suppress(Exception), preserved_random_states():
         from fastload.datasets.compiled.gain import compiling_saves  # which needs PIL
 
         return compiling_saves(dataset)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
+
+if TYPE_CHECKING:
+    from fastload.loader._iterators import WorkersIterator
+    from fastload.loader.dataloader import DataLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class EpochStart:
         order: The rest of the epoch's order, if another iterator has begun it.
         reads_samples: Whether samples are read; if not, nothing is read ahead.
         seeds_batches: Whether random numbers are seeded per batch, so that all processes draw the same.
-        after_first: Called once with a WorkersIterator, after its first batch.
+        after_first: Called once by a WorkersIterator, with itself, after its first batch.
     """
 
     progress: Progress
@@ -90,7 +94,7 @@ class EpochStart:
     order: Iterator[Any] | None = None
     reads_samples: bool = True
     seeds_batches: bool = False
-    after_first: Callable[[Any], None] | None = None
+    after_first: Callable[[WorkersIterator], None] | None = None
 
 
 class Unset(int):
@@ -121,7 +125,7 @@ class DecidedAttribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: Any, owner: type) -> Any:
+    def __get__(self, instance: DataLoader[Any] | None, owner: type) -> Any:
         if instance is None:
             return self
         try:
@@ -134,5 +138,5 @@ class DecidedAttribute:
         decided = value if strategy is None else getattr(strategy.options, self._name)
         return None if decided is None else Unset(decided)
 
-    def __set__(self, instance: Any, value: Any) -> None:
+    def __set__(self, instance: DataLoader[Any], value: Any) -> None:
         vars(instance)[self._name] = value

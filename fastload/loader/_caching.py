@@ -151,8 +151,8 @@ def asks_for_device(dataset: Any) -> bool:
     return any(part.cached.kind == "device" for part in image_datasets_in(dataset))
 
 
-def see_to_filling(dataset: Any) -> None:
-    """Open caches on the disk that have become complete, before workers are forked; fill the others."""
+def refresh_disk_caches(dataset: Any) -> None:
+    """Open the caches on the disk that are complete, and fill the others, before workers are forked."""
     for part in image_datasets_in(dataset):
         if part.cached.kind == "disk":
             part.fill_cache()

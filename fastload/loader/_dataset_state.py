@@ -26,6 +26,8 @@ import numpy as np
 import psutil
 import torch
 
+from fastload.loader._torch import version_of
+
 _MOST_PARTS = 50_000
 # Containers with more elements are not searched: the identities of their elements are compared.
 _MOST_ELEMENTS = 2000
@@ -200,8 +202,7 @@ def _is_mapped(values: Any) -> bool:
 
 
 def _tensor_digest(tensor: torch.Tensor) -> int:
-    is_counted = tensor.layout is torch.strided and not tensor.is_inference()
-    return hash((id(tensor), tensor._version)) if is_counted else id(tensor)
+    return hash((id(tensor), version_of(tensor))) if tensor.layout is torch.strided else id(tensor)
 
 
 _DIGESTS: dict[type, Callable[[Any], int]] = {

@@ -52,8 +52,7 @@ def resolve_device(device: Any) -> torch.device | None:
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is None or accelerator.type != wanted.type:
         warnings.warn(
-            f"device={str(wanted)!r} is not available on this machine: batches stay on the CPU",
-            stacklevel=3,
+            f"device={str(wanted)!r} is not available on this machine: batches stay on the CPU", stacklevel=3
         )
         return None
     count = torch.accelerator.device_count()

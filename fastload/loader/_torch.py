@@ -28,47 +28,20 @@ _DATALOADER = "torch.utils.data.dataloader"
 # attribute if one of its methods names it.
 _MEMBERS: dict[str, list[str]] = {
     "_SingleProcessDataLoaderIter": [
-        "__next__",
-        "_base_seed",
-        "_dataset",
-        "_dataset_fetcher",
-        "_dataset_kind",
-        "_index_sampler",
-        "_next_data",
-        "_next_index",
-        "_num_workers",
-        "_num_yielded",
-        "_profile_name",
-        "_reset",
+        "__next__", "_base_seed", "_dataset", "_dataset_fetcher", "_dataset_kind", "_index_sampler",
+        "_next_data", "_next_index", "_num_workers", "_num_yielded", "_profile_name", "_reset",
         "_sampler_iter",
     ],
     "_MultiProcessingDataLoaderIter": [
-        "__del__",
-        "_data_queue",
-        "_get_data",
-        "_in_order",
-        "_next_data",
-        "_prefetch_factor",
-        "_rcvd_idx",
-        "_send_idx",
-        "_shutdown_workers",
-        "_task_info",
-        "_tasks_outstanding",
-        "_try_get_data",
-        "_try_put_index",
-        "_worker_pids_set",
-        "_worker_queue_idx_cycle",
-        "_workers",
+        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_prefetch_factor", "_rcvd_idx",
+        "_send_idx", "_shutdown_workers", "_task_info", "_tasks_outstanding", "_try_get_data",
+        "_try_put_index", "_worker_pids_set", "_worker_queue_idx_cycle", "_workers",
     ],
     "DataLoader": [
-        "_IterableDataset_len_called",
-        "_auto_collation",
-        "_dataset_kind",
-        "_get_iterator",
-        "_index_sampler",
+        "_IterableDataset_len_called", "_auto_collation", "_dataset_kind", "_get_iterator", "_index_sampler",
         "_iterator",
     ],
-}
+}  # fmt: skip
 
 CHECKED = set(itertools.chain.from_iterable(_MEMBERS.values()))
 """All names in this table."""
@@ -120,6 +93,10 @@ _reraise: Any = getattr(_found("torch._utils", "ExceptionWrapper"), "reraise", N
 if not isinstance(_reraise, types.FunctionType):
     missing.append("torch._utils.ExceptionWrapper.reraise")
 
+for _owner, _member in ((torch.Tensor, "_version"), (torch.UntypedStorage, "_cdata")):
+    if not hasattr(_owner, _member):
+        missing.append(f"torch.{_owner.__name__}.{_member}")
+
 _utils: Any = _found("torch.utils.data", "_utils")
 _found("torch.utils.data._utils", "python_exit_status")
 
@@ -138,6 +115,16 @@ def is_python_exiting() -> bool:
 def is_reraising(code: types.CodeType) -> bool:
     """Return whether code is that of torch's function that raises a worker's exception."""
     return code is _reraise.__code__
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Return how often a tensor was modified in place; None if torch does not count that."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def identity_of(storage: torch.UntypedStorage) -> int:
+    """Return the identity of a storage: two storages may begin at the same address and differ in size."""
+    return int(storage._cdata)
 
 
 def profile_name(iterator: type) -> str:

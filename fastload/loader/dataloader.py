@@ -19,21 +19,14 @@ from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
 from fastload.loader._advice import advise_compiling
-from fastload.loader._arguments import (
-    UNSET,
-    DecidedAttribute,
-    EpochStart,
-    LoaderView,
-    Unset,
-    is_explicit,
-)
+from fastload.loader._arguments import UNSET, DecidedAttribute, EpochStart, LoaderView, Unset, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,
     can_be_cached,
     disk_states,
     own_choice,
-    see_to_filling,
+    refresh_disk_caches,
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
@@ -236,7 +229,7 @@ class DataLoader(_Base[_T_co]):
             self._cache = self._make_cache("device")
         if self._cache is not None:
             self._cache.open(view.dataset)
-        see_to_filling(view.dataset)
+        refresh_disk_caches(view.dataset)
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:

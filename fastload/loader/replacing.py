@@ -1,4 +1,4 @@
-"""fastload's DataLoader in place of torch's, for a script that nobody edits."""
+"""Replacement of torch's DataLoader by fastload's in a script that is not edited."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _ARGUMENTS_BEFORE_WORKERS = 5
 
 @dataclass(slots=True)
 class ReplacedLoader:
-    """Loaders that one line of a script made, and their replacement.
+    """The loaders that one line of a script creates.
 
     Attributes:
         place: The file and line, `train.py:31`.
-        is_direct: Whether that line itself makes the loader, instead of a library that it calls.
-        given: The dataset that the script gave, as the name of its class.
+        is_direct: Whether that line itself creates the loader, instead of a library that it calls.
+        given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
-        changes: How each step of its transform is done; empty without PIL.
+        changes: How each step of its transform is done; "" without PIL.
         clock: The times of the latest epoch; None before the first.
-        sample_s: CPU seconds for a sample, as the script makes it and compiled; None where that is unknown.
+        sample_s: CPU seconds for a sample of the script's dataset, and compiled; None if unknown.
     """
 
     place: str
@@ -64,15 +64,15 @@ def loaders_replaced(
     say: Callable[[str], None] = lambda reason: None,
     is_tuned: bool = False,
 ) -> Iterator[list[ReplacedLoader]]:
-    """Make `torch.utils.data.DataLoader` fastload's, with compiled datasets; yield what becomes of each.
+    """Replace `torch.utils.data.DataLoader` by fastload's, with compiled datasets; yield the loaders created.
 
     Args:
-        folder: Where the script's own modules lie.
+        folder: The folder of the script's own modules.
         file: The script.
-        cache: Set on the datasets that do not lie in memory, unless the script sets one itself.
-        say: Called once with each reason why a cache cannot be used; the script goes on without it.
-        is_tuned: Whether workers are decided where the script leaves them unset; else there are none, as in
-            torch, and random numbers are drawn as in a plain run.
+        cache: Set on datasets that are not in memory, unless the script sets one itself.
+        say: Called once with each reason why a cache cannot be used; the script runs without it.
+        is_tuned: Whether the number of workers is decided if the script leaves it unset; otherwise it is 0,
+            as in torch, and random numbers are drawn as without fastload.
     """
     replaced: list[ReplacedLoader] = []
     said: set[str] = set()
@@ -96,7 +96,7 @@ def loaders_replaced(
                     say(str(error))
         place, is_direct = _place(folder, file)
         of_this = (loader for of, loader in loaded if of() is dataset)
-        # A framework makes new loaders of the datasets of others.
+        # Frameworks create new loaders from the datasets of existing ones.
         known = None if is_direct else next(of_this, None)
         if known is None:
             made = _described(place, is_direct, dataset, self)
@@ -126,7 +126,7 @@ def loaders_replaced(
 
 
 def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
-    """Return True for loaders of one line and of one kind, such as those of a new loader for each epoch."""
+    """Return True for loaders of the same line and kind, such as a new loader for each epoch."""
     return dataclasses.replace(loader, clock=None, sample_s=None) == other
 
 
@@ -134,7 +134,7 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
-    # A collate function of fastload's may say itself how batches are made.
+    # A collate function of fastload may describe how it makes batches.
     changes = str(getattr(loader.collate_fn, "changes", ""))
     if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
@@ -144,9 +144,9 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
 
 
 def _place(folder: str, file: str) -> tuple[str, bool]:
-    """Return the innermost line of the script's own files, and if that line itself made the loader.
+    """Return the innermost line of the script's own files, and whether that line itself creates the loader.
 
-    Without such a line, return the one that made it.
+    If there is none, return the line that creates it.
     """
     frame: Any = sys._getframe(2)
     called = frame
@@ -159,5 +159,5 @@ def _place(folder: str, file: str) -> tuple[str, bool]:
 
 
 def _is_own(name: str, folder: str, file: str) -> bool:
-    # An environment may lie in the script's folder.
+    # A virtual environment may be in the script's folder.
     return name == file or (name.startswith(folder) and not name.startswith(LIBRARY_FOLDERS))

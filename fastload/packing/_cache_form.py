@@ -1,8 +1,7 @@
 """Choice of what a cache on a disk stores: pixels where the disk keeps up with them, else the encoded images.
 
 Pixels save decoding, and take five to ten times the room of photos. They pay if they are fetched at least as
-fast as all CPUs decode the encoded images: then no sample would have to come from faster memory, which is
-h* ≤ 0 in the rule for caches in memory. Both are lossless.
+fast as all CPUs decode the encoded images. Both forms are lossless.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 from fastload.errors import DecodeError
 from fastload.images.decode import decode
@@ -37,32 +35,7 @@ _TRIAL_BYTES = 64 << 20
 _MOST_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class FormReadings:
-    """Measurements from which the form of a cache is chosen."""
-
-    room_bytes: int  # that the cache may take
-    samples: int
-    decoded_bytes: float  # of all samples' pixels
-    encoded_per_s: float  # samples that all CPUs decode from the encoded form
-    memory_bytes: int  # available, for the page cache too
-    disk_bytes_per_s: float  # of the cache's disk; 0 if it need not be, or cannot be, measured
-
-    @property
-    def fits_into_memory(self) -> bool:
-        """True if the page cache can hold all pixels, so that later epochs do not read the disk."""
-        return self.decoded_bytes <= _MEMORY_SHARE * self.memory_bytes
-
-
-def is_decoded_faster(readings: FormReadings) -> bool:
-    """Return True if pixels should be stored: there is room, and they are fetched fast enough."""
-    if not readings.samples or readings.decoded_bytes > readings.room_bytes:
-        return False
-    fetched_per_s = readings.disk_bytes_per_s * readings.samples / max(1.0, readings.decoded_bytes)
-    return readings.fits_into_memory or fetched_per_s >= readings.encoded_per_s
-
-
-def read_form(
+def stores_pixels(
     source: CacheableFiles,
     folder: str | os.PathLike[str],
     decoded_bytes: float,
@@ -70,20 +43,41 @@ def read_form(
     *,
     has_size: bool,
     is_tiled: bool,
-) -> FormReadings:
-    """Measure what the choice depends on; the disk, with a file in `folder`, only if memory does not suffice.
+) -> bool:
+    """Return True if a cache with this room should store pixels, which take `decoded_bytes` in all.
 
-    `has_size` says that the user has stated the room, `is_tiled` that encoded images have tiles.
+    `has_size` says that the user has stated the room, `is_tiled` that encoded images have tiles. The disk is
+    measured with a file in `folder`.
     """
-    room = room_bytes if has_size else int(_ROOM_SHARE * room_bytes)
     decode_s = _decode_cpu_s(source) * (_TILED_SHARE if is_tiled else 1.0)
-    encoded_per_s = usable_cpus() / max(decode_s, 1e-9)
-    memory = available_memory_bytes()
-    readings = FormReadings(room, len(source), decoded_bytes, encoded_per_s, memory, 0.0)
-    if decoded_bytes > room or readings.fits_into_memory:
-        return readings
-    speed = _disk_bytes_per_s(folder, int(decoded_bytes / max(1, len(source))))
-    return FormReadings(room, len(source), decoded_bytes, encoded_per_s, memory, speed)
+    return is_decoded_faster(
+        len(source),
+        decoded_bytes,
+        room_bytes if has_size else int(_ROOM_SHARE * room_bytes),
+        available_memory_bytes(),
+        usable_cpus() / max(decode_s, 1e-9),
+        lambda: _disk_bytes_per_s(folder, int(decoded_bytes / len(source))),
+    )
+
+
+def is_decoded_faster(
+    samples: int,
+    decoded_bytes: float,
+    room_bytes: int,
+    memory_bytes: int,
+    encoded_per_s: float,
+    disk_bytes_per_s: Callable[[], float],
+) -> bool:
+    """Return True if the pixels of all samples have room, and are fetched fast enough.
+
+    `memory_bytes` are available to the page cache, `encoded_per_s` samples are decoded by all CPUs. The disk
+    is measured only if later epochs read it.
+    """
+    if not samples or decoded_bytes > room_bytes:
+        return False
+    if decoded_bytes <= _MEMORY_SHARE * memory_bytes:
+        return True
+    return disk_bytes_per_s() * samples / decoded_bytes >= encoded_per_s
 
 
 def _decode_cpu_s(source: CacheableFiles) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import FastloadError, PackError
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing._cache_form import is_decoded_faster, read_form
+from fastload.packing._cache_form import stores_pixels
 from fastload.packing._options import DEFAULT_SHARD_BYTES
 from fastload.packing.choose import estimate_stats
 from fastload.packing.job import pack
@@ -124,12 +124,10 @@ def _encoding_of(
         is_tiled = find_jpegtran() is not None
         encode = "tiled" if is_tiled else "keep"
         if form is None:
-            room = folder.room_for(name, most_bytes)
-            has_size = most_bytes is not None
-            size = float(decoded.sum())
+            room, size, has_size = folder.room_for(name, most_bytes), decoded.sum(), most_bytes is not None
             with folder.temporary(name) as place:
-                readings = read_form(source, place, size, room, has_size=has_size, is_tiled=is_tiled)
-            form = "decoded" if is_decoded_faster(readings) else "encoded"
+                is_decoded = stores_pixels(source, place, size, room, has_size=has_size, is_tiled=is_tiled)
+            form = "decoded" if is_decoded else "encoded"
         encode = "raw" if form == "decoded" else encode
     if encode == "raw":
         return encode, decoded

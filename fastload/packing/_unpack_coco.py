@@ -21,7 +21,6 @@ class CocoWriter(LayoutWriter):
         self._annotations: list[dict[str, Any]] = []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         height, width, _ = record.image_shape()
         folder = PurePosixPath(self.details["images"])
         name = image.relative_to(folder) if image.is_relative_to(folder) else image
@@ -32,7 +31,6 @@ class CocoWriter(LayoutWriter):
         yield from ()
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """See `LayoutWriter`."""
         for writer in writers:
             if isinstance(writer, CocoWriter):
                 yield writer.details["file"], writer.content()

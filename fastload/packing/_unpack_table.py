@@ -21,7 +21,6 @@ class TableWriter(LayoutWriter):
         self._rows = [header] if any(header := self.details["header"]) else []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         cells = {"image": image.as_posix()}
         for name, path in self.details["paths"].items():
             cells[name] = safe_path(Path(), record[path]).as_posix()
@@ -32,7 +31,6 @@ class TableWriter(LayoutWriter):
         self._rows.append([cells[name] for name in self.details["columns"]])
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """See `LayoutWriter`."""
         name = self.details["table"]
         # Spaces at the beginning of cells without quotes may be dropped in reading.
         has_spaces = any(cell.startswith(" ") for row in self._rows for cell in row)

@@ -21,7 +21,6 @@ class VocWriter(LayoutWriter):
         self.stems: list[str] = []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         self.stems.append(image.stem)
         is_beside = self.details.get("is_beside") is True
         if "xml" in self.names:
@@ -34,7 +33,6 @@ class VocWriter(LayoutWriter):
                 yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """See `LayoutWriter`."""
         kind = "Main" if "xml" in self.names else "Segmentation"
         for writer in writers:
             is_listed = isinstance(writer, VocWriter) and writer.details.get("is_beside") is not True
@@ -63,6 +61,5 @@ class MaskWriter(LayoutWriter):
     """Writer of images with a mask each, under the source's names."""
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         if len(mask := record.stored("mask")):
             yield record["mask_path"], bytes(mask)

@@ -21,7 +21,6 @@ class YoloWriter(LayoutWriter):
         self.images: list[PurePosixPath] = []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        """See `LayoutWriter`."""
         self.images.append(image)
         if rows := self._rows(record):
             yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
@@ -29,7 +28,6 @@ class YoloWriter(LayoutWriter):
             yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """See `LayoutWriter`."""
         own = [writer for writer in writers if isinstance(writer, YoloWriter)]
         folders = {writer.split: writer.folder() for writer in own}
         entries: dict[str, object] = {}

@@ -16,13 +16,7 @@ from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
 from fastload.packing._chunk import Chunk, Recipe
-from fastload.packing._options import (
-    DEFAULT_SHARD_BYTES,
-    OnError,
-    PackOptions,
-    check_fields,
-    limit_of,
-)
+from fastload.packing._options import DEFAULT_SHARD_BYTES, OnError, PackOptions, check_fields, limit_of
 from fastload.packing._split import pack_split, require_records
 from fastload.packing._staging import Staging, check_apart
 from fastload.packing._workers import describe_failure
@@ -143,8 +137,7 @@ class _PackJob:
         for source in self.sources.values():
             require_records(source, len(source))
         choice = self._choose_encoding()
-        quality = {"quality": self.options.quality} if choice.encode == "jpeg" else {}
-        encoding = encoding_named(choice.encode, **quality)
+        encoding = encoding_named(choice.encode, self.options.quality)
         fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
         # Everything that determines the output's bytes: packing is resumed only if all of it is the same.
         job = {

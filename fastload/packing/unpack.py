@@ -17,9 +17,12 @@ from fastload.errors import DestinationError, FastloadError, FormatError, PackEr
 from fastload.packing._label_table import LabelTable
 from fastload.packing._layout_writers import LayoutWriter
 from fastload.packing._stored_records import StoredRecords, drafted, safe_path
+from fastload.packing._unpack_arrow import write_arrow
 from fastload.packing._unpack_coco import CocoWriter
-from fastload.packing._unpack_containers import is_of_containers, write_containers
+from fastload.packing._unpack_hdf5 import write_hdf5
+from fastload.packing._unpack_lmdb import write_lmdb
 from fastload.packing._unpack_table import TableWriter
+from fastload.packing._unpack_tar import write_tar
 from fastload.packing._unpack_voc import MaskWriter, VocWriter
 from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets
@@ -32,6 +35,13 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "voc": VocWriter,
     "masks": MaskWriter,
     "table": TableWriter,
+}
+# Writers of files of many records, by the kind of the source up to a hyphen; they return the files' paths.
+_CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
+    "webdataset": write_tar,
+    "huggingface": write_arrow,
+    "lmdb": write_lmdb,
+    "hdf5": write_hdf5,
 }
 
 _SPLITS = ("train", "val", "test")
@@ -116,17 +126,23 @@ def unpack(
     with _explaining(root):
         for each in datasets:
             reader = RecordReader(each, "always")
-            if is_of_containers(reader.manifest):
-                files, damaged = write_containers(reader, root, progress)
-                results.append(UnpackResult(len(files), sum(map(os.path.getsize, files)), None, damaged))
+            kind = str(reader.manifest.made.get("source_kind"))
+            write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
+            if write_container is not None:
+                records = StoredRecords(reader, progress)
+                root.mkdir(parents=True, exist_ok=True)
+                files = write_container(records, root)
+                size_bytes = sum(map(os.path.getsize, files))
+                results.append(UnpackResult(len(files), size_bytes, None, tuple(records.damaged)))
                 continue
-            writer = _writer_of(reader, each.stem)
+            split = each.stem if each.stem in _SPLITS else ""
+            writer = WRITERS[kind](reader.manifest, split) if kind in WRITERS else None
             # Keys of annotated images hold the folders of their splits.
             folder = root if is_single or writer is not None else root / each.stem
             unpackings.append(_Unpacking(reader, folder, progress, writer))
         results += [unpacking.run() for unpacking in unpackings]
-        for unpacking in unpackings[:1]:
-            last += unpacking.write_last([each.writer for each in unpackings if each.writer is not None])
+        if writers := [each.writer for each in unpackings if each.writer is not None]:
+            last = unpackings[0].write_last(writers)
     tables = [result.table for result in results if result.table]
     tables += [path for path in last if path.suffix.lower() in (".csv", ".tsv")]
     return UnpackResult(
@@ -194,8 +210,9 @@ class _Unpacking:
 
     def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
         """Write the files that describe the whole dataset, after all others; return their paths."""
-        files = writers[0].last_files(writers) if writers else ()
-        return [self._write(safe_path(self._root, name), data) for name, data in files]
+        return [
+            self._write(safe_path(self._root, name), data) for name, data in writers[0].last_files(writers)
+        ]
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
         path = self._root / LABELS_NAME
@@ -271,12 +288,6 @@ class _Unpacking:
         self._files += 1
         self._bytes += len(data)
         return path
-
-
-def _writer_of(reader: RecordReader, split: str) -> LayoutWriter | None:
-    """Return the writer of the layout from which a dataset was packed; None for others."""
-    writer = WRITERS.get(str(reader.manifest.made.get("source_kind")))
-    return None if writer is None else writer(reader.manifest, split if split in _SPLITS else "")
 
 
 def _with_suffix(path: Path, suffix: str) -> Path:

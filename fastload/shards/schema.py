@@ -25,18 +25,9 @@ from fastload.errors import FormatError, OptionError
 from fastload.shards._json_values import JsonValue
 
 Kind = Literal[
-    "image",
-    "scalar",
-    "vector",
-    "ragged",
-    "text",
-    "bytes",
-    "boxes",
-    "polygons",
-    "keypoints",
-    "corners",
-    "texts",
-]
+    "image", "scalar", "vector", "ragged", "text", "bytes", "texts",
+    "boxes", "polygons", "keypoints", "corners",
+]  # fmt: skip
 BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
 MaskFormat = Literal["mask", "masks"]
 Format = BoxFormat | MaskFormat

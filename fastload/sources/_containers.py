@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.images.limits import MOST_BYTES
+from fastload.images.formats import MOST_BYTES
 from fastload.sources._columns import MOST_NUMBERED_CLASSES, numbers_in
 from fastload.sources._walking import is_image, list_entries
 from fastload.sources.files import FileList

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-import random
-import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +17,7 @@ from fastload.sources._nested import is_instance, merged, require_boxes, unmoved
 from fastload.sources._samples import infer_fields, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
+from fastload.system.random_states import preserved_random_states
 
 # Samples that are read to see which lists vary in length.
 _SAMPLED = 8
@@ -73,7 +72,7 @@ class DatasetSource(Source):
         if not self._length:
             return (Field.label(),), False
         fields: tuple[Field, ...] = ()
-        with _preserved_random_states():
+        with preserved_random_states():
             with self._naming(0):
                 sample = self._dataset[0]
                 fields = infer_fields(sample)
@@ -157,18 +156,3 @@ def _class_names(dataset: Any) -> tuple[str, ...]:
 
 def _is_subset(dataset: Any) -> bool:
     return is_instance(dataset, "torch.utils.data", "Subset")
-
-
-@contextlib.contextmanager
-def _preserved_random_states() -> Iterator[None]:
-    """Restore the global random states after the block: sampling a dataset must not change a run."""
-    torch = sys.modules.get("torch")
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    torch_state = torch.get_rng_state() if torch else None
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        if torch:
-            torch.set_rng_state(torch_state)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import AccessError, SourceError
-from fastload.images.limits import MOST_BYTES
+from fastload.images.formats import MOST_BYTES
 from fastload.sources.protocol import Source, SourceRecord
 
 NOT_FOUND = -1

@@ -19,22 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.system.memory import keep_freed_memory
+
 # Blocks kept for each thread: a batch needs three, and those of earlier batches may still be held.
 _BLOCKS = 8
 
 # Smaller allocations are served from the C library's own free lists at no extra cost.
 _SMALLEST_BYTES = 1 << 16
-
-# glibc maps blocks above a threshold, and returns them to the kernel when they are freed. The threshold rises
-# to the largest mapped block that was freed, at most 32 MiB, and twice as much free memory is kept
-# (mallopt(3)).
-_LARGEST_KEPT_BYTES = (32 << 20) - (64 << 10)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next image; other C libraries are not affected."""
-    np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
-
 
 keep_freed_memory()
 

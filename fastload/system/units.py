@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from fastload.errors import OptionError
 
@@ -35,6 +36,14 @@ def format_ratio(ratio: float) -> str:
 def format_count(number: int, noun: str, nouns: str | None = None) -> str:
     """Format a number of things: `1 sample`, `1,200 batches`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Format rows as lines with aligned columns."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 def parse_size(size: str | int) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
 from fastload.transforms import _warping, options
-from fastload.transforms.annotations import Annotations
+from fastload.transforms.annotations import Annotations, Mask, MoveMask
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
@@ -31,13 +31,15 @@ class Distortion(Transform):
         self._filter = options.to_warp_filter(interpolation)
         options.to_colour(fill)
 
-    def moved_mask(self, mask: NDArray[np.uint8] | None, parameters: Sequence[float]) -> Any:
-        """Return a mask with the classes of the nearest pixels."""
-        if mask is None:
-            return None
-        twin = copy.copy(self)
-        twin._filter, twin.fill = "nearest", options.mask_fill(self.fill)
-        return np.ascontiguousarray(twin.apply(mask[:, :, None], parameters)[:, :, 0])
+    def moves_mask(self, parameters: Sequence[float]) -> MoveMask:
+        """Return the function that moves a mask as `apply` moves pixels, with the nearest pixels' levels."""
+
+        def move(mask: Mask, fill: int) -> Mask:
+            twin = copy.copy(self)
+            twin._filter, twin.fill = "nearest", fill
+            return np.ascontiguousarray(twin.apply(mask[:, :, None], parameters)[:, :, 0])
+
+        return move
 
 
 class RandomRotation(Distortion):
@@ -79,7 +81,7 @@ class RandomRotation(Distortion):
         center = _warping.from_middle(self.center, *annotations.size)
         matrix = _warping.inverse_matrix(-parameters[0], center=center)
         forward = _warping.forward_matrix(matrix, annotations.size, size)
-        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
+        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -147,7 +149,7 @@ class RandomAffine(Distortion):
     def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
         size = annotations.size
         forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
-        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
+        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
 
     def _matrix(self, parameters: Sequence[float], height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
@@ -191,7 +193,7 @@ class RandomPerspective(Distortion):
         size = annotations.size
         found = _warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
         forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
-        return annotations.warped(forward, size, self.moved_mask(annotations.mask, parameters))
+        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
 
 
 class ElasticTransform(Distortion):
@@ -246,7 +248,9 @@ class ElasticTransform(Distortion):
             moved: NDArray[Any] = points - moves[places[..., 1], places[..., 0]]
             return moved
 
-        return annotations.mapped(move, (height, width), self.moved_mask(annotations.mask, parameters))
+        return annotations.mapped(
+            move, (height, width), self.moves_mask(parameters), options.mask_fill(self.fill)
+        )
 
 
 def _to_center(center: Any) -> tuple[float, ...] | None:

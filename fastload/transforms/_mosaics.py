@@ -14,24 +14,14 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.transforms import options
-from fastload.transforms._moved_objects import on_canvas, through_matrix
-from fastload.transforms._sheets import (
-    GREY,
-    Matrix,
-    Sheet,
-    Size,
-    alone,
-    loaded_size,
-    mosaic_of_4,
-    mosaic_of_9,
-    perspective_matrix,
-    render,
-)
+from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
+from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
+from fastload.transforms.sheets import GREY, UNLABELLED, Matrix, Placement, Sheet, Size, render
 from fastload.transforms.transform import Parameters, Pixels
 
 
@@ -86,7 +76,8 @@ class Mosaic(SceneTransform):
         size, (own,) = self.imgsz, scene.sources
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
-            sheet = Sheet(loaded, alone(scene.size, loaded), None, loaded, is_exact=self.exact)
+            placements = (Placement(0, scene.size, loaded),)
+            sheet = Sheet(loaded, placements, None, loaded, is_exact=self.exact)
             return with_sheet(scene, sheet, on_canvas(sheet, [scene.objects]))
         stored = [scene.size, *map(images.size, others)]
         if self.n == 4:
@@ -156,7 +147,7 @@ class ObjectPerspective(SceneTransform):
     def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
         size = image.shape[0], image.shape[1]
         output, matrix = self._warp(size, parameters)
-        return _rendered(image, Sheet(size, alone(size, size), matrix, output))
+        return _rendered(image, replace(Sheet.of(size), matrix=matrix, output=output))
 
     def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
         output, matrix = self._warp(annotations.size, parameters)
@@ -223,8 +214,8 @@ class LetterBox(SceneTransform):
         factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
         if self.scale_fill and not self.auto:
             factors = place.size[1] / width, place.size[0] / height
-        mask = on_canvas(sheet, [annotations]).mask
-        return annotations.rescaled(factors, (place.left, place.top), sheet.canvas, mask)
+        move_mask = masks_placed(place, sheet.canvas)
+        return annotations.rescaled(factors, (place.left, place.top), sheet.canvas, move_mask, UNLABELLED)
 
     def _sheet(self, size: Size) -> Sheet:
         height, width = self.new_shape
@@ -240,7 +231,7 @@ class LetterBox(SceneTransform):
         top, left = (round(each - 0.1) if self.center else 0 for each in half)
         bottom, right = (round(each + 0.1) for each in half)
         canvas = inner[0] + top + bottom, inner[1] + left + right
-        return Sheet(canvas, alone(size, inner, left, top), None, canvas, fill=self.padding_value)
+        return Sheet(canvas, (Placement(0, size, inner, left, top),), None, canvas, fill=self.padding_value)
 
 
 class RandomHSV(SceneTransform):
@@ -285,8 +276,7 @@ def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
         options.require(channels == 1, rule, channels)
         return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
     out = np.empty((*sheet.output, 3), np.uint8)
-    render(sheet, lambda _, box, size: image[box.top :, box.left :][: box.height, : box.width], out)
-    return out
+    return render(sheet, lambda _, box, size: box.of(image), out)
 
 
 def _require_original(step: SceneTransform, scene: Scene) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
-from fastload.transforms._sheets import UNLABELLED, Matrix, Placement, Sheet, Size
-from fastload.transforms.annotations import Annotations, Floats, Mask, joined
+from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
+from fastload.transforms.sheets import UNLABELLED, Matrix, Placement, Sheet, Size, warped
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000
@@ -29,10 +28,9 @@ _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 def on_canvas(sheet: Sheet, objects: Sequence[Annotations]) -> Annotations:
     """Return the objects of all images of a sheet, in pixels of its canvas, cut off at its edges."""
     parts = [_placed(objects[each.image], each, sheet.canvas) for each in sheet.placements]
-    mask = _mask_of(sheet, [each.mask for each in objects])
     if len(parts) == 1:
-        return parts[0] if mask is None else replace(parts[0], mask=mask)
-    cut = cut_to_image(joined(parts, sheet.canvas, mask))
+        return parts[0]
+    cut = cut_to_image(joined(parts, sheet.canvas, _joined_mask(sheet, parts)))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -42,8 +40,12 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     `scale` is the matrix's: an object's area is compared with that before, times its square.
     """
     has_outlines = objects.polygons is not None
-    mask = None if objects.mask is None else _warped_mask(objects.mask, matrix, output)
-    moved = _without_mask(objects).warped(matrix, output, mask)
+    moved = objects.warped(
+        matrix,
+        output,
+        lambda mask, fill: warped(mask, matrix, output, cv2.INTER_NEAREST, fill),
+        UNLABELLED,
+    )
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):
@@ -105,14 +107,24 @@ def resampled(ring: Floats, count: int = _POINTS) -> Floats:
     return np.stack(sides, axis=1).astype(np.float32)
 
 
+def masks_placed(place: Placement, canvas: Size) -> MoveMask:
+    """Return the function that moves a mask of an image onto the canvas."""
+    x1, y1, x2, y2 = place.within((0, 0, canvas[1], canvas[0]))
+    left, top = place.left, place.top
+
+    def move(mask: Mask, fill: int) -> Mask:
+        moved = np.full(canvas, fill, np.uint8)
+        resized = cv2.resize(mask, place.size[::-1], interpolation=cv2.INTER_NEAREST)
+        moved[y1:y2, x1:x2] = resized[y1 - top : y2 - top, x1 - left : x2 - left]
+        return moved
+
+    return move
+
+
 def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations:
     (height, width), (stored_height, stored_width) = place.size, place.stored
     factors = width / stored_width, height / stored_height
-    return _without_mask(objects).rescaled(factors, (place.left, place.top), canvas)
-
-
-def _without_mask(objects: Annotations) -> Annotations:
-    return objects if objects.mask is None else replace(objects, mask=None)
+    return objects.rescaled(factors, (place.left, place.top), canvas, masks_placed(place, canvas), UNLABELLED)
 
 
 def cut_to_image(objects: Annotations) -> Annotations:
@@ -135,24 +147,16 @@ def cut_to_image(objects: Annotations) -> Annotations:
     return cut
 
 
-def _mask_of(sheet: Sheet, masks: Sequence[Mask | None]) -> Mask | None:
-    """Return the canvas's classes of pixels; None if no image has any."""
-    if all(mask is None for mask in masks):
+def _joined_mask(sheet: Sheet, parts: Sequence[Annotations]) -> Mask | None:
+    """Return the classes of the canvas's pixels; None if no image has any."""
+    if all(part.mask is None for part in parts):
         return None
     canvas = np.full(sheet.canvas, UNLABELLED, np.uint8)
-    for image, _, (height, width), left, top, (x1, y1, x2, y2) in sheet.placements:
-        if (mask := masks[image]) is not None:
-            resized = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
-            canvas[y1:y2, x1:x2] = resized[y1 - top : y2 - top, x1 - left : x2 - left]
+    for place, part in zip(sheet.placements, parts, strict=True):
+        if part.mask is not None:
+            x1, y1, x2, y2 = place.within(sheet.whole)
+            canvas[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
     return canvas
-
-
-def _warped_mask(mask: Mask, matrix: Matrix, output: Size) -> Mask:
-    is_tilted = bool(matrix[2, 0] or matrix[2, 1])
-    warp: Any = cv2.warpPerspective if is_tilted else cv2.warpAffine
-    by = matrix if is_tilted else matrix[:2]
-    warped: Mask = warp(mask, by, output[::-1], flags=cv2.INTER_NEAREST, borderValue=UNLABELLED)
-    return warped
 
 
 def _cut_outline(ring: Floats, edges: Sequence[float]) -> Floats:

@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.opencv import cv2
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.windows import crop_padded, pad
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
 Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
+MoveMask = Callable[[Mask, int], Mask]  # of a mask (height, width): also what pixels from outside become
 
 _OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 
@@ -139,44 +139,42 @@ class Annotations:
     ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
 
-        def cut(mask: Mask, fill: int = 0) -> Mask:
+        def cut(mask: Mask, fill: int) -> Mask:
             return crop_padded(mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
 
-        mask = None if self.mask is None else cut(self.mask, fill)
-        return self.rescaled((1, 1), (-left, -top), (height, width), mask, cut)
+        return self.rescaled((1, 1), (-left, -top), (height, width), cut, fill)
 
     def padded(
         self, left: int, top: int, right: int, bottom: int, fill: int = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of the image with pixels added on each side."""
 
-        def add(mask: Mask, fill: int = 0) -> Mask:
+        def add(mask: Mask, fill: int) -> Mask:
             return pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
 
-        mask = None if self.mask is None else add(self.mask, fill)
         size = self.size[0] + top + bottom, self.size[1] + left + right
-        return self.rescaled((1, 1), (left, top), size, mask, add)
+        return self.rescaled((1, 1), (left, top), size, add, fill)
 
     def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
-        """Return the annotations of the image resized; the mask is by `nearest` or `nearest-exact`."""
+        """Return the annotations of the image resized; masks are by `nearest` or `nearest-exact`."""
 
-        def resize_one(mask: Mask) -> Mask:
+        def resize_one(mask: Mask, _: int) -> Mask:
             if mask.shape == (height, width):
                 return mask
             return resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
 
-        mask = None if self.mask is None else resize_one(self.mask)
         factors = width / self.size[1], height / self.size[0]
-        return self.rescaled(factors, (0, 0), (height, width), mask, resize_one)
+        return self.rescaled(factors, (0, 0), (height, width), resize_one)
 
     def flipped(self, axis: int, pairs: Sequence[int] | None = None) -> Annotations:
         """Return the annotations of the image flipped along an axis, 0 for rows, 1 for columns.
 
         `pairs` holds, for each key point, the index of the one that it becomes in a mirror.
         """
-        mask = None if self.mask is None else np.ascontiguousarray(np.flip(self.mask, axis))
         factors, shifts = ((-1, 1), (self.size[1], 0)) if axis else ((1, -1), (0, self.size[0]))
-        moved = self.rescaled(factors, shifts, self.size, mask, lambda mask: np.flip(mask, axis))
+        moved = self.rescaled(
+            factors, shifts, self.size, lambda mask, _: np.ascontiguousarray(np.flip(mask, axis))
+        )
         if pairs is not None and moved.keypoints is not None:
             moved.keypoints = moved.keypoints[:, list(pairs)]
         return moved
@@ -186,55 +184,43 @@ class Annotations:
         factors: tuple[float, float],
         shifts: tuple[float, float],
         size: tuple[int, int],
-        mask: Mask | None = None,
-        move_mask: Callable[[Mask], Mask] | None = None,
+        move_mask: MoveMask,
+        fill: int = 0,
     ) -> Annotations:
         """Return points multiplied by factors and shifted, along x and y, in an image of a given size.
 
-        `move_mask` moves the mask of an object; without it, objects must have none.
+        `move_mask` moves a mask in the same way: that of classes, which becomes `fill` where nothing is moved
+        to, or that of an object, which becomes 0.
         """
         factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
         boxes = (self.boxes.reshape(-1, 2, 2) * factor + shift).reshape(-1, 4)
         if min(factors) < 0:
             first, last = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
             boxes = np.concatenate((first, last), axis=1)
-        objects, masks = self, None
-        if self.masks is not None and move_mask is not None:
-            masks = np.array([move_mask(each) for each in self.masks], np.uint8).reshape(-1, *size)
-            objects = replace(self, masks=None)
-        moved = objects._moved(lambda points: points * factor + shift, boxes, size, mask)
-        moved.masks = masks
-        return moved
+        return self._moved(lambda points: points * factor + shift, boxes, size, move_mask, fill)
 
-    def warped(self, matrix: NDArray[Any], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
-        """Return the annotations moved by a matrix, (2, 3) or (3, 3), that multiplies columns (x, y, 1).
+    def warped(
+        self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: int = 0
+    ) -> Annotations:
+        """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
-        A box becomes the smallest one around its four corners. The mask is warped by the same matrix, unless
-        it is given.
+        A box becomes the smallest one around its four corners. For masks, see `rescaled`.
         """
-        matrix = np.asarray(matrix, np.float64)
-        whole = matrix if len(matrix) == 3 else np.concatenate((matrix, [[0, 0, 1]]))
-        if mask is None and self.mask is not None:
-            # OpenCV measures from the centre of the first pixel.
-            centred = _shift(-0.5) @ whole @ _shift(0.5)
-            mask = _nearest(self.mask, centred, size)
-        return self.mapped(lambda points: _projected(points, whole), size, mask)
+        whole = np.asarray(matrix, np.float64)
+        return self.mapped(lambda points: _projected(points, whole), size, move_mask, fill)
 
-    def mapped(self, move: Move, size: tuple[int, int], mask: Mask | None = None) -> Annotations:
+    def mapped(self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: int = 0) -> Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners."""
         boxes = self.boxes
         if len(boxes):
             corners = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
             boxes = np.concatenate((corners.min(axis=1), corners.max(axis=1)), axis=1).astype(np.float32)
-        return self._moved(move, boxes, size, mask)
+        return self._moved(move, boxes, size, move_mask, fill)
 
-    def _moved(self, move: Move, boxes: Floats, size: tuple[int, int], mask: Mask | None) -> Annotations:
-        polygons, keypoints, corners = self.polygons, self.keypoints, self.corners
-        if self.masks is not None:
-            raise OptionError(
-                "objects with a mask each can only be cropped, padded, resized and flipped, got a transform "
-                "that moves pixels otherwise: use polygons, or pass torchvision's transforms as `transforms`"
-            )
+    def _moved(
+        self, move: Move, boxes: Floats, size: tuple[int, int], move_mask: MoveMask, fill: int
+    ) -> Annotations:
+        polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
         if polygons is not None:
             polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
         if keypoints is not None:
@@ -242,14 +228,11 @@ class Annotations:
             keypoints = keypoints.astype(np.float32, copy=False)
         if corners is not None:
             corners = move(corners).astype(np.float32, copy=False)
+        mask = None if self.mask is None else move_mask(self.mask, fill)
+        if masks is not None:
+            masks = np.array([move_mask(each, 0) for each in masks], np.uint8).reshape(-1, *size)
         boxes = _clip(boxes, size)
-        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Annotations) or self.size != other.size:
-            return NotImplemented
-        mine, theirs = self.to_target(), other.to_target()
-        return mine.keys() == theirs.keys() and all(_equal(mine[name], theirs[name]) for name in mine)
+        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others, masks)
 
 
 def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
@@ -279,14 +262,6 @@ def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.
     return moved
 
 
-def _nearest(mask: Mask, matrix: NDArray[np.float64], size: tuple[int, int]) -> Any:
-    return cv2.warpPerspective(mask, matrix, size[::-1], flags=cv2.INTER_NEAREST)
-
-
-def _shift(by: float) -> NDArray[np.float64]:
-    return np.array(((1, 0, by), (0, 1, by), (0, 0, 1)))
-
-
 def _owned(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array that torch accepts: writable, without negative strides."""
     return array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
@@ -297,11 +272,3 @@ def _is_of_objects(value: Any, count: int) -> bool:
     if isinstance(value, list):
         return len(value) == count
     return bool(getattr(value, "ndim", 0)) and len(value) == count
-
-
-def _equal(first: Any, second: Any) -> bool:
-    if isinstance(first, list):
-        pairs = zip(first, second, strict=False)
-        return len(first) == len(second) and all(_equal(mine, theirs) for mine, theirs in pairs)
-    is_equal = first == second
-    return bool(is_equal.all()) if hasattr(is_equal, "all") else bool(is_equal)

@@ -81,6 +81,8 @@ class HsvChange:
         if self.shift is None:
             cv2.LUT(hues, self.tables[0], dst=hues)
             return
+        if self.shift == 0:
+            return
         # Of the sum and the sum less 180, both modulo 256, the smaller one is the sum modulo 180. A
         # difference is the sum of the mirrored hue, mirrored.
         if self.shift < 0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -120,14 +120,17 @@ class Pipeline:
         The images' annotations, if they have any, are moved at once.
         """
         geometry = Geometry(sizes)
+        known = self._drawn_at_once(sizes)
         moved = None if annotations is None else list(annotations)
         body: list[tuple[Transform, Parameters]] = []
         is_uniform = True
         for place, step in enumerate(self._before_tail):
             if isinstance(step, Conversion) or not isinstance(step, Transform):
                 continue
-            if moved is None:
-                parameters = self._parameters(place, step, draws, sizes)
+            if place in known:
+                parameters = known[place]
+            elif moved is None:
+                parameters = step.draw(draws.at(place), sizes)
             else:
                 parameters = step.draw_with(draws.at(place), sizes, moved)
                 moved = [step.apply_to(*pair) for pair in zip(moved, parameters.tolist(), strict=True)]
@@ -138,8 +141,9 @@ class Pipeline:
             is_uniform = is_uniform and (not body or common_size(sizes) is not None)
         return Drawn(geometry, body, common_size(sizes), channels, is_uniform, moved)
 
-    def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
-        return step.draw(draws.at(place), sizes)
+    def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
+        """Return the parameters of steps that do not draw them one after the other, by position."""
+        return {}
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.

@@ -2,7 +2,7 @@
 
 scene = Scene.of(index, images)                                # nothing is decoded yet
 for step: scene = step.compose(scene, parameters, others, images)
-scene.write(images, out)                                       # decoded, warped and coloured once
+scene.pixels(images)                                           # decoded, warped and coloured once
 scene.objects
 """
 
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
-from fastload.transforms._sheets import Sheet, Size, alone, render
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
+from fastload.transforms.sheets import Sheet, Size, render
 from fastload.transforms.transform import Parameters, Pixels, Transform
 
 Indices = NDArray[np.int64]
@@ -65,47 +65,38 @@ class Scene:
     @classmethod
     def of(cls, index: int, images: ObjectImages) -> Scene:
         """Return an image of the dataset as it is."""
-        size = images.size(index)
-        return cls(
-            Sheet(size, alone(size, size), None, size), (index,), images.annotations(index), None, True
-        )
+        return cls(Sheet.of(images.size(index)), (index,), images.annotations(index), None, True)
 
     @classmethod
     def of_pixels(cls, pixels: Pixels, objects: Annotations, is_exact: bool = False) -> Scene:
         """Return pixels as a scene to which more can be done."""
-        size = pixels.shape[0], pixels.shape[1]
-        return cls(Sheet(size, alone(size, size), None, size, is_exact=is_exact), (pixels,), objects)
+        sheet = Sheet.of((pixels.shape[0], pixels.shape[1]))
+        return cls(replace(sheet, is_exact=is_exact), (pixels,), objects)
 
     @property
     def size(self) -> Size:
         """Height and width."""
         return self.sheet.output
 
-    def write(self, images: ObjectImages, out: Pixels) -> None:
-        """Write the pixels to an array (height, width, 3)."""
+    def pixels(self, images: ObjectImages) -> Pixels:
+        """Return the pixels, (height, width, 3), in memory that may be written to."""
 
         def region(number: int, box: Box, size: Size) -> Pixels:
             source = self.sources[number]
             if isinstance(source, int):
                 return images.region(source, box, size)
-            return source[box.top : box.top + box.height, box.left : box.left + box.width]
+            return box.of(source)
 
-        render(self.sheet, region, out)
+        pixels = render(self.sheet, region, reusable_array((*self.size, 3)))
         if self.gains is not None:
-            shift_hsv(out, self.gains)
-
-    def pixels(self, images: ObjectImages) -> Pixels:
-        """Return the pixels, in memory that may be written to."""
-        out = reusable_array((*self.size, 3))
-        self.write(images, out)
-        return out
+            shift_hsv(pixels, self.gains)
+        return pixels
 
     def settled(self, images: ObjectImages) -> Scene:
         """Return a scene of one image and no matrix, which can be placed or warped."""
-        sheet = self.sheet
-        if sheet.matrix is None and self.gains is None and not any(sheet.flips):
+        if self.sheet.matrix is None and self.gains is None:
             return self
-        return Scene.of_pixels(self.pixels(images), self.objects, sheet.is_exact)
+        return Scene.of_pixels(self.pixels(images), self.objects, self.sheet.is_exact)
 
 
 class SceneTransform(Transform):
@@ -157,8 +148,12 @@ class SceneSteps:
 
     def __init__(self, steps: Sequence[SceneTransform]) -> None:
         self.steps = tuple(steps)
-        self.width = sum(step.width for step in steps)
-        self.needed = sum(step.needed for step in steps)
+        self.width, self.needed = 0, 0
+        self._parts: list[tuple[SceneTransform, slice, slice]] = []  # the parameters and images of each
+        for step in steps:
+            columns = slice(self.width, self.width + step.width)
+            self._parts.append((step, columns, slice(self.needed, self.needed + step.needed)))
+            self.width, self.needed = columns.stop, self.needed + step.needed
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the parameters of a batch, (images, `width`)."""
@@ -172,29 +167,22 @@ class SceneSteps:
         Raises:
             OptionError: A transform needs them.
         """
-        row, first = self.draw(draws, np.array([image.shape[:2]]))[0].tolist(), 0
-        for step in self.steps:
-            image = step.apply_checked(image, row[first : first + step.width])
-            first += step.width
+        row = self.draw(draws, np.array([image.shape[:2]]))[0].tolist()
+        for step, columns, _ in self._parts:
+            image = step.apply_checked(image, row[columns])
         return image
 
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`)."""
-        first, parts = 0, [np.empty((len(positions), 0), np.int64)]
-        for step in self.steps:
-            parts.append(step.others(parameters[:, first : first + step.width], positions, count))
-            first += step.width
-        return np.concatenate(parts, axis=1)
+        parts = [step.others(parameters[:, columns], positions, count) for step, columns, _ in self._parts]
+        return np.concatenate((np.empty((len(positions), 0), np.int64), *parts), axis=1)
 
     def compose(
         self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
     ) -> Scene:
         """Return the scene with all steps done."""
-        first, used = 0, 0
-        for step in self.steps:
-            row, needed = parameters[first : first + step.width], others[used : used + step.needed]
-            scene = step.compose(scene, row, needed, images)
-            first, used = first + step.width, used + step.needed
+        for step, columns, needed in self._parts:
+            scene = step.compose(scene, parameters[columns], others[needed], images)
         return scene
 
 

@@ -15,27 +15,26 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.images.opencv import cv2
+from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
 from fastload.transforms.hsv import BAND_PIXELS, HsvChange
+from fastload.transforms.sheets import GREY, Sheet, Size, render
 
 Pixels = NDArray[np.uint8]
 
-# Ultralytics' grey around images, and around what a warp shows of them.
-GREY = 114
 
-
-class Node(Protocol):
-    """Origin of a picture's pixels, in the order of colours that they are stored in."""
+class Source(Protocol):
+    """Pixels of which pictures are made, in the order of colours that they are stored in."""
 
     @property
     def is_rgb(self) -> bool:
         """Order of the channels: RGB, otherwise BGR."""
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels."""
+    def size(self) -> Size:
+        """Height and width."""
 
-    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
+    def region(self, box: Box) -> Pixels:
         """Return the pixels of a box within the image; they may be a read-only view."""
 
 
@@ -47,145 +46,118 @@ class Image:
     is_rgb: bool = False
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """See `Node`."""
-        height, width, channels = self.pixels.shape
-        return height, width, channels
+    def size(self) -> Size:
+        """See `Source`."""
+        return self.pixels.shape[0], self.pixels.shape[1]
 
-    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
-        """See `Node`."""
-        return self.pixels[top : top + height, left : left + width]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """An image at (left, top) of a canvas, of which the canvas shows the box (x1, y1, x2, y2)."""
-
-    node: Node
-    left: int
-    top: int
-    box: tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Canvas:
-    """Images beside each other, and one colour where there is none."""
-
-    shape: tuple[int, int, int]
-    pieces: Sequence[Piece]
-    fill: int = GREY
-
-    @property
-    def is_rgb(self) -> bool:
-        """See `Node`."""
-        return self.pieces[0].node.is_rgb
-
-    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
-        """See `Node`; beside the canvas all is grey."""
-        out: Pixels = reusable_array((height, width, self.shape[2]))
-        out[...] = self.fill
-        for node, (x1, y1, x2, y2), source in self._seen(left, top, width, height):
-            pixels = node.region(*source, x2 - x1, y2 - y1)
-            if node.is_rgb != self.is_rgb:
-                pixels = pixels[..., ::-1]
-            out[y1 - top : y2 - top, x1 - left : x2 - left] = pixels
-        return out
-
-    def write(self, planes: Sequence[Pixels]) -> None:
-        """Write the whole canvas into one array per channel."""
-        height, width, _ = self.shape
-        for plane in planes:
-            plane[...] = self.fill
-        for node, (x1, y1, x2, y2), source in self._seen(0, 0, width, height):
-            pixels = node.region(*source, x2 - x1, y2 - y1)
-            order = planes if node.is_rgb == self.is_rgb else planes[::-1]
-            cv2.split(pixels, [plane[y1:y2, x1:x2] for plane in order])
-
-    def _seen(self, left: int, top: int, width: int, height: int) -> Any:
-        for piece in self.pieces:
-            x1, y1 = max(piece.box[0], left), max(piece.box[1], top)
-            x2, y2 = min(piece.box[2], left + width), min(piece.box[3], top + height)
-            if x1 < x2 and y1 < y2:
-                yield piece.node, (x1, y1, x2, y2), (x1 - piece.left, y1 - piece.top)
-
-
-def placed(node: Node, left: int, top: int, size: tuple[int, int], fill: int = GREY) -> Canvas:
-    """Return a canvas of `size` (width, height) that shows an image at (left, top)."""
-    height, width, channels = node.shape
-    box = max(left, 0), max(top, 0), min(left + width, size[0]), min(top + height, size[1])
-    return Canvas((size[1], size[0], channels), [Piece(node, left, top, box)], fill)
+    def region(self, box: Box) -> Pixels:
+        """See `Source`."""
+        return box.of(self.pixels)
 
 
 class Picture:
     """An image to be made, in place of an array of shape (height, width, 3), BGR, uint8.
 
     Attributes:
-        node: The pixels before colours are changed and the image is flipped.
+        sheet: The parts of which it is made, before colours are changed and the image is flipped.
+        sources: The images of these parts.
         change: What is done to the colours; None leaves them.
         flip: OpenCV's code of a flip; None does not flip.
     """
 
-    __slots__ = ("change", "flip", "node")
+    __slots__ = ("change", "flip", "sheet", "sources")
     ndim = 3
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, node: Node, change: HsvChange | None = None, flip: int | None = None) -> None:
-        self.node = node
+    def __init__(
+        self,
+        sheet: Sheet,
+        sources: Sequence[Source],
+        change: HsvChange | None = None,
+        flip: int | None = None,
+    ) -> None:
+        self.sheet = sheet
+        self.sources = sources
         self.change = change
         self.flip = flip
+
+    @classmethod
+    def of(cls, source: Source) -> Picture:
+        """Return an image as it is."""
+        return cls(Sheet.of(source.size), (source,))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels."""
-        return self.node.shape
+        return (*self.sheet.output, 3)
+
+    @property
+    def is_rgb(self) -> bool:
+        """Order of the channels that are made: RGB, otherwise BGR."""
+        return self.sources[0].is_rgb
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.pixels() if dtype is None else self.pixels().astype(dtype)
 
-    def settled(self) -> Node:
-        """Return a node with all changes made so far."""
-        if self.change is None and self.flip is None:
-            return self.node
-        height, width, _ = self.shape
-        return Image(self._changed(self.node.region(0, 0, width, height)), self.node.is_rgb)
+    def source(self) -> Source:
+        """Return the image with all that was done so far, as part of another one."""
+        [place, *others] = self.sheet.placements
+        is_original = (
+            not others and self._is_flat and place == (0, self.sheet.output, self.sheet.output, 0, 0)
+        )
+        return self.sources[0] if is_original else Image(self._changed(self._rendered()), self.is_rgb)
+
+    def settled(self) -> Picture:
+        """Return the same picture, with nothing left to be done but to put parts beside each other."""
+        return self if self._is_flat else Picture.of(self.source())
 
     def coloured(self, change: HsvChange) -> Picture:
         """Return the picture with other hues, saturations and values."""
-        return Picture(self.settled(), change)
+        settled = self if self.change is None and self.flip is None else self.settled()
+        return Picture(settled.sheet, settled.sources, change)
 
     def flipped(self, is_vertical: bool) -> Picture:
         """Return the picture upside down, or mirrored."""
         code = 0 if is_vertical else 1
-        if self.flip is None:
-            return Picture(self.node, self.change, code)
-        return Picture(self.settled(), None, code)
+        settled = self if self.flip is None else self.settled()
+        return Picture(settled.sheet, settled.sources, settled.change, code)
 
     def pixels(self) -> Pixels:
         """Return the pixels in an array of their own, BGR."""
-        node = self.settled()
-        height, width, _ = node.shape
-        pixels = node.region(0, 0, width, height)
-        if node.is_rgb:
-            return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
-        return pixels.copy() if pixels.base is not None or not pixels.flags.writeable else pixels
+        pixels = self._changed(self._rendered())
+        return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)) if self.is_rgb else pixels
 
     def write(self, out: Pixels, is_rgb: bool) -> None:
         """Write the pixels into an array (3, height, width), in RGB or BGR."""
-        planes = [out[0], out[1], out[2]]
-        if self.node.is_rgb != is_rgb:
-            planes.reverse()
-        if self.change is None and self.flip is None and isinstance(self.node, Canvas):
-            self.node.write(planes)
+        planes = out if self.is_rgb == is_rgb else out[::-1]
+        if self._is_flat:
+            render(self.sheet, self._region, planes.transpose(1, 2, 0))
             return
-        height, width, channels = self.shape
-        pixels = self.node.region(0, 0, width, height)
+        height, width, _ = self.shape
+        shown = left, top, right, bottom = self.sheet.shown
+        if shown != (0, 0, width, height):
+            grey = self._changed(np.full((1, 1, 3), GREY, np.uint8))
+            planes[...] = grey.reshape(3, 1, 1)
+            part = Picture(self.sheet.part(shown), self.sources, self.change, self.flip)
+            if self.flip == 0:
+                top, bottom = height - bottom, height - top
+            if self.flip == 1:
+                left, right = width - right, width - left
+            part._write_changed(planes[:, top:bottom, left:right])
+        else:
+            self._write_changed(planes)
+
+    def _write_changed(self, planes: Pixels) -> None:
+        """Write the pixels into planes, with colours changed and flipped while they are in a cache."""
+        height, width, _ = self.shape
+        pixels = self._rendered()
         rows = max(1, BAND_PIXELS // width)
-        memory = reusable_array((rows, width, channels))
+        memory = reusable_array((rows, width, 3))
         for top in range(0, height, rows):
             band = self._changed(pixels[top : top + rows], memory)
             # An image that is turned upside down is written from its end.
             start = height - top - len(band) if self.flip == 0 else top
-            cv2.split(band, [plane[start : start + len(band)] for plane in planes])
+            cv2.split(band, list(planes[:, start : start + len(band)]))
 
     def tensor(self, is_rgb: bool) -> torch.Tensor:
         """Return the pixels as a tensor (3, height, width)."""
@@ -194,13 +166,27 @@ class Picture:
         self.write(out.numpy(), is_rgb)
         return out
 
+    @property
+    def _is_flat(self) -> bool:
+        """True if parts beside each other are all that is to be made."""
+        return self.sheet.matrix is None and self.change is None and self.flip is None
+
+    def _region(self, number: int, box: Box, size: Size) -> Pixels:
+        source = self.sources[number]
+        pixels = source.region(box)
+        return pixels if source.is_rgb == self.is_rgb else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+
+    def _rendered(self) -> Pixels:
+        """Return the pixels before colours are changed and the image is flipped."""
+        return render(self.sheet, self._region, reusable_array(self.shape))
+
     def _changed(self, pixels: Pixels, out: Pixels | None = None) -> Pixels:
         """Return some of the rows changed, in `out` if there is anything to change."""
         if self.change is None and self.flip is None:
             return pixels
         out = reusable_array(pixels.shape) if out is None else out[: len(pixels)]
         if self.change is not None:
-            self.change.apply(pixels, is_bgr=not self.node.is_rgb, out=out)
+            self.change.apply(pixels, is_bgr=not self.is_rgb, out=out)
             pixels = out
         if self.flip is not None:
             cv2.flip(pixels, self.flip, dst=out)

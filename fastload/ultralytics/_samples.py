@@ -66,13 +66,12 @@ def _image_and_label(self: Any, index: int) -> Any:
     if _here.dataset is not self:
         return _plain_label(self, index)
     label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
-    picture = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
-    if picture is None:
+    stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
+    if stored is None:
         pixels, original, resized = self.load_image(index)
-        picture = Picture(Image(pixels))
+        label["img"] = Picture.of(Image(pixels))
     else:
-        original, resized = self.im_hw0[index], self.im_hw[index]
-    label["img"] = picture
+        label["img"], original, resized = Picture.of(stored[0]), *stored[1:]
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ultralytics.data import augment
 
 from fastload.images.opencv import cv2
+from fastload.images.region import Box
 from fastload.transforms.hsv import HsvChange
-from fastload.ultralytics._pictures import Canvas, Image, Node, Picture, Piece, placed
-from fastload.ultralytics._warping import Warped
+from fastload.transforms.sheets import Placement, Sheet
+from fastload.ultralytics._pictures import Image, Picture
 
 Labels = dict[str, Any]
 
@@ -108,7 +110,7 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
         if params is not None and isinstance(params.get("labels2_img"), Picture):
             params["labels2_img"] = np.asarray(params["labels2_img"])
         labels = plain(self, *arguments)
-        labels["img"] = Picture(Image(labels["img"]))
+        labels["img"] = Picture.of(Image(labels["img"]))
         return labels
 
     return method
@@ -117,20 +119,22 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
     sides, moved = (2, 0) if self.n == 4 else (3, self.border[0])
     side = sides * self.imgsz + 2 * moved
-    pieces = []
-    for item in params["layout"]:
-        ends = "a" if self.n == 4 else ""
-        corners = [item[f"{name}{ends}"] + moved for name in ("x1", "y1", "x2", "y2")]
-        x1, y1, x2, y2 = (min(max(corner, 0), side) for corner in corners)
-        node = item["labels_patch"]["img"].settled()
-        pieces.append(Piece(node, item["padw"] + moved, item["padh"] + moved, (x1, y1, x2, y2)))
-    labels["img"] = Picture(Canvas((side, side, 3), pieces))
+    sources = [item["labels_patch"]["img"].source() for item in params["layout"]]
+    placements = tuple(
+        Placement(number, source.size, source.size, item["padw"] + moved, item["padh"] + moved)
+        for number, (source, item) in enumerate(zip(sources, params["layout"], strict=True))
+    )
+    labels["img"] = Picture(Sheet((side, side), placements, None, (side, side)), sources)
 
 
 def _perspective(self: Any, labels: Labels, params: Labels) -> None:
-    width, height = size = params["size"]
-    node = labels["img"].settled()
-    labels["img"] = Picture(Warped(node, params["M"], size, bool(self.perspective)))
+    width, height = params["size"]
+    picture = labels["img"].settled()
+    sheet = replace(picture.sheet, matrix=params["M"], output=(height, width))
+    if sheet.stretches is None:
+        # A warp of a part of the canvas would round positions otherwise.
+        sheet = replace(sheet, is_exact=True)
+    labels["img"] = Picture(sheet, picture.sources)
     labels["resized_shape"] = (height, width)
 
 
@@ -148,14 +152,14 @@ def _flip(self: Any, labels: Labels, params: Labels) -> None:
 
 
 def _letterbox(self: Any, labels: Labels, params: Labels) -> None:
-    node: Node = labels["img"].settled()
-    height, width, _ = node.shape
-    new_width, new_height = params["new_unpad"]
-    if (width, height) != (new_width, new_height):
-        pixels = node.region(0, 0, width, height)
-        resized = cv2.resize(pixels, (new_width, new_height), interpolation=self.interpolation)
-        node = Image(np.asarray(resized), node.is_rgb)
+    source = labels["img"].source()
+    width, height = params["new_unpad"]
+    if source.size != (height, width):
+        pixels = source.region(Box(0, 0, *source.size))
+        resized = cv2.resize(pixels, (width, height), interpolation=self.interpolation)
+        source = Image(np.asarray(resized), source.is_rgb)
     left, top = params["left"], params["top"]
-    size = new_width + left + params["right"], new_height + top + params["bottom"]
-    labels["img"] = Picture(placed(node, left, top, size, self.padding_value))
+    canvas = height + top + params["bottom"], width + left + params["right"]
+    placements = (Placement(0, source.size, source.size, left, top),)
+    labels["img"] = Picture(Sheet(canvas, placements, None, canvas, fill=self.padding_value), (source,))
     labels["resized_shape"] = params["new_shape"]

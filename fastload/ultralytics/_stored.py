@@ -50,8 +50,8 @@ class ImagesInMemory:
         return ImagesInMemory, (self._opening, True)
 
     def __getitem__(self, index: int) -> Pixels | None:
-        found = self.picture(index)
-        return None if found is None else found.pixels()
+        found = self.image(index)
+        return None if found is None else Picture.of(found[0]).pixels()
 
     @property
     def used_bytes(self) -> int:
@@ -62,17 +62,13 @@ class ImagesInMemory:
         """Return True if an image is stored."""
         return self._store.has(index)
 
-    def picture(self, index: int) -> Picture | None:
-        """Return an image; None if it is not stored."""
-        sizes = self.sizes(index)
-        return None if sizes is None else Picture(Planes(self._store.data(index), (*sizes[1], 3)))
-
-    def sizes(self, index: int) -> tuple[Sizes, Sizes] | None:
-        """Return the height and width of a stored image's file and its own."""
+    def image(self, index: int) -> tuple[Planes, Sizes, Sizes] | None:
+        """Return an image, its file's height and width and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
-        height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
-        return (height, width), (own_height, own_width)
+        height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
+        image = Planes(self._store.data(index), (own[0], own[1]))
+        return image, (height, width), image.size
 
     def put(self, index: int, pixels: Pixels, original: Sizes) -> None:
         """Store an image, BGR; without room nothing happens."""
@@ -84,19 +80,19 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A stored image; see `Node`."""
+    """A stored image; see `Source`."""
 
     data: Pixels
-    shape: tuple[int, int, int]
+    size: Sizes
 
     @property
     def is_rgb(self) -> bool:
-        """See `Node`."""
+        """See `Source`."""
         return True
 
-    def region(self, left: int, top: int, width: int, height: int) -> Pixels:
-        """See `Node`."""
-        return _PLANES.decode_box(self.data, self.shape, Box(top, left, height, width))
+    def region(self, box: Box) -> Pixels:
+        """See `Source`."""
+        return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
 class StoredSizes:
@@ -107,8 +103,8 @@ class StoredSizes:
         self._is_own = is_own
 
     def __getitem__(self, index: int) -> Sizes | None:
-        sizes = self._images.sizes(index)
-        return None if sizes is None else sizes[self._is_own]
+        found = self._images.image(index)
+        return None if found is None else found[1 + self._is_own]
 
 
 def cache_replacements() -> list[tuple[Any, str, Any]]:

@@ -20,8 +20,8 @@ _is_patched = False
 # Files with the programs of Ultralytics' ranks, written while it was patched.
 _rank_programs: list[str] = []
 
-# The module of its repository that makes loaders.
-_YOLOV5 = "utils.dataloaders"
+# The module of YOLOv5 that makes loaders: in its repository, and in the package on PyPI.
+_YOLOV5 = ("utils.dataloaders", "yolov5.utils.dataloaders")
 
 
 def patch() -> AbstractContextManager[object]:
@@ -34,7 +34,7 @@ def patch() -> AbstractContextManager[object]:
     Returns:
         A context manager that undoes it at its end; `unpatch` does too.
 
-    YOLOv5's repository gets fastload's loader if its `utils.dataloaders` has been imported before.
+    YOLOv5 gets fastload's loader if its `utils.dataloaders` has been imported before.
 
     Raises:
         LibraryMissingError: Ultralytics is not installed.
@@ -46,7 +46,8 @@ def patch() -> AbstractContextManager[object]:
     """
     global _is_patched
     if not _is_patched:
-        replacements = [*_in_ultralytics(), *_in_yolov5(sys.modules.get(_YOLOV5))]
+        modules = [sys.modules[name] for name in _YOLOV5 if name in sys.modules]
+        replacements = [*_in_ultralytics(), *(each for module in modules for each in _in_yolov5(module))]
         if not replacements:
             raise LibraryMissingError(
                 "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
@@ -73,7 +74,8 @@ def patched_on_import() -> Iterator[list[str]]:
     def patch_yolov5(module: ModuleType) -> None:
         _patches.enter_context(patched(*_in_yolov5(module)))
 
-    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: patch_yolov5})
+    actions = {"ultralytics.data.build": lambda module: patch(), **dict.fromkeys(_YOLOV5, patch_yolov5)}
+    finder = _Finder(actions)
     sys.meta_path.insert(0, finder)
     try:
         for name, do in finder.actions.items():
@@ -93,10 +95,10 @@ def _in_ultralytics() -> list[tuple[Any, str, Any]]:
     return replacements(_rank_programs)
 
 
-def _in_yolov5(module: ModuleType | None) -> list[tuple[Any, str, Any]]:
-    from fastload.ultralytics import _yolov5
+def _in_yolov5(module: ModuleType) -> list[tuple[Any, str, Any]]:
+    from fastload.ultralytics._yolov5 import replacements
 
-    return [] if module is None else _yolov5.replacements(module)
+    return replacements(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -4,9 +4,9 @@ import torch
 import torch.utils.data
 
 from fastload import FolderDataset
+from fastload.datasets.batch import HostMemory
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
-from fastload.loader._transport.filling import HeapMemory
 from fastload.transforms.draws import draws_for, epoch_seed
 from fastload.transforms.pipeline import Pipeline
 from tests.images.samples import file_of, photo
@@ -40,7 +40,7 @@ def plain(dataset, transform, index, seed=SEED):
 
 def filled(dataset, indices, seed=SEED):
     with epoch_seed(seed):
-        return dataset.fetch_into(indices, HeapMemory())
+        return dataset.fetch_into(indices, HostMemory())
 
 
 def check_against_plain(dataset, transform, indices):

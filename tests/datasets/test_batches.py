@@ -11,8 +11,8 @@ import torch.utils.data
 import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
+from fastload.datasets.batch import HostMemory
 from fastload.errors import OptionError
-from fastload.loader._transport.filling import HeapMemory
 from fastload.transforms.draws import epoch_seed
 from tests.datasets.pipelines import MEAN, PIPELINES, STD
 from tests.datasets.reference import SEED, filled
@@ -91,7 +91,7 @@ class TestErrors:
 
 class TestFinishing:
     def test_tail_on_a_device_equals_the_tail_in_the_batch(self, packed):
-        class Leaving(HeapMemory):
+        class Leaving(HostMemory):
             def __init__(self):
                 super().__init__(finishes_on_device=True)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -30,7 +31,7 @@ def measured(category="decode", cpu_s=8.0):
         busiest_s=8.0,
         loading=(Sampled(category, "PIL", 8.0),),
         trials=(LoaderTrial("same", 2, 400.0, 0.0, 0.0), LoaderTrial("pack", 2, 4000.0, 0.0, 0.0, "tiled")),
-        store=DataStorage(100_000, 100_000_000),
+        store=DataStorage(100_000, 100_000_000, "ext4"),
         persistent_workers=True,
         was_cut=True,
         epoch_batches=3125,
@@ -45,6 +46,16 @@ def test_decoding_is_the_limit_and_packing_names_the_folder():
     [fix] = diagnosis.fixes
     assert fix.action.startswith("fastload pack photos data.fl --encode tiled")
     assert fix.gain == pytest.approx(10)
+
+
+def test_loading_without_workers_is_not_advised_before_there_is_a_training():
+    trials = (LoaderTrial("same", 2, 400.0, 0.0, 0.0), LoaderTrial("workers", 0, 800.0, 0.0, 0.0))
+    assert diagnose_data(replace(measured(), trials=trials), 100_000, is_warm=True).fixes == ()
+
+
+def test_a_slow_rate_is_not_printed_as_zero():
+    slow = replace(measured(), trials=(LoaderTrial("same", 2, 0.3, 0.0, 0.0),))
+    assert "gives 0.3 samples/s" in diagnose_data(slow, 100_000, is_warm=True).headline
 
 
 def test_a_slow_disk_is_the_limit():
@@ -86,6 +97,17 @@ def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
     [fix] = found.diagnosis.fixes
     assert "1 of 2 cannot be read" in fix.action
     assert "missing.jpg" in fix.why
+
+
+def test_splits_are_packed_alike_as_packing_chooses(tmp_path):
+    make_photos(tmp_path / "train" / "a", 8, 240, 320)
+    for number in range(4):
+        folder = tmp_path / "val" / "a"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(encoded(pixels(number, 240, 320), ".png"))
+    chosen = fastload.pack(tmp_path, tmp_path.with_suffix(".fl"), workers=1).encoding
+    for found in examine_data(tmp_path):
+        assert f"auto' chooses {chosen}" in found.diagnosis.evidence[1]
 
 
 def test_if_no_image_can_be_read_the_first_error_is_named(tmp_path):

@@ -280,7 +280,7 @@ def test_transforms_that_compiling_makes_faster_need_not_be_rewritten(rate, kind
 
 
 def test_packing_leaves_a_slow_disk_as_slow_as_it_is():
-    store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
+    store = DataStorage(3200, 1 << 40, "fuse")
     measured = training(loading=seen(read=4.0, decode=4.0), cpu_s=4.0, store=store)
     packed = replace(measured, trials=(trial("pack", 0, 1e9, encoding="raw"),))
     [fix] = (fix for fix in diagnose(packed).fixes if fix.kind == "pack")
@@ -309,7 +309,17 @@ def test_a_training_that_ran_out_of_shared_memory_says_so():
     assert diagnosis.fixes[0].arguments == {"class": "fastload.DataLoader"}
 
 
+def test_time_without_a_free_cpu_explains_a_step_that_is_longer_than_its_rate():
+    diagnosis = diagnose(replace(training(step_s=0.01), step_delayed_s=0.5))
+    assert "For 5 ms of a step no CPU was free" in diagnosis.evidence[0]
+
+
 class TestTrials:
+    @pytest.mark.parametrize(("workers", "kinds"), [(0, []), (2, ["workers"])])
+    def test_too_little_work_may_only_have_too_many_workers(self, workers, kinds):
+        measured = training(workers)
+        assert trials_to_make(measured, loading_work(measured), "little") == kinds
+
     def test_a_training_that_hardly_waits_needs_none(self):
         measured = training(wait_s=0.001, step_s=0.1)
         assert trials_to_make(measured, loading_work(measured), "model") == []

@@ -96,6 +96,14 @@ def test_the_script_ends_as_it_does_by_itself_after_the_report(script, end, code
     assert "Transforms are the limit" in done.stdout
 
 
+def test_a_failure_before_the_first_batch_is_not_judged(script):
+    done = run("doctor", script("next(iter(torch.utils.data.DataLoader([None])))"))
+    assert done.returncode == 1
+    assert "little" not in done.stdout
+    assert "The script ended with TypeError: default_collate: batch must contain" in done.stdout
+    assert "There is nothing to judge: no batch was loaded" in done.stdout
+
+
 def test_json_is_the_only_standard_output(script):
     done = run("doctor", "--json", "--steps", "5", script("print('hello'); batches(); print('end')"))
     assert done.returncode == 0

@@ -39,7 +39,7 @@ def on_machine(**changes):
 
 def reading(share):
     """A training that reads for this share of its loading, from a disk that is slow enough to matter."""
-    store = DataStorage(3200, 1 << 40, "fuse", True, 400.0)
+    store = DataStorage(3200, 1 << 40, "fuse")
     return training(loading=seen(read=share, decode=1 - share), store=store)
 
 

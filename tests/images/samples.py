@@ -14,7 +14,6 @@ TOLERANCES = {
     "luma against BT.601 in float": 1,  # rounded once more, to studio range
     "grey through NV12": 1,  # 219 levels of luma stand for 256 of grey
     "one colour through NV12": 2,  # the same, and 224 levels of chroma
-    "JPEG of quality 100 without subsampling": 4,  # rounding: of colours, of coefficients, twice
     "CMYK against PIL": 1,  # both multiply by black, one rounds down
 }
 

@@ -17,7 +17,7 @@ from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_n
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
 from fastload.images.resize import SizeLimit, resize
-from tests.images.samples import ODD_SIZES, TOLERANCES, exif, file_of, photo
+from tests.images.samples import ODD_SIZES, exif, file_of, photo
 
 FILES = {
     "jpeg": lambda: file_of(photo(75, 131)),
@@ -156,14 +156,9 @@ class EncodingSuite:
         with pytest.raises(DecodeError, match="packed although it is unreadable"):
             self.encoding.decode(b"whatever", (0, 0, 0))
 
-    def test_name_and_parameters_make_an_equal_encoding(self):
-        again = encoding_named(self.encoding.name, **self.encoding.parameters())
-        assert again == self.encoding
+    def test_names_and_pickles_make_an_equal_encoding(self):
+        assert encoding_named(self.encoding.name) == self.encoding
         assert pickle.loads(pickle.dumps(self.encoding)) == self.encoding
-
-    def test_unknown_parameters_are_refused(self):
-        with pytest.raises(OptionError, match="got speed"):
-            encoding_named(self.encoding.name, speed=11)
 
     def test_temporary_folder_is_left_empty(self):
         self.stored(FILES["jpeg"]())
@@ -266,9 +261,8 @@ class TestJpeg(ObeysLimits):
         assert self.stored(FILES[kind]()).tiles.size > 0
 
     @pytest.mark.parametrize("size", ODD_SIZES)
-    @pytest.mark.parametrize("subsampling", ["420", "422", "444"])
-    def test_every_size_gets_tiles(self, size, subsampling):
-        stored = Jpeg(subsampling=subsampling).encode(photo(*size), None, self.workdir)
+    def test_every_size_gets_tiles(self, size):
+        stored = self.stored(photo(*size))
         assert stored.tiles.size > 0
         assert index_tiles(stored.data).grid == stored.grid
 
@@ -284,28 +278,16 @@ class TestJpeg(ObeysLimits):
         stored = self.stored(file_of(photo(20, 30), "PNG", exif=exif(8)))
         assert read_header(stored.data).orientation == 8
 
-    @pytest.mark.parametrize(("subsampling", "tile"), [("420", 16), ("422", 8), ("444", 8)])
-    def test_subsampling_is_applied(self, subsampling, tile):
-        stored = Jpeg(subsampling=subsampling).encode(photo(64, 128), None, self.workdir)
-        assert stored.grid[2] == tile
+    def test_colour_has_half_the_resolution(self):
+        assert self.stored(photo(64, 128)).grid[2] == 16
 
     def test_quality_is_applied(self):
         pixels = photo(75, 131)
-        fine = Jpeg(quality=100, subsampling="444").encode(pixels, None, self.workdir)
+        fine = Jpeg(quality=100).encode(pixels, None, self.workdir)
         coarse = Jpeg(quality=20).encode(pixels, None, self.workdir)
-        difference = np.abs(self.restored(fine).astype(int) - pixels).max()
-        assert difference <= TOLERANCES["JPEG of quality 100 without subsampling"]
+        errors = [np.abs(self.restored(each).astype(int) - pixels).mean() for each in (fine, coarse)]
+        assert errors[0] < errors[1]
         assert len(coarse.data) < len(fine.data) / 4
-
-    @pytest.mark.parametrize("quality", [0, 101, -1, "90", 90.5])
-    def test_quality_is_a_whole_number_up_to_100(self, quality):
-        with pytest.raises(OptionError, match="1 to 100"):
-            Jpeg(quality=quality)
-
-    @pytest.mark.parametrize("subsampling", ["411", "", 420])
-    def test_subsampling_is_one_of_three(self, subsampling):
-        with pytest.raises(OptionError, match="420, 422, 444"):
-            Jpeg(subsampling=subsampling)
 
     def test_image_too_large_for_jpeg_is_refused(self):
         with pytest.raises(OptionError, match="65501"):

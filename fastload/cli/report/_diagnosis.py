@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +22,7 @@ _MOST_COLUMNS = 120
 def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
     """Return all findings as a document; `footer` tells how the script ended."""
     if not parts:
-        return Document(title, ("No loader gave a batch, so there is nothing to judge.",), (), tuple(footer))
+        return Document(title, tuple(footer), ())
     sections: list[Section] = []
     for place, part in enumerate(parts):
         prefix = "" if len(parts) == 1 else f"{part.name}: "
@@ -37,9 +38,14 @@ def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements)
     yield Section(f"{prefix}What to do, in this order", tables=(_fix_table(diagnosis),))
     count = min(len(measured.waits_s), len(measured.steps_s))
     if count > 1:
-        waits, steps = _thinned(measured.waits_s[:count]), _thinned(measured.steps_s[:count])
+        # Averages of several steps, if there are many.
+        each = -(-count // _MOST_COLUMNS)
+        waits, steps = (
+            tuple(1e3 * statistics.mean(seconds[begin : begin + each]) for begin in range(0, count, each))
+            for seconds in (measured.waits_s[:count], measured.steps_s[:count])
+        )
         series = (Series("waiting", waits, "reference"), Series("training", steps, "contender"))
-        plot = Plot("Each step: waiting for data, then training", "step", "ms", series, is_stacked=True)
+        plot = Plot("Each step: waiting for data, then training", "step", "ms", series, each)
         yield Section(f"{prefix}Time per step", plots=(plot,))
     for heading, sentences in (("Evidence", diagnosis.evidence), ("Doubts", diagnosis.doubts)):
         if sentences:
@@ -59,13 +65,6 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
     return Table("", columns, rows, () if rows else ("No fix would gain 5%.",))
-
-
-def _thinned(seconds: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Return milliseconds by step, averaged over groups if there are many."""
-    each = max(1, -(-len(seconds) // _MOST_COLUMNS))
-    groups = (seconds[begin : begin + each] for begin in range(0, len(seconds), each))
-    return tuple((1.0 + place * each, 1e3 * sum(group) / len(group)) for place, group in enumerate(groups))
 
 
 def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: Any = None) -> str:

@@ -79,54 +79,35 @@ def _table(table: Table) -> Iterator[str]:
 def _plot(plot: Plot) -> Iterator[str]:
     label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
     yield f"<figure><h3>{escape(plot.title)}</h3>"
-    if len(plot.series) > 1:
-        keys = (f'<span><i class="{one.tone}"></i>{escape(one.name)}</span>' for one in plot.series)
-        yield f'<div class="key">{"".join(keys)}</div>'
+    keys = (f'<span><i class="{one.tone}"></i>{escape(one.name)}</span>' for one in plot.series)
+    yield f'<div class="key">{"".join(keys)}</div>'
     yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
     yield from _drawing(plot)
     yield "</svg></figure>"
 
 
 def _drawing(plot: Plot) -> Iterator[str]:
-    heights: dict[float, float] = {}
-    for x, y in (point for one in plot.series for point in one.points):
-        heights[x] = heights.get(x, 0.0) + y if plot.is_stacked else max(y, heights.get(x, y))
-    xs = sorted(heights) or [0.0, 1.0]
-    margin = 0.5 if plot.is_stacked else 0.0
-    low = xs[0] - margin
-    high = max(xs[-1] + margin, low + 1e-9)
-    highest = max(heights.values(), default=1.0)
-    step = _nice(highest / _TICKS if highest > 0 else 0.25)
-    ticks = math.ceil(max(highest, step) / step - 1e-9)
-
-    def across(value: float) -> float:
-        return _LEFT + (value - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
-
-    def down(value: float) -> float:
-        return _HEIGHT - _BOTTOM - value / (step * ticks) * (_HEIGHT - _TOP - _BOTTOM)
-
+    totals = [sum(values) for values in zip(*(one.values for one in plot.series), strict=True)]
+    step = _nice(max(*totals, 1e-9) / _TICKS)
+    ticks = max(1, math.ceil(max(totals) / step - 1e-9))
+    bottom, width = _HEIGHT - _BOTTOM, (_WIDTH - _LEFT - _RIGHT) / len(totals)
+    scale = (bottom - _TOP) / (step * ticks)
     for tick in range(ticks + 1):
-        y = down(tick * step)
+        y = bottom - tick * step * scale
         yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield _text(_LEFT - 8, y + 4, "end", figure(tick * step))
-    for x in xs[:: max(1, math.ceil(len(xs) / _MOST_LABELS))]:
-        yield _text(across(x), _HEIGHT - _BOTTOM + 20, "middle", figure(x))
+    for place in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
+        x = _LEFT + (place + 0.5) * width
+        yield _text(x, bottom + 20, "middle", figure(1 + place * plot.x_step))
     yield _text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", f"{plot.y_name}, by {plot.x_name}")
-
-    # A gap between columns, unless they are too narrow for one.
-    width = (_WIDTH - _LEFT - _RIGHT) / len(xs) * (0.8 if len(xs) < 150 else 1.0)
-    below = dict.fromkeys(xs, 0.0)
+    tops = [0.0] * len(totals)
     for one in plot.series:
-        if not plot.is_stacked and one.points:
-            path = " L".join(f"{across(x):.1f},{down(y):.1f}" for x, y in one.points)
-            yield f'<path class="{one.tone}" d="M{path}"/>'
-            continue
-        for x, y in one.points:
-            top, bottom = down(below[x] + y), down(below[x])
-            below[x] += y
+        for place, value in enumerate(one.values):
+            tops[place] += value
+            x, y = _LEFT + (place + 0.1) * width, bottom - tops[place] * scale
             yield (
-                f'<rect class="{one.tone}" x="{across(x) - width / 2:.1f}" y="{top:.1f}" '
-                f'width="{width:.1f}" height="{bottom - top:.1f}"/>'
+                f'<rect class="{one.tone}" x="{x:.1f}" y="{y:.1f}" width="{0.8 * width:.1f}" '
+                f'height="{value * scale:.1f}"/>'
             )
 
 

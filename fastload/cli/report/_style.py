@@ -41,7 +41,6 @@ tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .plot text { fill: var(--soft); }
 .plot line { stroke: var(--rule); }
 .plot rect { fill: var(--tone); }
-.plot path { fill: none; stroke: var(--tone); stroke-width: 2; stroke-linejoin: round; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
   vertical-align: -1px; background: var(--tone); }

@@ -39,22 +39,22 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points (x, y) of a plot in the order of x."""
+    """A part of each column of a plot."""
 
     name: str
-    points: tuple[tuple[float, float], ...]
+    values: tuple[float, ...]
     tone: Tone = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines, or columns in which each series is stacked on the one before; left out of plain text."""
+    """Columns of stacked series, `x_step` apart from 1 on; left out of plain text."""
 
     title: str
     x_name: str
     y_name: str
     series: tuple[Series, ...]
-    is_stacked: bool = False
+    x_step: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fastload.datasets.cache._choose import CacheChoice, Form, Kind, no_cache
+from fastload.datasets.cache._choose import CacheReport, Form, Kind, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
 from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.layout import Layout
@@ -55,55 +55,19 @@ def estimated_bytes(sampled: Sequence[int], count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheReport:
-    """State of a dataset's cache.
-
-    Attributes:
-        kind: `ram`, `tmpfs`, `disk` or `device`; None: no cache.
-        form: `encoded` or `decoded`.
-        share: The share of the samples for which there is room: the hit ratio of later epochs.
-        reason: The reason for the choice.
-        ready: The share of the samples stored so far.
-        used_bytes: The memory, or the room on the disk, that these take.
-        stopped: The reason why no more samples are stored; "" while there is room.
-        hits: Samples that this process and the workers forked from it have read from the cache.
-        misses: Samples that they have read from the disk.
-    """
-
-    kind: str | None
-    form: Form | None
-    share: float
-    reason: str
-    ready: float = 0.0
-    used_bytes: int = 0
-    stopped: str = ""
-    hits: int = 0
-    misses: int = 0
-
-    @property
-    def state(self) -> str:
-        """`complete`, `filling, 42%`, or `stopped at 42%` and the reason."""
-        if self.stopped:
-            return f"stopped at {self.ready:.0%}: {self.stopped}"
-        return "complete" if self.ready >= self.share else f"filling, {self.ready:.0%}"
-
-
-@dataclass(frozen=True, slots=True)
 class OpenCache:
     """An open cache: the choice, and the samples read through a store, if there is one."""
 
-    choice: CacheChoice
+    choice: CacheReport
     samples: CachedRecords | CachedFiles | None = None
 
     def report(self) -> CacheReport:
-        """Return the state of the cache."""
-        choice, samples = self.choice, self.samples
-        report = CacheReport(choice.kind, choice.form, choice.share, choice.reason)
+        samples = self.samples
         if samples is None:
-            return report
-        store, (hits, misses) = samples.store, samples.hits_and_misses
+            return self.choice
+        store, (hits, misses) = samples.store, samples.counts.hits_and_misses
         return replace(
-            report,
+            self.choice,
             ready=store.ready / max(1, store.count),
             used_bytes=store.used_bytes,
             stopped=store.why_closed or samples.filler.failure,
@@ -116,7 +80,7 @@ def attach(
     cache: Cache,
     extent: Extent,
     through_store: Callable[[Opening], CachedRecords | CachedFiles],
-    choice: CacheChoice | None = None,
+    choice: CacheReport | None = None,
     room: Room = memory_room,
 ) -> OpenCache:
     """Open a dataset's cache; raise OptionError if the requested one is not possible here.
@@ -149,7 +113,7 @@ def attach(
     return OpenCache(replace(choice, form=form, share=share), samples)
 
 
-def find_shared(cache: Cache, extent: Extent) -> CacheChoice | None:
+def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
     """Return the choice of this user's other processes that now cache the dataset; None if there are none.
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
@@ -162,18 +126,18 @@ def find_shared(cache: Cache, extent: Extent) -> CacheChoice | None:
         place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
         for form in forms:
             if place.is_used(_key(kind, form, extent.identity)):
-                return CacheChoice(kind, form, 1.0, "another of your processes chose it for this dataset")
+                return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 
 
-def _explicit_choice(cache: Cache) -> CacheChoice:
+def _explicit_choice(cache: Cache) -> CacheReport:
     """Return the user's choice; raise OptionError if it is not possible on this system."""
     if cache.kind == "device":
         reason = "asked for: a DataLoader with device= holds the pixels there"
-        return CacheChoice("device", "decoded", 1.0, reason)
+        return CacheReport("device", "decoded", 1.0, reason)
     if not can_cache():
         raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
-    return CacheChoice("ram" if cache.kind == "ram" else "tmpfs", cache.form or "encoded", 1.0, "asked for")
+    return CacheReport("ram" if cache.kind == "ram" else "tmpfs", cache.form or "encoded", 1.0, "asked for")
 
 
 def _key(kind: str, form: Form, identity: str) -> str:

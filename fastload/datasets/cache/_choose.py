@@ -39,7 +39,7 @@ class CacheReadings:
     prepare_samples_per_s: float  # P, by all workers
     prepare_decoded_samples_per_s: float | None = None  # P'; None if unknown, or if pixels cannot be cached
     step_samples_per_s: float | None = None  # G; None if unknown
-    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder is asked for, or without Linux
+    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder was named, or without Linux
     tmpfs_room_bytes: int = 0
     is_in_memory: bool = False  # the dataset is in a tmpfs already
     device_room_bytes: int | None = None  # None if the device cannot hold the dataset
@@ -51,7 +51,7 @@ class CacheReadings:
 
     @property
     def needed_samples_per_s(self) -> float:
-        """R = min(P, G), what comes after the fetch."""
+        """R = min(P, G), the rate of the stages after the fetch."""
         return min(self.prepare_samples_per_s, self.step)
 
     @property
@@ -76,22 +76,46 @@ class CacheReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheChoice:
-    """A cache for a dataset, with the reason."""
+class CacheReport:
+    """Choice of a dataset's cache, and its state.
 
-    kind: Kind | None  # None: no cache
+    Attributes:
+        kind: `ram`, `tmpfs`, `disk` or `device`; None: no cache.
+        form: `encoded` or `decoded`.
+        share: The share of the samples for which there is room: the hit ratio of later epochs.
+        reason: The reason for the choice.
+        predicted_gain: The predicted rate as a multiple of the rate without the cache; 1 if unknown.
+        ready: The share of the samples stored so far.
+        used_bytes: The memory, or the room on the disk, that these take.
+        stopped: The reason why no more samples are stored; "" while there is room.
+        hits: Samples that this process and the workers forked from it have read from the cache.
+        misses: Samples that they have read from the disk.
+    """
+
+    kind: Kind | None
     form: Form | None
-    share: float  # of the samples that fits: the hit ratio from the second epoch on
+    share: float
     reason: str
-    predicted_gain: float = 1.0  # the rate with the cache as a multiple of the rate without
+    predicted_gain: float = 1.0
+    ready: float = 0.0
+    used_bytes: int = 0
+    stopped: str = ""
+    hits: int = 0
+    misses: int = 0
+
+    @property
+    def state(self) -> str:
+        """`complete`, `filling, 42%`, or `stopped at 42%` and the reason."""
+        if self.stopped:
+            return f"stopped at {self.ready:.0%}: {self.stopped}"
+        return "complete" if self.ready >= self.share else f"filling, {self.ready:.0%}"
 
 
-def no_cache(reason: str) -> CacheChoice:
-    """Return the choice of no cache."""
-    return CacheChoice(None, None, 0.0, f"no cache: {reason}")
+def no_cache(reason: str) -> CacheReport:
+    return CacheReport(None, None, 0.0, f"no cache: {reason}")
 
 
-def choose_cache(readings: CacheReadings) -> CacheChoice:
+def choose_cache(readings: CacheReadings) -> CacheReport:
     """Choose the fastest cache; none if the gain would be under 10 %.
 
     Shared memory is preferred to a tmpfs, because it is not limited by /dev/shm and cannot outlive its users;
@@ -119,7 +143,7 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
             samples += f" of the {needed:.0%} with which the disk would keep up"
         where = "shared memory" if kind == "ram" else "a tmpfs"
         reason = f"{where}, {samples}, {form}: {bottleneck}; predicted gain {gain:.1f} times"
-        return CacheChoice(kind, form, share, reason, gain)
+        return CacheReport(kind, form, share, reason, gain)
     if not readings.hit_ratio_needed:
         return no_cache(bottleneck)
     size = format_size(readings.size_bytes("encoded"))
@@ -129,7 +153,7 @@ def choose_cache(readings: CacheReadings) -> CacheChoice:
     )
 
 
-def _on_device(readings: CacheReadings) -> CacheChoice | None:
+def _on_device(readings: CacheReadings) -> CacheReport | None:
     size, gain = readings.size_bytes("decoded"), readings.step / readings.rate()
     is_known = readings.step_samples_per_s is not None and readings.device_room_bytes is not None
     if not is_known or size > (readings.device_room_bytes or 0) or gain < _LEAST_GAIN:
@@ -138,7 +162,7 @@ def _on_device(readings: CacheReadings) -> CacheChoice | None:
         f"on the device: all {format_size(size)} of pixels fit there, and the model takes "
         f"{format_ratio(gain)} what is loaded"
     )
-    return CacheChoice("device", "decoded", 1.0, reason, gain)
+    return CacheReport("device", "decoded", 1.0, reason, gain)
 
 
 def _bottleneck(readings: CacheReadings, form: Form) -> str:

@@ -69,7 +69,7 @@ class Filler:
             if code > 0 or (code < 0 and self._was_killed):
                 ended = f"ended with code {code}" if code > 0 else f"was killed twice (signal {-code})"
                 self.failure = f"the process that fills it {ended}"
-            # Killed by a signal: another one goes on, once, because it may have been for want of memory.
+            # Killed by a signal, perhaps for lack of memory: another process continues, once.
             self._was_killed, self._process = self._was_killed or code < 0, None
         store = samples.store
         if self._process is not None or self.failure or store.is_filled:

@@ -77,7 +77,7 @@ class CachedRecords(CachedSamples):
         Raises DamageError if one differs from its checksum, or if its shard is missing or damaged.
         """
         missing = indices[~self.store.found(indices, self._reader.verify == "always")]
-        self.count(len(indices) - len(missing), len(missing))
+        self.counts.add(len(indices) - len(missing), len(missing))
         if not len(missing):
             return
         self._reader.verify_records(missing)

@@ -38,7 +38,7 @@ class ReadCounts:
 
 
 # Attributes that are not pickled, because each process makes its own.
-_PER_PROCESS = ("store", "filler", "_counts", "_values")
+_PER_PROCESS = ("store", "filler", "counts", "_values")
 
 
 class CachedSamples(ABC):
@@ -51,7 +51,7 @@ class CachedSamples(ABC):
     def _open(self, is_guest: bool) -> None:
         self.store = open_store(self.opening, is_guest)
         self.filler = Filler()
-        self._counts = ReadCounts()
+        self.counts = ReadCounts()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _PER_PROCESS}
@@ -64,15 +64,6 @@ class CachedSamples(ABC):
     def holds_pixels(self) -> bool:
         """True if images are stored as pixels."""
         return self.opening.form == "decoded"
-
-    @property
-    def hits_and_misses(self) -> tuple[int, int]:
-        """Samples found in the store and not found there, by this process and those forked from it."""
-        return self._counts.hits_and_misses
-
-    def count(self, hits: int, misses: int) -> None:
-        """Add to the hits and misses of this process."""
-        self._counts.add(hits, misses)
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the indices of samples that are not stored."""

@@ -27,15 +27,7 @@ from google_crc32c import extend
 from numpy.typing import NDArray
 
 from fastload.datasets.cache._limits import Room, tmpfs_room
-from fastload.datasets.cache.layout import (
-    ENTRY,
-    HEADER,
-    HEADER_BYTES,
-    REASONS,
-    Closed,
-    State,
-    layout_of,
-)
+from fastload.datasets.cache.layout import ENTRY, HEADER, HEADER_BYTES, REASONS, Closed, State, layout_of
 from fastload.shards.checksum import identity_crc, row_mask
 
 if sys.platform != "win32":

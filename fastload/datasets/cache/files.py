@@ -26,10 +26,10 @@ class CachedFiles(CachedSamples):
     def read(self, index: int) -> bytes:
         """Return the bytes of a file; raise SourceError if it cannot be read or has changed its size."""
         if not self.holds_pixels and self.store.has(index):
-            self.count(1, 0)
+            self.counts.add(1, 0)
             return self.store.data(index).tobytes()
         data = self._files.read(index)
-        self.count(0, 1)
+        self.counts.add(0, 1)
         if not self.holds_pixels:
             self.store.put(index, data, bytes(FIXED_BYTES))
         return data
@@ -38,7 +38,7 @@ class CachedFiles(CachedSamples):
         """Return the pixels of a file's image, (height, width, 3), read-only; None if they are not stored."""
         if not self.holds_pixels or not self.store.has(index):
             return None
-        self.count(1, 0)
+        self.counts.add(1, 0)
         height, width, _ = _PIXELS.unpack(self.store.fixed(index).tobytes())
         return self.store.data(index).reshape(height, width, 3)
 

@@ -11,29 +11,13 @@ import numpy as np
 
 HEADER_BYTES = 4096
 
-HEADER = np.dtype(
-    [
-        ("count", "<i8"),
-        ("fixed_bytes", "<i8"),
-        ("capacity_bytes", "<i8"),
-        ("front", "<i8"),  # bytes taken from the front of the area
-        ("back", "<i8"),  # bytes taken from its back
-        ("granted", "<i8"),  # bytes for which there was room when free memory was last read
-        ("closed", "<i8"),
-        ("key", "V16"),
-    ]
-)
+# Bytes of the area that are taken from its front and its back; `granted`: bytes for which there was room when
+# free memory was last read.
+_NUMBERS = ("count", "fixed_bytes", "capacity_bytes", "front", "back", "granted", "closed")
+HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
 
-ENTRY = np.dtype(
-    [
-        ("state", "<u4"),
-        ("crc", "<u4"),
-        ("offset", "<u8"),
-        ("tail_offset", "<u8"),
-        ("size", "<u8"),
-        ("tail_size", "<u8"),
-    ]
-)
+_PLACES = ("offset", "tail_offset", "size", "tail_size")
+ENTRY = np.dtype([("state", "<u4"), ("crc", "<u4"), *((name, "<u8") for name in _PLACES)])
 
 
 class State:

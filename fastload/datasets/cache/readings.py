@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-import random
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache._attaching import Extent
@@ -22,6 +20,7 @@ from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
 from fastload.system.disks import disk_of
+from fastload.system.random_states import preserved_random_states
 from fastload.system.read_speed import measure_reading
 from fastload.transforms.draws import epoch_seed
 
@@ -103,9 +102,8 @@ def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | No
         if probe.use_cache(Cache("ram", form=form), room=room).kind is None:
             return None
     indices = evenly_spaced(len(dataset), _PREPARED)
-    python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=()), epoch_seed(0):
+        with preserved_random_states(), epoch_seed(0):
             for _ in range(2):  # the first time, samples are read from the disk
                 began = time.perf_counter()
                 if probe.fetch_into(indices, HostMemory()) is NotImplemented:
@@ -113,6 +111,3 @@ def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | No
             return len(indices) / (time.perf_counter() - began) * usable_cpus()
     except (SourceError, DamageError, DecodeError):
         return None  # training will raise it, and name the sample
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

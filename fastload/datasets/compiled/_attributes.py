@@ -1,6 +1,6 @@
-"""Datasets of any class whose attributes are compiled: transforms, torchvision's loader, other datasets.
+"""Datasets of any class with compiled attributes: transforms, torchvision's loader, inner datasets.
 
-Their `__getitem__` stays what it is.
+Their own `__getitem__` is still what makes samples.
 """
 
 from __future__ import annotations
@@ -16,16 +16,33 @@ from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._pipeline import CompiledTransform
 
 
-def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
-    """Return a dataset with the attributes of another one, some compiled; that one if there are none.
+class Explained:
+    """Base of compiled datasets, which describe themselves."""
 
-    Its class is a subclass of the other's, with a property for each compiled attribute. All other attributes
-    are shared: set in one of the two, they count in both.
+    def explain(self) -> str:
+        """See `fastload.explain`."""
+        from fastload.datasets.compiled._explain import described  # which imports this module
+
+        return "\n".join(described(self))
+
+    def explanation_lines(self) -> list[str]:
+        """Return the dataset's name and, indented, its description; [] to have its attributes described."""
+        return []
+
+    def __repr__(self) -> str:
+        return f"compiled {self.explain()}"
+
+
+def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
+    """Return a dataset like another one, with compiled attributes; the other one if none can be compiled.
+
+    Its class is a subclass, with a property for each compiled attribute. All other attributes are shared:
+    setting one in either dataset sets it in both.
 
     Args:
         dataset: The dataset.
-        compile_inner: Returns a dataset among the attributes compiled; it is told whether images may be
-            decoded late, because a compiled transform gets them.
+        compile_inner: Compiles a dataset among the attributes; its second argument is True if images may be
+            decoded late, because a compiled transform receives them.
     """
     attributes = dict(getattr(dataset, "__dict__", {}))
     compiled: dict[str, Any] = {}
@@ -57,27 +74,18 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     try:
         return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
     except TypeError:
-        return dataset  # of a class that cannot be derived from like that
+        return dataset  # its class does not allow such a subclass
 
 
 def _sharing(kind: type, dataset: Any) -> Any:
-    """Return an object of a class that has the attributes of a dataset, now and later."""
+    """Return an instance of a class that shares the `__dict__` of a dataset."""
     result: Any = object.__new__(kind)
     result.__dict__ = dataset.__dict__
     return result
 
 
-class SharingDataset:
-    """A dataset that shares its attributes with the one that it was made of."""
-
-    def explain(self) -> str:
-        """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described
-
-        return "\n".join(described(self))
-
-    def __repr__(self) -> str:
-        return f"compiled {self.explain()}"
+class SharingDataset(Explained):
+    """A dataset that shares its attributes with the original one."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         from fastload.datasets.compiled.compile import compile
@@ -90,7 +98,7 @@ class SharingDataset:
 
 
 class _Compiled:
-    """A compiled attribute, as long as the attribute is what was compiled."""
+    """Property that returns a compiled attribute; a transform that was replaced or changed is recompiled."""
 
     def __init__(self, name: str, theirs: Any, compiled: Any) -> None:
         self._name = name
@@ -110,7 +118,7 @@ class _Compiled:
 
 
 def compiled_attributes(dataset: Any) -> dict[str, Any]:
-    """Return the transforms and datasets among the attributes of a dataset that are compiled."""
+    """Return the compiled transforms and datasets among the attributes of a dataset."""
     members = vars(type(dataset)).items() if isinstance(dataset, SharingDataset) else ()
     kinds = CompiledTransform, torch.utils.data.Dataset
     found = {name: member.compiled for name, member in members if isinstance(member, _Compiled)}
@@ -118,20 +126,13 @@ def compiled_attributes(dataset: Any) -> dict[str, Any]:
 
 
 class LateLoader:
-    """torchvision's loader of image files, whose images are decoded when their pixels are asked for."""
+    """Replacement of torchvision's loader of image files, whose images are decoded on first use."""
 
     def __init__(self, theirs: Callable[[str], Any]) -> None:
         self.theirs = theirs
 
     def __call__(self, path: str) -> Any:
-        """Return an RGB image."""
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError:
-            return self.theirs(path)  # which raises its own error
-        lazy = lazily_decoded(data, lambda: self.theirs(path))
-        return self.theirs(path) if lazy is None else lazy
+        return lazily_decoded(path, lambda: self.theirs(path))
 
 
 def _is_torchvisions_loader(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Datasets of (image, target), compiled: the samples of another dataset, made faster."""
+"""Compiled datasets of (image, target): the samples of another dataset, made faster."""
 
 from __future__ import annotations
 
@@ -11,42 +11,31 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
-from fastload.datasets.compiled._explain import Explained, description_of, indented
+from fastload.datasets.compiled._attributes import Explained
+from fastload.datasets.compiled._explain import description_of, indented
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import held_by, images_of
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
+from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import fresh_draws
 
-_OWN = frozenset(
-    {
-        "theirs",
-        "images",
-        "memory_format",
-        "decodes_late",
-        "_held",
-        "_compiled",
-        "transform",
-        "target_transform",
-    }
-)
+_OWN = frozenset({"theirs", "images", "memory_format", "decodes_late", "_held", "_compiled"})
 
 
 class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
-    """A dataset that returns the samples of another one, made faster.
+    """Makes the samples of another dataset, faster.
 
-    Attributes that are not defined here, such as `classes`, are the other dataset's, and may be set at any
-    time, here or there.
+    All other attributes, such as `transform` and `classes`, are the other dataset's; they can be set in both.
 
     Attributes:
         theirs: The other dataset.
-        images: Its images and targets, as a dataset of fastload's without a transform.
-        decodes_late: Whether images that are no tensors may be decoded when their pixels are asked for.
+        images: Its images and targets, without a transform.
+        decodes_late: Whether images that are not converted to tensors may be decoded on first use.
     """
 
-    #: Draws come from torch's generators, in the order of the samples.
-    counts_draws = False
+    counts_draws = False  # torch's generators draw, in the order of the samples
 
     def __init__(
         self, theirs: Any, images: ImageDataset, memory_format: torch.memory_format = torch.contiguous_format
@@ -59,7 +48,6 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         self._compiled = CompiledTransform(theirs.transform)
 
     def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
         self._follow()
         return [type(self.theirs).__name__, *indented(description_of(self._compiled))]
 
@@ -73,36 +61,12 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return getattr(self.theirs, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_own = name in _OWN or name in vars(self) or not hasattr(self.theirs, name)
-        if is_own:
+        if name in _OWN or name in vars(self) or not hasattr(self.theirs, name):
             super().__setattr__(name, value)
         else:
             setattr(self.theirs, name, value)
 
-    @property
-    def transform(self) -> Any:
-        """The other dataset's transform."""
-        return self.theirs.transform
-
-    @transform.setter
-    def transform(self, transform: Any) -> None:
-        self.theirs.transform = transform
-
-    @property
-    def target_transform(self) -> Any:
-        """The other dataset's target_transform."""
-        return self.theirs.target_transform
-
-    @target_transform.setter
-    def target_transform(self, target_transform: Any) -> None:
-        self.theirs.target_transform = target_transform
-
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        """Return one sample, (image, target).
-
-        Raises:
-            IndexError: There is no such sample.
-        """
         self._follow()
         positions = self.images.positions_of([operator.index(index)])
         (prepared,), (target,) = self._prepared(
@@ -111,17 +75,15 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return self._finished(prepared), target
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
-        """Return several samples; their images may be parts of one tensor."""
         return self.samples_of(*self._made(indices, HostMemory()))
 
     def samples_of(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Return what `made_of` made as samples."""
+        """Return images and targets made by `made_of` as samples."""
         if isinstance(images, torch.Tensor):
             images = map(self._compiled.wrap, images)
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        """Make a batch in its final memory; see `ImageDataset.fetch_into`."""
         images, targets = self._made(indices, out, is_collated=True)
         return [
             images if isinstance(images, torch.Tensor) else default_collate(images),
@@ -131,7 +93,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     def _made(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
     ) -> tuple[Any, Any]:
-        """Return images and targets as `made_of` does; targets as a tensor too, if wanted and faster."""
+        """Return images and targets as `made_of` does; with `is_collated`, targets may be a tensor too."""
         self._follow()
         positions = self.images.positions_of(indices)
         source = self.images.source_of(positions)
@@ -144,12 +106,9 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     def made_of(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
-        """Return transformed images, as one tensor if they have one size and as a list if not, and targets.
+        """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
-        Args:
-            source: The images of a batch.
-            stored: Their targets before `target_transform`.
-            out: The allocator of the tensor.
+        `stored` are their targets before `target_transform`.
         """
         self._follow()
         images = self._vectorized(source, len(stored), out)
@@ -158,14 +117,14 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     def _one_by_one(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
-        """Return the same as `made_of`, with parameters drawn image by image."""
+        """Same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
             return self._compiled.batch(prepared, out, self.memory_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
-        """Return images whose parameters are drawn for all at once; None where that is not possible."""
+        """Return images whose parameters are drawn all at once; None if that is not possible."""
         pipeline = self._compiled.vector
         if torch.get_default_dtype() != torch.float32:
             return None  # torchvision draws numbers of another precision
@@ -178,7 +137,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return fill(source, pipeline, drawn, out, self.memory_format)
 
     def _finished(self, prepared: Any) -> Any:
-        """Return a sample's image of what `CompiledTransform.prepare` returned."""
+        """Return a sample's image, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.makes_tensors
         return prepared if is_left else self._compiled.finish(prepared)
 
@@ -189,7 +148,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return self._compiled.is_useful
 
     def _follow(self) -> None:
-        """Compile again what the user has replaced or changed: the transform, the lists of samples."""
+        """Recompile what the user has replaced or changed: the transform, the lists of samples."""
         if not self._compiled.is_of(self.theirs.transform):
             self._compiled = CompiledTransform(self.theirs.transform)
         held = held_by(self.theirs)
@@ -212,17 +171,15 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """Do on a batch's device what `fetch_into` left to it; see `ImageDataset.finish`."""
         return self._compiled.on_device(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some samples from disk now; see `ImageDataset`."""
         prefetch = getattr(self.images, "prefetch", None)
         if prefetch is not None:
             prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Draw all random numbers in the other dataset's order: each image's before its target's."""
+        """Draw all random numbers in the other dataset's order: those of an image before its target's."""
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
@@ -231,7 +188,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return images, targets
 
     def _is_batch(self, prepared: Sequence[Any]) -> bool:
-        """Return True if images can be finished together: they have one size, and become tensors."""
+        """Return True if images can be finished as a batch: they have one size and become tensors."""
         if not self._compiled.makes_tensors or not all(isinstance(image, LazyImage) for image in prepared):
             return False
         return len({image.shape for image in prepared}) == 1
@@ -248,3 +205,30 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
         return result
+
+
+class SkippingDataset(CompiledDataset):
+    """Compiled dataset whose samples are made by the other dataset if making them fast fails.
+
+    The other dataset draws the same random numbers, and skips a damaged file with its own warning.
+    """
+
+    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+        state = RandomStates()
+        try:
+            return super().__getitem__(index)
+        except Exception:
+            state.restore()
+        image, target = self.theirs[operator.index(index)]
+        return image, target
+
+    def _made(
+        self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
+    ) -> tuple[Any, Any]:
+        state = RandomStates()
+        try:
+            return super()._made(indices, out, is_collated)
+        except Exception:
+            state.restore()
+        samples = [self.theirs[operator.index(index)] for index in indices]
+        return [image for image, _ in samples], [target for _, target in samples]

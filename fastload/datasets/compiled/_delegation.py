@@ -1,4 +1,4 @@
-"""Callables of the user's own that only hand their argument on, such as presets of training scripts."""
+"""Callables that only pass their argument on, such as the presets of training scripts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 
 def delegate_of(transform: Any) -> Any:
-    """Return the callable that `transform` calls with its argument, and nothing else; None for any other.
+    """Return the callable to which `transform` only passes its argument on; None if it does anything else.
 
-    Such a class has a `__call__` of one line, `return self.transforms(image)`, in any names; a Module has
+    Such a class has a `__call__` of one line, `return self.transforms(image)`, with any names; a Module has
     such a `forward`, and no hooks.
     """
     kind: Any = type(transform)
@@ -26,7 +26,7 @@ def delegate_of(transform: Any) -> Any:
     if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
         return None
     [name] = call.__code__.co_names
-    # What the instance itself holds, so that the line finds the same object.
+    # Only an attribute of the instance itself, because that line would find the same object.
     is_plain = kind.__getattribute__ is object.__getattribute__
     held = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else held
@@ -37,7 +37,7 @@ def _delegating(self: Any, image: Any) -> Any:
 
 
 def _is_delegating(code: types.CodeType) -> bool:
-    """Return True for code that differs from the function above in names only."""
+    """Return True for code that differs from the function above only in names."""
     ours = _delegating.__code__
     takes_more = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     return (

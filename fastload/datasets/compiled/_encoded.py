@@ -1,44 +1,47 @@
-"""Single encoded images, decoded when their pixels are asked for."""
+"""Single image files, decoded on first use, and their metadata as PIL keeps them."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 
 from fastload.datasets.batch import Pixels
-from fastload.datasets.compiled._info import info_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box, decode_region
 
-# The place of a PNG file's colour type, and its value for RGB.
-_COLOUR_TYPE, _TRUE_COLOUR = 25, 2
+# The place of a PNG file's colour type, its value for RGB, and the size of the last chunk, which is empty.
+_COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 
 
-def lazily_decoded(data: bytes, load: Callable[[], Any]) -> LazyImage | None:
-    """Return the image of a file's bytes; None unless PIL would open it as an upright one of mode RGB.
+def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
+    """Return an RGB image that is decoded on first use; `load()` unless PIL would open the file as one.
 
     Args:
-        data: A JPEG or PNG file.
-        load: Returns the same as a PIL image: called if OpenCV cannot decode it.
+        file: The content of an image file, or its path.
+        load: Opens it with PIL; also called later if OpenCV cannot decode it.
     """
     try:
+        data = file if isinstance(file, bytes) else Path(file).read_bytes()
         header = read_header(data) if has_parsed_header(data) else None
-    except DecodeError:
-        return None
-    if header is None or header.channels != 3 or header.bit_depth != 8 or header.orientation != 1:
-        return None
+    except (DecodeError, OSError):
+        return load()
+    if header is None or (header.channels, header.bit_depth, header.orientation) != (3, 8, 1):
+        return load()
     if header.format == "png" and not _is_true_colour(data):
-        return None
+        return load()
     size = header.height, header.width
     return LazyImage.whole(_EncodedImage(data, size, load), 0, size)
 
 
 def _is_true_colour(data: bytes) -> bool:
-    """Return True for a PNG file without a palette, and without a colour that counts as transparent."""
+    """Return True for a PNG file without a palette and without a transparent colour."""
     return data[_COLOUR_TYPE] == _TRUE_COLOUR and b"tRNS" not in data[: data.find(b"IDAT")]
 
 
@@ -55,7 +58,26 @@ class _EncodedImage:
             return decode_region(self._data, self._size, None, box)
         except DecodeError:
             pixels: Pixels = np.asarray(self._load().convert("RGB"))
-        return pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         return info_of(self._data)
+
+
+def info_of(data: bytes) -> dict[Any, Any]:
+    """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
+
+    JPEG files, and PNG files with nothing after their pixels, are not decoded for it.
+    """
+    with PIL.Image.open(io.BytesIO(data)) as image:
+        is_complete = image.format in ("JPEG", "MPO") or (
+            image.format == "PNG" and "transparency" not in image.info and _ends_with_pixels(data)
+        )
+        return dict(image.info if is_complete else image.convert("RGB").info)
+
+
+def _ends_with_pixels(data: bytes) -> bool:
+    """Return True if nothing but the end follows a PNG's last chunk of pixels."""
+    name = data.rfind(b"IDAT")
+    length = int.from_bytes(data[name - 4 : name])
+    return name + 8 + length == len(data) - _END_BYTES

@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face's `datasets` whose rows a function of the user's transforms, compiled."""
+"""Compiled datasets of Hugging Face's `datasets` whose rows are transformed by a function of the user."""
 
 from __future__ import annotations
 
@@ -14,34 +14,22 @@ from fastload.datasets.compiled._reached import CompiledFunction
 
 @dataclass(repr=False)
 class _LazyImages(datasets.Image):  # type: ignore[misc]
-    """A column of images that are decoded when their pixels are asked for, where that is the same."""
+    """A column of images that are decoded on first use, if that gives the same pixels."""
 
     def decode_example(self, value: Any, token_per_repo_id: Any = None) -> Any:
-        """Return one image, as `datasets.Image` does."""
-
         def load() -> Any:
             return datasets.Image.decode_example(self, value, token_per_repo_id)
 
-        data = value.get("bytes") if isinstance(value, dict) and self.mode in (None, "RGB") else None
-        if data is None and isinstance(value, dict) and value.get("path") and self.mode in (None, "RGB"):
-            data = _content(value["path"])
-        lazy = None if data is None else lazily_decoded(data, load)
-        return load() if lazy is None else lazy
-
-
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return None  # it lies elsewhere, or the error is theirs
+        file = None
+        if isinstance(value, dict) and self.mode in (None, "RGB"):
+            file = value.get("path") if value.get("bytes") is None else value["bytes"]
+        return lazily_decoded(file, load) if file else load()
 
 
 def with_lazy_images(dataset: Any) -> Any:
-    """Return a copy of a dataset whose images are decoded late, for the function that transforms its rows.
+    """Return a copy of a dataset whose images are decoded on first use by the function that transforms rows.
 
-    Returns:
-        `dataset` itself if it has no such function, or no column of images.
+    It is `dataset` itself if that has no such function, or no column of images.
     """
     format = dataset.format
     features = dataset.features.items()
@@ -50,7 +38,7 @@ def with_lazy_images(dataset: Any) -> Any:
         return dataset
     result = copy.copy(dataset)
     result.reset_format()
-    result = copy.deepcopy(result)  # of what describes it; the rows are shared
+    result = copy.deepcopy(result)  # copies the description; the rows are shared
     for name in columns:
         result.info.features[name] = _LazyImages(mode=dataset.features[name].mode)
     options = {name: format[name] for name in ("columns", "output_all_columns")}

@@ -1,4 +1,4 @@
-"""PIL images that decode only the region that is needed, when their pixels are asked for."""
+"""PIL images that are decoded on first use, and only in the region that is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastload.images.region import Box
 from fastload.images.resize import Resampling
 from fastload.transforms.geometry import View
 
-# PIL's filters that torch's kernels equal: bilinear within a level, bicubic but for overshooting.
+# PIL's filters that torch's kernels reproduce: bilinear within a level, bicubic except for overshooting.
 _RESAMPLINGS = {
     PIL.Image.Resampling.BILINEAR: Resampling("bilinear"),
     PIL.Image.Resampling.BICUBIC: Resampling("bicubic"),
@@ -28,7 +28,7 @@ _UNFLIPPED = (False, False)
 class Regions(Protocol):
     """Images by position; a part of `fastload.datasets.batch.BatchSource`.
 
-    Images of files may have `info(position)` too, which returns what PIL's `info` of the image is.
+    Images of files may also have `info(position)`, which returns PIL's `info` of the image.
     """
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
@@ -36,12 +36,12 @@ class Regions(Protocol):
 
 
 class LazyImage(PIL.Image.Image):
-    """An 8-bit image, RGB or grey, whose crops, resizes and flips are noted, and done while decoding.
+    """An 8-bit image, RGB or grey, that records crops, resizes and flips, and applies them while decoding.
 
-    Everyone else may treat it as a PIL image: at the first operation of another kind it becomes a plain one.
+    At the first operation of another kind, it becomes a plain PIL image.
 
     Attributes:
-        erasures: Boxes (top, left, height, width) of the finished image, each with the value to fill in.
+        erasures: Boxes of the finished image, each with the value to fill in.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LazyImage(PIL.Image.Image):
         adjustments: tuple[Callable[[Pixels], Pixels], ...] = (),
         keeps_info: bool = True,
     ) -> None:
-        # Not PIL's attributes themselves, because their names differ between its releases.
+        # None of PIL's own attributes, because their names differ between its releases.
         self._source = source
         self._position = position
         self._view = view
@@ -67,7 +67,7 @@ class LazyImage(PIL.Image.Image):
 
     @classmethod
     def whole(cls, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> LazyImage:
-        """Return all of an image of `size`, (height, width)."""
+        """Return an image of `size`, (height, width), of a source."""
         return cls(source, position, _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED), None, channels)
 
     @classmethod
@@ -77,7 +77,7 @@ class LazyImage(PIL.Image.Image):
 
     @classmethod
     def from_pil(cls, image: PIL.Image.Image) -> LazyImage:
-        """Return a PIL image of mode RGB or L as a lazy one; itself if it is one."""
+        """Return a PIL image of mode RGB or L as a lazy one."""
         if isinstance(image, LazyImage):
             return image
         pixels = np.asarray(image)
@@ -86,7 +86,7 @@ class LazyImage(PIL.Image.Image):
 
     @classmethod
     def around(cls, image: PIL.Image.Image) -> LazyImage:
-        """Return a PIL image of mode RGB or L, which must not change, as a lazy one; itself if it is one."""
+        """Same as `from_pil`, but copy only the regions that are needed: the image must not change."""
         if isinstance(image, LazyImage):
             return image
         width, height = image.size
@@ -99,17 +99,14 @@ class LazyImage(PIL.Image.Image):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, as PIL has them."""
         return self._view.window.width, self._view.window.height
 
     @property
     def mode(self) -> str:
-        """PIL's name of the pixels' form."""
         return _MODES[self._channels]
 
     @property  # type: ignore[misc]
     def im(self) -> Any:
-        """PIL's own image."""
         self._become_plain()
         return self.im
 
@@ -124,7 +121,6 @@ class LazyImage(PIL.Image.Image):
         return interface
 
     def crop(self, box: Any = None) -> PIL.Image.Image:
-        """Return a region (left, top, right, bottom); it is noted if it lies within the image."""
         height, width, _ = self.shape
         left, top, right, bottom = map(round, box or (0, 0, width, height))
         if self._adjustments or not (0 <= left < right <= width and 0 <= top < bottom <= height):
@@ -144,7 +140,6 @@ class LazyImage(PIL.Image.Image):
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
     ) -> PIL.Image.Image:
-        """Return the image resized to (width, height); it is noted if a kernel of torch does the same."""
         name = PIL.Image.Resampling(PIL.Image.Resampling.BICUBIC if resample is None else resample)
         resampling = _RESAMPLINGS.get(name)
         width, height = size
@@ -153,14 +148,13 @@ class LazyImage(PIL.Image.Image):
         if (width, height) == self.size:
             return self.copy()
         if self._resampling is not None or self._adjustments or any(self._view.flips):
-            info = functools.partial(_info_of, self._source, self._position) if self._keeps_info else dict
+            info = functools.partial(info_at, self._source, self._position) if self._keeps_info else dict
             pixels = _Array(self.pixels(), info)
             return LazyImage.whole(pixels, 0, self.shape[:2], self._channels).resize(size, resample)
         whole = Box(0, 0, height, width)
         return self._with(View(self._view.box, (height, width), whole, _UNFLIPPED), resampling)
 
     def transpose(self, method: Any) -> PIL.Image.Image:
-        """Return the image flipped, which is noted, or turned."""
         rows, columns = self._view.flips
         if method == PIL.Image.Transpose.FLIP_LEFT_RIGHT and not self._adjustments:
             return self._with(self._view._replace(flips=(rows, not columns)))
@@ -169,19 +163,17 @@ class LazyImage(PIL.Image.Image):
         return super().transpose(method)
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
-        """Return the image in another mode."""
         if mode == self.mode and not args and not options:
             return self.copy()
         return super().convert(mode, *args, **options)
 
     def copy(self) -> PIL.Image.Image:
-        """Return a copy that is not decoded yet either."""
         return self._with(self._view)
 
     def adjusted(
         self, adjust: Callable[[Pixels], Pixels], channels: int | None = None, keeps_info: bool = True
     ) -> LazyImage:
-        """Return the image with a function of its pixels noted, which may change the number of channels."""
+        """Return the image with a recorded function of its pixels, which returns this many channels."""
         image = self._with(self._view)
         image._adjustments = (*self._adjustments, adjust)
         image._channels = channels or self._channels
@@ -189,14 +181,13 @@ class LazyImage(PIL.Image.Image):
         return image
 
     def without_info(self) -> LazyImage:
-        """Return the image with an empty `info`, for which no file is read."""
+        """Return the image with an empty `info`, so that no file is read for it."""
         image = self._with(self._view)
         image._keeps_info = False
         image._rendered = self._rendered
         return image
 
     def load(self) -> Any:
-        """Decode the image; it is a plain PIL image from now on."""
         self._become_plain()
         return self.load()
 
@@ -238,7 +229,7 @@ class LazyImage(PIL.Image.Image):
         pixels = self.pixels()
         plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
         if self._keeps_info:
-            plain.info = _info_of(self._source, self._position)
+            plain.info = info_at(self._source, self._position)
         vars(self).clear()
         vars(self).update(vars(plain), _pixels=pixels)
         self.__class__ = PIL.Image.Image  # type: ignore[assignment]
@@ -254,7 +245,7 @@ class LazyImage(PIL.Image.Image):
         return self.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
-        # Everything that PIL keeps in attributes, such as `info` and `palette`.
+        # For PIL's own attributes, such as `info` and `palette`.
         if name.startswith("__"):
             raise AttributeError(name)
         self._become_plain()
@@ -269,14 +260,14 @@ class _Array:
         self._info = info
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        return self._pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(self._pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
         return self._info()
 
 
 class _Decoded:
-    """One image of PIL's, of which only the regions that are needed are copied; see `Regions`."""
+    """One PIL image; see `Regions`."""
 
     def __init__(self, image: PIL.Image.Image) -> None:
         self._image = image
@@ -291,7 +282,8 @@ class _Decoded:
         return self._image.info.copy()
 
 
-def _info_of(source: Regions, position: int) -> dict[Any, Any]:
+def info_at(source: Regions, position: int) -> dict[Any, Any]:
+    """Return PIL's `info` of an image; empty if its source has none."""
     info = getattr(source, "info", None)
     return {} if info is None else dict(info(position))
 

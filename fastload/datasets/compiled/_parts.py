@@ -11,8 +11,10 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
+from fastload.datasets.compiled._attributes import Explained
 from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._explain import Explained, described, description_of_parts, indented
+from fastload.datasets.compiled._explain import described, description_of_parts, indented
+from fastload.datasets.compiled._lazy import info_at
 from fastload.images.region import Box
 
 
@@ -20,23 +22,19 @@ class CompiledSubset(Explained, Subset[Any]):
     """A Subset of a compiled dataset."""
 
     def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
         name, *others = described(self.dataset)
         return [f"Subset of {name}", *others]
 
 
 class CompiledConcat(Explained, ConcatDataset[Any]):
-    """A ConcatDataset with compiled parts; batches across parts are made at once if all share a transform."""
+    """A ConcatDataset of compiled parts; whole batches are made at once if all parts share a transform."""
 
-    #: See `CompiledDataset`.
-    counts_draws = False
+    counts_draws = False  # see `CompiledDataset`
 
     def explanation_lines(self) -> list[str]:
-        """See `Explained`."""
         return ["ConcatDataset", *indented(description_of_parts(self.datasets))]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Return several samples; their images may be parts of one tensor."""
         made = self._made(indices, HostMemory())
         if made is None:
             return [self[index] for index in indices]
@@ -44,7 +42,7 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
         return part.samples_of(images, targets)
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        """Make a batch in its final memory; NotImplemented if the parts differ in their transforms."""
+        """See `ImageDataset`; also NotImplemented if the parts have different transforms."""
         made = self._made(indices, out)
         if made is None:
             return NotImplemented
@@ -55,12 +53,10 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
         ]
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """Do on a batch's device what `fetch_into` left to it; see `ImageDataset.finish`."""
         part = self._common()
         return images if part is None else part.finish(images)
 
     def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
-        """Ask the system to read some samples from disk now; see `ImageDataset`."""
         for part, places in _by_part(self, indices).values():
             if isinstance(part, CompiledDataset):
                 part.prefetch([index for _, index in places])
@@ -68,7 +64,7 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
     def _made(
         self, indices: Sequence[SupportsIndex], out: BatchMemory
     ) -> tuple[CompiledDataset, Any, list[Any]] | None:
-        """Return a part that has the transform of all, images and targets; None if there is no such part."""
+        """Return the first part, images and targets; None unless all parts share its transform."""
         common = self._common()
         if common is None or not len(indices):
             return None
@@ -84,19 +80,19 @@ class CompiledConcat(Explained, ConcatDataset[Any]):
         return common, *common.made_of(source, stored, out)
 
     def _common(self) -> CompiledDataset | None:
-        """Return the first part if all are compiled and have its transforms."""
-        first, *others = leaves(self)
-        if not all(type(part) is CompiledDataset for part in (first, *others)):
+        """Return the first part, if all parts are compiled and share its transforms."""
+        parts = list(leaves(self))
+        if not all(type(part) is CompiledDataset for part in parts):
             return None
-        transforms = first.transform, first.target_transform
-        are_same = all(
-            part.transform is transforms[0] and part.target_transform is transforms[1] for part in others
-        )
-        return first if are_same else None
+        first, *others = [(part.transform, part.target_transform) for part in parts]
+        are_same = all(other[0] is first[0] and other[1] is first[1] for other in others)
+        return parts[0] if are_same else None
 
 
 class _Joined:
-    """Images of a batch that lie in several datasets; see `BatchSource`."""
+    """Images of a batch from several datasets; see `BatchSource`."""
+
+    gives_own_regions = False
 
     def __init__(self, count: int) -> None:
         self.channels = 0
@@ -105,7 +101,6 @@ class _Joined:
         self._places: list[tuple[BatchSource, int]] = [None] * count  # type: ignore[list-item]
 
     def add(self, source: BatchSource, places: Sequence[int]) -> None:
-        """Add the images of one dataset, with their places in the batch."""
         self.has_one_form &= self.channels in (0, source.channels)
         self.channels = source.channels
         self.sizes[list(places)] = source.sizes
@@ -117,16 +112,14 @@ class _Joined:
         return source.region(inner, box, size)
 
     def info(self, position: int) -> dict[Any, Any]:
-        source, inner = self._places[position]
-        info = getattr(source, "info", None)
-        return {} if info is None else dict(info(inner))
+        return info_at(*self._places[position])
 
     def gathered(self) -> None:
         return None
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
-    """Yield the datasets that a Subset or ConcatDataset is made of, innermost."""
+    """Yield the innermost datasets of a Subset or ConcatDataset."""
     if isinstance(dataset, Subset):
         yield from leaves(dataset.dataset)
     elif isinstance(dataset, ConcatDataset):
@@ -137,7 +130,7 @@ def leaves(dataset: Any) -> Iterator[Any]:
 
 
 def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
-    """Return, by the identity of each innermost dataset, itself and the places and indices of its samples."""
+    """Return each innermost dataset, by identity, with the places in the batch and indices of its samples."""
     found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
     for place, index in enumerate(indices):
         part, inner = _located(dataset, index)
@@ -152,7 +145,7 @@ def _located(dataset: Any, index: Any) -> tuple[Any, int]:
             dataset, index = dataset.dataset, dataset.indices[index]
         elif isinstance(dataset, ConcatDataset):
             ends = dataset.cumulative_sizes
-            # As torch's own: its errors are raised where a sample is asked for that does not exist.
+            # An index out of range is passed on: the part raises the error.
             index = index + ends[-1] if index < 0 else index
             part = min(bisect.bisect_right(ends, index), len(ends) - 1)
             dataset, index = dataset.datasets[part], index - (ends[part - 1] if part else 0)

@@ -1,13 +1,13 @@
-"""A transform of other libraries, compiled: random parameters in the old order, pixels in the fast way.
+"""Compiled transforms of other libraries: the same random parameters, and pixels made faster.
 
-    prepare    one image after the other: every random number is drawn, crops, resizes and flips are noted
+    prepare    image by image: all random numbers are drawn; crops, resizes and flips are recorded
     finish     decoding, resizing, conversion to a tensor: for one image, or for a batch in its final memory
 
 Parts of a pipeline:
 
-    first      known steps, done to a LazyImage
-    middle     from the first unknown step on: each transform is called with what it always got
-    tail       conversions, arithmetic and erasing at the end: once for a batch
+    first      known steps, recorded in a LazyImage
+    middle     from the first unknown step on: transforms are called with the same images as before
+    tail       conversions, arithmetic and erasing at the end: once for each batch
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
 from fastload.transforms.rescaling import Rescale, ToDtype
 
-# Deeper, and in larger containers, a transform's parameters are not compared.
+# A transform's parameters are not compared at greater depth, or in larger containers.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
 _PLAIN = frozenset({bool, float, int, str})
 
 
 class CompiledTransform:
-    """A transform that returns the same as another one, made faster.
+    """A transform that returns the same as another one, faster.
 
     Attributes:
         theirs: The other transform.
-        steps: Its steps; their kinds tell how each is done.
-        vector: The same for batches of images of one size; None if a step cannot be done so.
+        steps: Its steps.
+        vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
         makes_tensors: Whether finished images are tensors.
-        grey_channels: The number of channels that arithmetic makes of a grey image.
+        grey_channels: The number of channels of a grey image after Normalize.
     """
 
     def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
@@ -54,7 +54,7 @@ class CompiledTransform:
         self._first = [step for step in known if step.kind in ("region", "pixels")]
         # Conversions before the last crop or adjustment wait until all of those are done.
         waiting = [step for step in known if step.kind in ("conversion", "rescale")]
-        # An unknown transform that gets tensors gets them from the known ones, as a transform of their own.
+        # If an unknown step gets tensors, the known steps before it make them, as a transform of their own.
         self._head = None if is_known or not _make_tensors(waiting) else CompiledTransform(None, known)
         self._middle = self.steps[first:tail]
         self._tail = self.steps[tail:]
@@ -69,18 +69,18 @@ class CompiledTransform:
         self._of_arrays = self._for_arrays()
 
     def is_of(self, transform: Any) -> bool:
-        """Return True if this is what compiling a transform gives, which may have been changed since."""
+        """Return True if this was compiled from a transform, and that has not changed since."""
         return self.theirs is transform and self._state == _state_of(transform)
 
     def _for_arrays(self) -> CompiledTransform | None:
-        """Return what is done to an array in place of a PIL image; None if it can only be done by theirs."""
+        """Return the transform for arrays in place of PIL images; None if only the original takes them."""
         name = self.steps[0].name if self.steps else ""
         if name == "ToPILImage" and getattr(self.steps[0].theirs, "mode", None) is None:
             return CompiledTransform(None, self.steps[1:])
         return self if name in ("ToImage", "ToTensor") else None
 
     def kinds(self) -> Iterator[tuple[Step, Kind]]:
-        """Yield each step with how it is done; all from an unknown one to the tail are `unknown`."""
+        """Yield each step and how it is done; from the first unknown one to the tail, all are `unknown`."""
         if self._of_arrays not in (None, self):
             yield self.steps[0], "conversion"
             yield from self._of_arrays.kinds()
@@ -96,7 +96,7 @@ class CompiledTransform:
 
     @property
     def can_finish_on_device(self) -> bool:
-        """True if all that is done after decoding is arithmetic on levels."""
+        """True if only arithmetic on levels follows decoding."""
         return not self._middle and not self._erasings and self._rescale.dtype.is_floating_point
 
     def prepare(self, image: LazyImage) -> Any:
@@ -108,7 +108,7 @@ class CompiledTransform:
                 result = step.theirs(result)
             return result
         if self.makes_tensors and not self._middle:
-            result = image.without_info()  # nobody looks at it
+            result = image.without_info()  # nothing reads it
         for step in self._first:
             result = step.call(result)
         if self._middle:
@@ -127,14 +127,14 @@ class CompiledTransform:
         return result
 
     def _broadcast(self, image: LazyImage) -> LazyImage:
-        """Return a grey image with as many channels as arithmetic with a number for each will give it."""
+        """Return a grey image with as many channels as Normalize will give it."""
         count = self.grey_channels
         if image.shape[2] > 1 or count == 1:
             return image
         return image.adjusted(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
     def finish(self, prepared: Any) -> Any:
-        """Return the finished image of what `prepare` returned."""
+        """Return the finished image, given the result of `prepare`."""
         if not isinstance(prepared, LazyImage):
             return prepared
         if not self.makes_tensors:
@@ -148,7 +148,7 @@ class CompiledTransform:
     ) -> torch.Tensor:
         """Return finished images of one size as a batch (images, channels, height, width).
 
-        If the memory finishes batches on a device, the arithmetic on levels is left to `on_device`.
+        If the memory finishes batches on a device, arithmetic on levels is left to `on_device`.
         """
         height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.can_finish_on_device
@@ -173,15 +173,15 @@ class CompiledTransform:
         return batch
 
     def on_device(self, images: torch.Tensor) -> torch.Tensor:
-        """Do what `batch` left to the device."""
+        """Finish a batch on its device."""
         return self._rescale.on(images)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Transform an image of PIL's or NumPy's as the other transform would; all else is given to that."""
+        """Transform an image of PIL or NumPy; other inputs are passed to the other transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
             return self.finish(self.prepare(LazyImage.around(image)))
-        if self._of_arrays is not None and is_image_array(image):
+        if self._of_arrays is not None and _is_image_array(image):
             of_arrays = self._of_arrays
             return of_arrays.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))
         return self.theirs(*inputs, **options)
@@ -198,8 +198,8 @@ class CompiledTransform:
         return f"compiled({self.theirs!r})"
 
 
-def is_image_array(image: Any) -> bool:
-    """Return True for an array of pixels, as OpenCV gives them: (height, width, 1 or 3), uint8."""
+def _is_image_array(image: Any) -> bool:
+    """Return True for pixels as OpenCV returns them: (height, width, 1 or 3), uint8."""
     return (
         isinstance(image, np.ndarray)
         and image.dtype == np.uint8
@@ -210,7 +210,7 @@ def is_image_array(image: Any) -> bool:
 
 
 def _state_of(value: Any, depth: int = 0) -> Any:
-    """Return what a transform is made of, for comparing: its parameters, and those of what it holds."""
+    """Return the parameters of a transform and of those that it contains, for comparison."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -219,7 +219,7 @@ def _state_of(value: Any, depth: int = 0) -> Any:
     held = getattr(value, "__dict__", None) if depth < _MOST_DEPTH and callable(value) else None
     if not held or kind is type:
         return id(value)
-    # Of a Module's own attributes, only what it holds; its hooks and parameters are none of a transform's.
+    # Of a Module's private attributes, only its submodules matter.
     inner = held["_modules"].values() if "_modules" in held else ()
     parts = [part for name, part in held.items() if name[0] != "_"]
     return [id(value), *(_state_of(part, depth + 1) for part in (*inner, *parts))]
@@ -231,8 +231,8 @@ def _make_tensors(steps: Sequence[Step]) -> bool:
 
 
 def _known(steps: Sequence[Step]) -> int:
-    """Return how many of the first steps can be done in the fast way to a PIL image."""
-    # The form that pixels would have by now: of a PIL image, bytes of a tensor, 0...1, or any other numbers.
+    """Return how many of the first steps can be made faster for a PIL image."""
+    # The form of the pixels by now: a PIL image, a tensor's bytes, levels of 0...1, or any other numbers.
     form = "image"
     rescalings: list[Any] = []
     for place, step in enumerate(steps):
@@ -261,7 +261,7 @@ def _known(steps: Sequence[Step]) -> int:
 
 
 def _is_same_for_tensors(step: Step, form: str) -> bool:
-    """Return True if bytes that are transformed and then converted differ by a level at most."""
+    """Return True if transforming bytes before their conversion changes pixels by at most a level."""
     theirs = step.theirs
     if form == "numbers" or is_timms(theirs) or getattr(theirs, "antialias", True) is False:
         return False
@@ -270,13 +270,13 @@ def _is_same_for_tensors(step: Step, form: str) -> bool:
     held = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
     if held or not hasattr(theirs, "interpolation"):
         return all(_is_same_for_tensors(each, form) for each in held)
-    # The nearest pixels are others for tensors; only bilinear weights add up to levels that bytes can hold.
+    # For tensors, "nearest" selects other pixels; only bilinear weights give levels that bytes can hold.
     kernel = getattr(theirs.interpolation, "value", "")
     return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")
 
 
 def _tail_of(steps: Sequence[Step], first: int) -> int:
-    """Return where the steps begin that can be done to a batch, behind an unknown one at `first`."""
+    """Return the place of the first step, after an unknown one at `first`, from which batches can be made."""
     for place in range(first + 1, len(steps)):
         rest = steps[place:]
         if all(step.kind in ("conversion", "rescale", "erase") for step in rest) and _known(rest) == len(
@@ -294,7 +294,7 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
 
 
 def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
-    """Return the function that gives a finished tensor the class that torchvision's conversions give it."""
+    """Return a function that gives a finished tensor the class that torchvision's conversions would."""
     if not _is_tv_image(conversions, conversions):
         return lambda tensor: tensor
     from torchvision import tv_tensors
@@ -303,7 +303,7 @@ def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
 
 
 def _is_tv_image(done: Sequence[Step], steps: Sequence[Step]) -> bool:
-    """Return True if the first of some steps make a tv_tensors.Image, and its class matters in the end."""
+    """Return True if the steps `done` so far make a tv_tensors.Image, and its class matters in the end."""
     if any(step.name == "ToPureTensor" for step in steps):
         return False
     is_image = False
@@ -313,20 +313,20 @@ def _is_tv_image(done: Sequence[Step], steps: Sequence[Step]) -> bool:
             is_image = True
         elif step.rescaling is not None:
             after = getattr(step.rescaling, "dtype", None)
-            # The older transforms return plain tensors, unless they have nothing to do.
+            # Transforms of version 1 return plain tensors, unless they change nothing.
             is_image = is_image and (is_v2(step.theirs) or after == dtype)
             dtype = after or dtype
     return is_image
 
 
 def _changes_class(step: Step) -> bool:
-    """Return True for one of the older transforms, which make plain tensors of tv_tensors.Image by chance."""
+    """Return True for a transform of version 1: some of its results are no longer a tv_tensors.Image."""
     held = [inner for each in getattr(step.theirs, "transforms", ()) for inner in steps_of(each)]
     return any(map(_changes_class, held)) if held else not is_v2(step.theirs)
 
 
 def _grey_channels(conversions: Sequence[Step]) -> int:
-    """Return how many channels Normalize makes of one; only the newer class makes several."""
+    """Return how many channels Normalize makes of one: only that of version 2 makes several."""
     for step in conversions:
         if step.name == "Normalize" and len(step.theirs.mean) > 1:
             broadcasts = is_v2(step.theirs) and not step.theirs.inplace

@@ -1,4 +1,4 @@
-"""Transforms that a function uses, compiled while it runs."""
+"""Functions of the user, run with the transforms that they use compiled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 
 
 class CompiledFunction:
-    """A function of somebody's whose transforms are compiled: in its closure, its globals and its arguments.
+    """A function whose transforms are compiled: those in its closure, its globals and its arguments.
 
-    While it runs, each of these names stands for the compiled transform; then for the transform itself again.
-
-    Attributes:
-        function: The function.
+    While it runs, each of these names refers to the compiled transform; afterwards to the original again.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -27,11 +24,9 @@ class CompiledFunction:
 
     @property
     def transforms(self) -> dict[str, CompiledTransform]:
-        """The compiled transforms by name."""
         return {place.name: place.compiled for place in self._places}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call the function."""
         with contextlib.ExitStack() as stack:
             for place in self._places:
                 stack.enter_context(place.replaced())
@@ -46,7 +41,7 @@ class CompiledFunction:
 
 @dataclass(slots=True)
 class _Place:
-    """A name that stands for a transform, which may be set or changed at any time."""
+    """A name that refers to a transform, which may be set or changed at any time."""
 
     name: str
     read: Callable[[], Any]
@@ -56,7 +51,7 @@ class _Place:
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
         theirs = self.read()
-        is_replaced = isinstance(theirs, CompiledTransform)  # by another thread, which is in the function
+        is_replaced = isinstance(theirs, CompiledTransform)  # by another thread, which runs the function too
         if not is_replaced and not self.compiled.is_of(theirs):
             self.compiled = CompiledTransform(theirs)
         compiled = self.compiled
@@ -72,7 +67,7 @@ class _Place:
 
 
 def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
-    """Yield the names that stand for transforms in a function, and in those of its module that it calls."""
+    """Yield the names of transforms in a function, and in the functions of its module that it calls."""
     if id(function) in seen:
         return
     seen.add(id(function))
@@ -114,7 +109,7 @@ def _place(name: str, read: Callable[[], Any], write: Callable[[Any], None]) -> 
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return the names that code looks up, also in the comprehensions and functions in it."""
+    """Return the names that code looks up, including comprehensions and functions in it."""
     inner = [_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return set(code.co_names).union(*inner)
 

@@ -1,4 +1,4 @@
-"""Datasets that are known: their images and targets, as a dataset of fastload's."""
+"""Known datasets of other libraries: their images and targets as a dataset of fastload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastload.transforms.compose import package_of
 
 
 def images_of(dataset: Any) -> ImageDataset | None:
-    """Return the images of a known dataset, without its transform; None for any other."""
+    """Return the images of a known dataset, without its transform; None for any other dataset."""
     if isinstance(dataset, ImageDataset):
         return None if _why_left_ours(dataset) else dataset
     packages = {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}
@@ -29,7 +29,7 @@ def is_huggingface(dataset: Any) -> bool:
 
 
 def compiled_function(dataset: Any) -> CompiledFunction | None:
-    """Return the function that transforms the rows of Hugging Face's dataset, if it is compiled."""
+    """Return the function that transforms the rows of a Hugging Face dataset, if it is compiled."""
     function = (dataset.format["format_kwargs"] or {}).get("transform")
     return function if isinstance(function, CompiledFunction) else None
 
@@ -51,11 +51,11 @@ def why_left(dataset: Any) -> str:
 
 
 def _why_left_ours(dataset: ImageDataset) -> str:
-    """Return why a dataset of fastload's is left; empty if it is to be compiled."""
+    """Return why a dataset of fastload is left as it is; "" if it is to be compiled."""
     if dataset.transform is None:
         return "it has no transform"
     if package_of(dataset.transform) != "torchvision":
-        # Other callables get arrays from it, not PIL images.
+        # Other callables receive arrays from it, not PIL images.
         return "its transform is not one of torchvision's"
     return "its on_error replaces samples" if dataset.substitutes_samples else ""
 
@@ -76,7 +76,7 @@ def _of_torchvision(dataset: Any) -> ImageDataset | None:
 
 
 def _reads_as(dataset: Any, *kinds: type) -> bool:
-    """Return True if a dataset is of one of these classes, or of a subclass that reads as they do."""
+    """Return True for an instance of one of these classes, or of a subclass that inherits their reading."""
     names = "__getitem__", "__getitems__", "__len__"
     return any(
         isinstance(dataset, kind)
@@ -86,7 +86,7 @@ def _reads_as(dataset: Any, *kinds: type) -> bool:
 
 
 def held_by(dataset: Any) -> tuple[Any, ...]:
-    """Return the attributes of a known dataset that its samples are made of."""
+    """Return the attributes that the samples of a known dataset are made from."""
     names = ("samples", "loader", "data", "targets", "labels", "reader")
     return tuple(vars(dataset).get(name) for name in names)
 

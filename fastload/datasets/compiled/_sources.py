@@ -1,7 +1,8 @@
-"""Images and targets of other libraries' datasets, as datasets of fastload's."""
+"""Images and targets of other libraries' datasets as datasets of fastload."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -11,42 +12,123 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import unread_headers
+from fastload.datasets._batch_source import FileImages, Headers
+from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache._attaching import Extent, estimated_bytes
-from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.cache.opening import Opening
-from fastload.datasets.compiled._files import ListedImages
+from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.images import ImageDataset
-from fastload.errors import OptionError
+from fastload.errors import DecodeError, OptionError
+from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
-from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
+# In place of an orientation: this file is decoded by the dataset's own loader.
+_THEIRS = 255
+
 _IN_MEMORY = "a dataset that lies in memory needs no cache: leave cache out"
 
-_SAMPLED = 32  # images from which the size of all pixels is estimated
+
+class ListedImages(FileImages):
+    """Files by their paths; see `BatchSource`.
+
+    JPEG and PNG files of at most 8 bits per channel are decoded by OpenCV, which gives the same pixels as
+    PIL. All others, and those that cannot be decoded, are left to `load`, the dataset's own loader, which
+    raises its own errors.
+    """
+
+    def __init__(
+        self,
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
+        load: Callable[[str], Any],
+        positions: list[int],
+        headers: Headers,
+        cached: Any = None,
+    ) -> None:
+        self._load = load
+        self._infos: dict[int, dict[Any, Any]] = {}
+        super().__init__(path, read, positions, headers, None, cached)
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        index = self._positions[position]
+        if self._headers[index, 2] != _THEIRS:
+            with contextlib.suppress(DecodeError):
+                return super().region(position, box, size)
+        pixels = self._decoded.get(position)
+        if pixels is None:
+            pixels = self._loaded(position)
+        height, width = self.sizes[position].tolist()
+        if pixels.shape[:2] != (height, width):
+            self._headers[index] = 0
+            raise DecodeError(
+                f"{self._path(index)}: must have {height}x{width} pixels, as before, got "
+                f"{pixels.shape[0]}x{pixels.shape[1]}: the file was replaced; the new one is used from now on"
+            )
+        return box.of(pixels)
+
+    def info(self, position: int) -> dict[Any, Any]:
+        """Return PIL's `info` of one image, as the dataset's own loader would return it."""
+        if position not in self._infos:
+            try:
+                return info_of(self._files.get(position) or self._read(position))
+            except OSError:
+                self._loaded(position)
+        return self._infos[position]
+
+    def _size(self, position: int) -> tuple[int, int]:
+        index = self._positions[position]
+        height, width, mark = self._headers[index].tolist()
+        if mark:
+            return height, width
+        header = None
+        try:
+            data = self._read(position)
+            header = read_header(data) if has_parsed_header(data) else None
+        except (DecodeError, OSError):
+            pass  # the loader's own error says more
+        if header is not None and header.is_read_alike:
+            self._buffer(self._files, position, data, len(data))
+            return self._note_header(index, header.height, header.width, header.orientation)
+        pixels = self._loaded(position)
+        self._buffer(self._decoded, position, pixels, pixels.nbytes)
+        return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
+
+    def _loaded(self, position: int) -> Pixels:
+        image = self._load(self._path(self._positions[position])).convert("RGB")
+        self._infos[position] = image.info
+        return np.asarray(image)
 
 
-class ListedFiles(ImageDataset):
-    """Image files as pairs of a path and a target; `load` is the loader of the dataset that lists them."""
+class ListedFiles(FilesDataset):
+    """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
     def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], Any]) -> None:
-        super().__init__(None, None, torch.contiguous_format, None, False)
         self.listed = listed
+        self._count = len(listed)  # the user may extend the list
         self._load = load
-        self._headers = unread_headers(len(listed))
+        super().__init__(None, None, torch.contiguous_format, None, False)
 
     def __len__(self) -> int:
-        return len(self._headers)
+        return self._count
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
-        indices = positions.tolist()
-        paths = [self.listed[index][0] for index in indices]
-        return ListedImages(paths, self._load, indices, self._headers, self._cached_samples)
+        cached = self._cached_samples
+        read = self._read if cached is None else cached.read
+        return ListedImages(self._path, read, self._load, positions.tolist(), self._headers, cached)
+
+    def _path(self, index: int) -> str:
+        path: str = self.listed[index][0]
+        return path
+
+    def _read(self, index: int) -> bytes:
+        with open(self._path(index), "rb", buffering=0) as file:
+            return file.read()
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         return [self.listed[position][1] for position in positions.tolist()]
@@ -54,25 +136,8 @@ class ListedFiles(ImageDataset):
     def _labels(self, positions: NDArray[np.int64]) -> None:
         return None
 
-    def _extent(self, wants_pixels: bool) -> Extent:
-        count = len(self)
-        files = self._files()
-        pixels = (
-            [self._pixels_bytes(index) for index in evenly_spaced(count, _SAMPLED)] if wants_pixels else []
-        )
-        digest = hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()
-        return Extent(
-            identity=f"files {digest}",
-            samples=count,
-            stored_bytes=int(files.sizes_bytes.clip(min=0).sum()),
-            decoded_bytes=estimated_bytes(pixels, count),
-            other_bytes=0,
-            fixed_bytes=FIXED_BYTES,
-            paths=tuple(path for path, _ in self.listed),
-        )
-
-    def _through_store(self, opening: Opening) -> CachedFiles:
-        return CachedFiles(self._files(), opening)
+    def _identity(self, files: FileList) -> str:
+        return f"files {hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()}"
 
     def _cacheable_files(self) -> CacheableFiles:
         files = self._files()
@@ -82,17 +147,6 @@ class ListedFiles(ImageDataset):
     def _files(self) -> FileList:
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
 
-    def _pixels_bytes(self, index: int) -> int:
-        height, width = self.source_of(np.array([index])).sizes[0].tolist()
-        return int(height * width * 3)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._headers = unread_headers(len(self.listed))
-
 
 class Arrays(ImageDataset):
     """Images in one array (images, height, width, channels), uint8, with an array of targets."""
@@ -101,7 +155,7 @@ class Arrays(ImageDataset):
 
     def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
-        # CIFAR's files hold planes of colour, and torchvision only turns the axes of the array.
+        # torchvision only transposes CIFAR's colour planes, so the array may not be contiguous.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
 
@@ -120,7 +174,7 @@ class Arrays(ImageDataset):
         return targets if fits and targets.ndim == 1 else None
 
     def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        # From the dataset's own list, whose elements may be set at any time.
+        # Read from the dataset's own list, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
             return np.array([targets[position] for position in positions.tolist()])
@@ -139,6 +193,8 @@ class Arrays(ImageDataset):
 class ArrayImages:
     """Rows of an array of images; see `BatchSource`."""
 
+    gives_own_regions = False
+
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
         self._pixels = pixels
         self._positions = positions
@@ -146,14 +202,11 @@ class ArrayImages:
         self.sizes = same_sizes((pixels.shape[1], pixels.shape[2]), len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """See `BatchSource`."""
         image: Pixels = self._pixels[self._positions[position]]
-        return image[box.top : box.top + box.height, box.left : box.left + box.width]
+        return box.of(image)
 
     def orientations(self) -> list[int]:
-        """Return 1 for each image: upright."""
         return [1] * len(self._positions)
 
     def gathered(self) -> Gathered:
-        """See `BatchSource`."""
         return Gathered(self._pixels, self._positions)

@@ -1,7 +1,7 @@
-"""Transforms of other libraries, one by one: which are known, and how each is done.
+"""Steps of transforms of other libraries: which are known, and how each is done.
 
-A known transform draws its random parameters by its own functions, from the generators that it always used;
-only the pixels are made in another way.
+A known transform still draws its random parameters by its own functions, from the same generators; only the
+pixels are made in another way.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Step(NamedTuple):
     """One transform of a pipeline.
 
     Attributes:
-        theirs: The transform as it was given.
-        name: The name of torchvision's transform that it is, or that it equals; else empty.
+        theirs: The original transform.
+        name: The name of the torchvision transform that it is or equals; else "".
         kind: How it is done.
-        call: Does it to a LazyImage; for `unknown`, to whatever the step before returned.
-        rescaling: What a `rescale` does, as a transform of fastload's.
+        call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
+        rescaling: For `rescale`, the same transform of fastload.
     """
 
     theirs: Any
@@ -70,7 +70,7 @@ _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
 def steps_of(transform: Any) -> list[Step]:
-    """Return the steps of a transform, each Compose and Sequential replaced by what it holds."""
+    """Return the steps of a transform, with those of each Compose and Sequential in its place."""
     return [_step_of(each) for each in _flattened(transform)]
 
 
@@ -90,7 +90,7 @@ def _flattened(transform: Any) -> Iterator[Any]:
 
 
 def _preset_steps(preset: Any) -> list[Any]:
-    """Return the steps of torchvision's preset for a model's images, which calls functions instead."""
+    """Return the steps of torchvision's preset for a model, which calls functions instead of transforms."""
     from torchvision import transforms
 
     resize = transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias)
@@ -122,12 +122,12 @@ def _step_of(theirs: Any) -> Step:
         if name in _ADJUSTMENTS:
             return Step(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
     except OptionError:
-        pass  # with parameters that only theirs has
+        pass  # fastload's transform does not have these parameters
     return Step(theirs, name, "unknown", theirs)
 
 
 def _torchvision_name(step: Any) -> str:
-    """Return the name of one of torchvision's own transforms; empty for others, and for subclasses."""
+    """Return the name of one of torchvision's own transforms; "" for others and for subclasses."""
     kind = type(step)
     if kind.__module__.partition(".")[0] != "torchvision":
         return ""
@@ -149,7 +149,7 @@ def is_timms(step: Any) -> bool:
 
 
 def _container(theirs: Any, name: str) -> Step:
-    """Return a step that draws as RandomApply, RandomChoice or RandomOrder, with what it holds compiled."""
+    """Return the step of a RandomApply, RandomChoice or RandomOrder whose transforms are compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
     if not kinds <= {"region", "pixels"}:
@@ -158,7 +158,7 @@ def _container(theirs: Any, name: str) -> Step:
 
 
 class _Container:
-    """RandomApply, RandomChoice or RandomOrder: drawing as theirs does, with what it holds compiled."""
+    """RandomApply, RandomChoice or RandomOrder with compiled transforms; draws as the original."""
 
     def __init__(self, theirs: Any, inner: Sequence[Sequence[Step]]) -> None:
         self._theirs = theirs
@@ -168,7 +168,7 @@ class _Container:
 
     def __call__(self, image: Any) -> Any:
         if hasattr(self._theirs, "p"):
-            self._ours.p = self._theirs.p  # which may have been set since
+            self._ours.p = self._theirs.p  # may have been set since
         return self._ours(image)
 
 
@@ -183,7 +183,7 @@ class _InOrder:
 
 
 class _Erasing:
-    """RandomErasing that notes the box that it draws, instead of filling it."""
+    """RandomErasing that records the box that it draws, instead of filling it."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
@@ -194,7 +194,7 @@ class _Erasing:
 
     def __call__(self, image: LazyImage) -> LazyImage:
         height, width, channels = image.shape
-        # Of the size that the finished image will have, without any memory.
+        # It has the size of the finished image, but no memory.
         probe = torch.empty((channels, height, width), device="meta")
         self._drawn = None
         self._recorder.p = self._theirs.p
@@ -214,9 +214,9 @@ class _Erasing:
 def _adjusting(
     ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False
 ) -> Callable[[Any], Any]:
-    """Return a step that draws parameters and notes an adjustment by a transform of fastload's.
+    """Return a function that draws parameters and records an adjustment by a transform of fastload.
 
-    torchvision makes a new image for most of them, whose `info` is empty.
+    With `keeps_info`, the result keeps the image's `info`; most of torchvision's transforms lose it.
     """
 
     def adjust(image: Any) -> LazyImage:
@@ -229,7 +229,7 @@ def _adjusting(
 
 
 def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> Callable[[Any], Any]:
-    """Return a step that adjusts an image with probability `p`, drawn as torchvision draws it."""
+    """Return a function that adjusts an image with probability `p`, drawn as by torchvision."""
 
     def adjust(image: Any) -> Any:
         if torch.rand(1) >= theirs.p:
@@ -263,7 +263,7 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
     adjust = _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
 
     def blur(image: Any) -> Any:
-        # Theirs mirrors the edges, and raises an error if the image is too small for that.
+        # torchvision mirrors the edges, and raises an error if the image is too small for that.
         fits = all(side // 2 < length for side, length in zip(theirs.kernel_size, image.size, strict=True))
         return (adjust if fits else theirs)(image)
 

@@ -1,7 +1,7 @@
-"""Pipelines of torchvision's common steps, whose random parameters are drawn for a whole batch at once.
+"""Pipelines of torchvision's common steps that draw the random parameters of a whole batch at once.
 
 The parameters are those that torchvision would draw, image by image and step by step. If every image needs
-equally many words of the generator, as with flips and crops of one size, no image is looked at alone.
+equally many words of the generator, as for flips and crops of one size, there is no loop over images.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from fastload.transforms import (
     RandomVerticalFlip,
     Resize,
 )
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, fresh_draws
+from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
-from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
 Row = Sequence[float]  # the parameters of one image
 
-# The words of most images: two of a crop's area and shape, two of its place, one of a flip.
+# The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
 _WORDS_AN_IMAGE = 6
 
 
 class _Drawer(ABC):
-    """Draws of one of torchvision's transforms.
+    """Draws the parameters of one of torchvision's transforms.
 
     Attributes:
-        ours: The transform that does the same to pixels.
+        ours: The same transform of fastload.
         size: The (height, width) of its results; None if it does not change sizes.
     """
 
@@ -53,11 +52,11 @@ class _Drawer(ABC):
 
     @abstractmethod
     def count(self, size: tuple[int, int]) -> int | None:
-        """Return the number of words that an image of this size needs; None if that depends on the words."""
+        """Return how many words an image of this size needs; None if that depends on the words."""
 
     @abstractmethod
     def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        """Return the parameters of images of this size from their words, (images, words of each)."""
+        """Return the parameters of images of this size from their words: (images, words of each)."""
 
     @abstractmethod
     def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
@@ -65,8 +64,6 @@ class _Drawer(ABC):
 
 
 class _Flip(_Drawer):
-    """Draws of RandomHorizontalFlip and RandomVerticalFlip."""
-
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
         kind = RandomHorizontalFlip if type(theirs).__name__ == "RandomHorizontalFlip" else RandomVerticalFlip
@@ -84,8 +81,6 @@ class _Flip(_Drawer):
 
 
 class _Crop(_Drawer):
-    """Draws of RandomCrop."""
-
     def __init__(self, theirs: Any) -> None:
         padding = theirs.padding
         if padding is not None and is_v2(theirs):
@@ -141,8 +136,6 @@ class _Crop(_Drawer):
 
 
 class _ResizedCrop(_Drawer):
-    """Draws of RandomResizedCrop."""
-
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
         self._ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
@@ -195,24 +188,16 @@ class VectorPipeline(Pipeline):
         """Return True if images of these sizes have one size in the end."""
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
-    def draw(
-        self,
-        draws: Draws,
-        sizes: Sizes,
-        channels: int = 3,
-        annotations: Sequence[Annotations] | None = None,
-    ) -> Drawn:
-        """Draw all parameters from torch's generator; `draws` only tell how many images there are."""
+    def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
+        """Return parameters from torch's generator, as torchvision would draw them."""
         drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
         before = self._sizes_before(sizes)
         common = {place: common_size(before[place]) for place in drawers}
         counts = {place: size and drawers[place].count(size) for place, size in common.items()}
         known = {place: count for place, count in counts.items() if count is not None}
         if len(known) < len(counts):
-            self._drawn = _draw_in_turn(drawers, before)
-        else:
-            self._drawn = _draw_at_once(drawers, before, known)
-        return super().draw(draws, sizes, channels, annotations)
+            return _draw_in_turn(drawers, before)
+        return _draw_at_once(drawers, before, known)
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""
@@ -225,13 +210,9 @@ class VectorPipeline(Pipeline):
             found.append(sizes)
         return found
 
-    def _parameters(self, place: int, step: Transform, draws: Draws, sizes: Sizes) -> Parameters:
-        drawn = self._drawn.get(place)
-        return super()._parameters(place, step, draws, sizes) if drawn is None else drawn
-
 
 def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
-    """Draw image by image, and for each step by step."""
+    """Draw image by image and step by step."""
     sizes = {place: before[place].tolist() for place in drawers}
     rows: dict[int, list[Row]] = {place: [] for place in drawers}
     reader = WordReader(_WORDS_AN_IMAGE * len(before[0]))
@@ -245,7 +226,7 @@ def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> di
 def _draw_at_once(
     drawers: Mapping[int, _Drawer], before: Sequence[Sizes], counts: Mapping[int, int]
 ) -> dict[int, Parameters]:
-    """Draw for all images at once; each step needs as many words for each of them."""
+    """Draw for all images at once; each step needs the same number of words for every image."""
     words = next_words(len(before[0]) * sum(counts.values())).reshape(len(before[0]), -1)
     drawn, first = {}, 0
     for place, drawer in drawers.items():
@@ -256,9 +237,9 @@ def _draw_at_once(
 
 
 def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
-    """Return known steps as a pipeline that draws for whole batches; None unless each of them can do so.
+    """Return known steps as a pipeline that draws for whole batches; None if a step does not allow it.
 
-    Arithmetic on levels comes last, because it does not matter to crops, resizes and flips.
+    Arithmetic on levels comes last: its order with crops, resizes and flips does not matter.
     """
     regions: list[tuple[Transform, _Drawer | None]] = []
     for step in steps:
@@ -277,7 +258,7 @@ def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
 
 
 def _draws_by_torchvision(theirs: Any) -> bool:
-    """Return True unless somebody has replaced the function that draws a transform's parameters."""
+    """Return True unless the function that draws a transform's parameters was replaced."""
     name = "make_params" if is_v2(theirs) else "get_params"
     draws = getattr(type(theirs), name, None)
     home = getattr(draws, "__qualname__", f"{type(theirs).__name__}.").partition(".")[0]
@@ -286,6 +267,6 @@ def _draws_by_torchvision(theirs: Any) -> bool:
 
 
 def _has_kernel(theirs: Any) -> bool:
-    """Return True unless a transform resizes by a filter that only PIL has."""
+    """Return True unless a transform resizes with a filter that only PIL has."""
     interpolation = getattr(theirs, "interpolation", None)
     return interpolation is None or getattr(interpolation, "value", "") in ("bilinear", "bicubic")

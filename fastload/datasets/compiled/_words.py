@@ -1,8 +1,8 @@
-"""Words of torch's CPU generator, many at once: what torch would make of each, drawn one by one.
+"""Words of torch's CPU generator, drawn many at once, and the numbers that torch makes of each.
 
-torchvision asks torch for one number after the other: `torch.rand(1)` for a flip, `torch.randint` for each
-side of a crop. Each takes one word of 32 bits of the generator's sequence, in microseconds; a thousand words
-in one call take as long.
+torchvision draws one number at a time: `torch.rand(1)` for a flip, `torch.randint` for each side of a crop.
+Each call takes microseconds and one 32-bit word of the generator's sequence. A thousand words in one call
+take as long.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ def units(words: Words) -> NDArray[np.float32]:
 
 
 class WordReader:
-    """The next words of torch's CPU generator, read one by one; it advances when the reader is closed."""
+    """Reads the next words of torch's CPU generator one by one; `close` advances the generator.
+
+    The next `count` words are drawn in advance, further ones when they are needed.
+    """
 
     def __init__(self, count: int) -> None:
-        """Look at the next `count` words; further ones are looked at when they are needed."""
         self._generator = _copy_of(torch.default_generator)
         self._count = count
         self._position = 0
@@ -52,7 +54,7 @@ class WordReader:
         return self._next("uniform", low, high)
 
     def exp_uniform(self, low: float, high: float) -> float:
-        """Return the exponential, by torch, of what `torch.empty(1).uniform_(low, high)` would be."""
+        """Return what `torch.empty(1).uniform_(low, high).exp()` would."""
         return self._next("exp", low, high)
 
     def close(self) -> None:
@@ -75,7 +77,7 @@ def _uniform(generator: torch.Generator, count: int, low: float, high: float) ->
     return torch.empty(count, dtype=torch.float32).uniform_(low, high, generator=generator)
 
 
-# Every word is read as each kind of number that is asked for, and the one at its place is taken.
+# All words are converted to each kind of number that is requested; the one at the position is used.
 _READERS: dict[str, Callable[[torch.Generator, int, float, float], list[float]]] = {
     "word": lambda generator, count, low, high: _words(generator, count).tolist(),
     "uniform": lambda *arguments: _uniform(*arguments).tolist(),

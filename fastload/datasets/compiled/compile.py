@@ -1,4 +1,4 @@
-"""`fastload.compile`: the dataset that somebody has, made faster."""
+"""`fastload.compile`: faster versions of datasets that use torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._attributes import SharingDataset, with_compiled_attributes
-from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._explain import Explained, described
+from fastload.datasets.compiled._attributes import Explained, with_compiled_attributes
+from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
+from fastload.datasets.compiled._explain import described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
-from fastload.datasets.compiled._skipping import SkippingDataset
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.within import use_cache_in
 
@@ -20,15 +19,15 @@ from fastload.datasets.within import use_cache_in
 def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named like torch.compile
     """Return a dataset with the same samples, made faster.
 
-    Known datasets (ImageFolder, CIFAR, MNIST and their like, timm's, FolderDataset, PackedDataset; also
-    within Subset and ConcatDataset) decode only the region that the transform's crop needs, and are
-    transformed batch by batch. Of any other dataset, the transforms among its attributes are compiled. Random
-    parameters are drawn by the transforms' own functions, from the same generators in the same order.
+    Known datasets (ImageFolder, CIFAR, MNIST and similar ones, timm's, FolderDataset, PackedDataset; also
+    inside Subset and ConcatDataset) decode only the region that the transform's crop needs, and transform
+    whole batches. In any other dataset, the transforms among its attributes are compiled. Random parameters
+    are drawn by the transforms' own functions, from the same generators in the same order.
 
     Args:
-        dataset: A map-style dataset. Its attributes, such as `transform`, stay shared with the result: set
-            in one of them, they count in both.
-        cache: Where its image files are kept, as for `FolderDataset`; such as `"disk"`.
+        dataset: A map-style dataset. It shares its attributes, such as `transform`, with the result: setting
+            one in either dataset sets it in both.
+        cache: Where to cache its image files, such as `"disk"`; see `FolderDataset`.
 
     Returns:
         A dataset of the same length; `dataset` itself if nothing in it is known.
@@ -43,9 +42,8 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
 
 def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
-    """Return a dataset compiled, unless it is one of `outer`, which hold it: they may refer to each other."""
-    is_compiled = isinstance(dataset, (Explained, SharingDataset))
-    if is_compiled or any(dataset is each for each in outer):
+    """Compile a dataset, unless it is one of the `outer` ones that contain it: there may be a cycle."""
+    if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)
     if type(dataset) is Subset:
@@ -69,7 +67,7 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
 
 
 def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
-    """Return a dataset that another one reads, compiled if that makes it faster there."""
+    """Compile a dataset that another one reads, if that makes the other one faster."""
     result = _compiled(dataset, outer)
     for part in leaves(result) if result is not dataset else ():
         if isinstance(part, CompiledDataset):
@@ -80,13 +78,13 @@ def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...])
 
 
 def explain(dataset: Any) -> str:
-    """Return what `fastload.compile` makes of a dataset: what is done faster, what is left and why.
+    """Return a description of `fastload.compile(dataset)`: what is made faster, and what is left and why.
 
     Args:
         dataset: A dataset, compiled or not.
 
     Returns:
-        Lines: the name of each dataset, and indented how each step of its transform is done, and how close
-        its pixels are to those of the transform itself.
+        Lines: the name of each dataset and, indented, how each step of its transform is done, and how close
+        its pixels are to those of the original transform.
     """
     return "\n".join(described(compile(dataset)))

@@ -1,4 +1,4 @@
-"""Measurement of what compiling a dataset would gain."""
+"""Measurement of the CPU time that compiling a dataset would save."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MOST_S = 0.03
 
 
 def compiling_saves(dataset: Any) -> tuple[float, float] | None:
-    """Return the CPU seconds that this process takes for a sample, as it is and compiled.
+    """Return this process's CPU seconds for a sample of the dataset, and of the compiled one.
 
-    The first samples, as many as are made in 30 ms, are made three times as they are (first for the disk) and
-    twice compiled. The global random states change as by any other sample.
+    As many samples as can be made in 30 ms are made three times uncompiled (the first time also reads the
+    disk) and twice compiled. The global random states change as by any other sample.
 
     Returns:
-        Both times; None where nothing is compiled, or where the user's own code might notice the calls.
+        Both times; None if nothing can be compiled, or if the calls would run the user's own code.
     """
     compiled = compile(dataset)
     is_new = isinstance(compiled, CompiledDataset) and compiled is not dataset
@@ -42,7 +42,7 @@ def compiling_saves(dataset: Any) -> tuple[float, float] | None:
 
 
 def _cpu_s(make: Callable[[], object]) -> float:
-    """Return this thread's time for the faster of two calls: the first one may import modules."""
+    """Return this thread's CPU time for the faster of two calls: the first one may import modules."""
     times = []
     for _ in range(2):
         began = time.thread_time()

@@ -1,28 +1,30 @@
-"""The loader as torch's iterators read it, and what both of the loader's iterators share."""
+"""Common parts of the loader's iterators: their base, the order of batches, and the view that torch reads."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterDataPipe, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.order import BatchOrder
-from fastload.loader._resume.drawing import TRANSFORMS, derived_seed
+from fastload.loader._resume.drawing import TRANSFORMS, DrawsAhead, derived_seed, generators_of, has_drawn
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
     SeededDataset,
+    SeededIndices,
     can_fill_batches,
     innermost,
     uses_epoch_seed,
 )
+from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader._transport.stateful import StatefulIterable
 from fastload.loader.clock import StepClock
 
@@ -32,6 +34,7 @@ class EpochIterator:
 
     Attributes:
         clock: The epoch's times.
+        progress: The epoch's progress.
     """
 
     clock: StepClock
@@ -39,7 +42,7 @@ class EpochIterator:
     _device: torch.device | None
     _finish: Callable[[Any], Any] | None
     _num_yielded: int
-    _progress: Progress
+    progress: Progress
 
     def draw_first(self) -> None:
         """Make the sampler's draws at the beginning of the epoch."""
@@ -47,13 +50,13 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return torch's base seed of the epoch; persistent workers keep that of their first one."""
-        if self._progress.base_seed is None:
-            self._progress.base_seed = int(self._base_seed)
-        return self._progress.base_seed
+        if self.progress.base_seed is None:
+            self.progress.base_seed = int(self._base_seed)
+        return self.progress.base_seed
 
     def epoch_seed(self) -> int:
         """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        progress = self._progress
+        progress = self.progress
         if progress.epoch_seed is None:
             progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
@@ -73,13 +76,75 @@ class EpochIterator:
 
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
         """Go to the position where the epoch was left, if the sampler has not done so."""
-        progress = self._progress
+        progress = self.progress
         self._num_yielded = progress.first
         if is_iterable and not progress.workers:
             # A dataset without a state starts from its beginning: the batches handed out are loaded again.
             with contextlib.suppress(StopIteration):
                 for _ in range(progress.first):
                     next_data()
+
+
+class BatchOrder:
+    """Index sampler of an epoch's remaining batches: a BatchTask for each, if for workers or with a seed.
+
+    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
+    proxy, knows the progress and the seed of its latest epoch.
+
+    Attributes:
+        draws_at_once: Whether the sampler made its draws in `__iter__`; most samplers draw later.
+    """
+
+    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: EpochIterator) -> None:
+        self._view = view
+        self._is_seeded = is_seeded
+        self._seeds_batches = start.seeds_batches
+        self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
+        self._iterator = iterator
+        is_read_ahead = is_seeded and start.reads_samples and view.is_batched
+        self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
+        self._generators = generators_of(view) if start.seeds_batches else []
+        self.draws_at_once = False
+
+    def __iter__(self) -> Iterator[Any]:
+        # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
+        batches: Iterator[Any] = iter(self._view.index_sampler)
+        progress = self._iterator.progress
+        if type(self._view.index_sampler) is not BatchSampler:
+            self.draws_at_once = has_drawn(self._view, progress.start)
+        if self._generators:
+            progress.ahead = DrawsAhead(self._generators, progress)
+        # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
+        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
+        if self._makes_tasks or self._is_seeded or first or skipped:
+            return self._remaining(batches, first, frozenset(skipped), progress.ahead)
+        return batches
+
+    def __len__(self) -> int:
+        return len(self._view.index_sampler)
+
+    def _remaining(
+        self, batches: Iterator[Any], first: int, skipped: frozenset[int], ahead: DrawsAhead | None
+    ) -> Iterator[Any]:
+        for number in itertools.count():
+            try:
+                indices = next(batches) if ahead is None else ahead.draw(number, batches)
+            except StopIteration:
+                return
+            if number >= first and number not in skipped:
+                yield self._task(number, indices)
+
+    def _task(self, number: int, indices: Any) -> Any:
+        if self._prefetch is not None:
+            # Only a hint: reading the samples will raise the error of wrong indices.
+            with contextlib.suppress(Exception):
+                self._prefetch(innermost(self._view.dataset, indices)[1])
+        if self._is_seeded:
+            indices = SeededIndices(self._iterator.epoch_seed(), indices)
+        if not self._makes_tasks:
+            return indices
+        seed = batch_seed(self._iterator.epoch_seed(), number) if self._seeds_batches else None
+        return BatchTask(indices, seed)
 
 
 class TorchView:

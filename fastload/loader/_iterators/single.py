@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastload.datasets.batch import HostMemory
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._iterators.base import EpochIterator, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position
-from fastload.loader._transport.filling import BatchMaker, HeapMemory
+from fastload.loader._transport.filling import BatchMaker
 from fastload.loader._transport.seeding import SeedingFetcher
 from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
 
@@ -25,7 +26,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
     _sampler_iter: Iterator[Any]
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
-        self._progress = start.progress
+        self.progress = start.progress
         self._device = view.device
         torch_view = TorchView(view, start, self)
         self._stateful = torch_view.stateful
@@ -70,30 +71,27 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
 
     def _next_batch(self) -> Any:
         self._recorder.begin()
-        batch = self._make_batch()
+        self._note_draw()
+        try:
+            batch = super()._next_data()
+        except StopIteration:
+            self.progress.is_finished = True
+            raise
+        except Exception:
+            self.progress.done += 1
+            raise
+        self.progress.done += 1
+        if self._stateful is not None:
+            self.progress.note(Position(self.progress.done, (), 0, self._stateful.state() or None))
+        batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
 
     def _note_draw(self) -> None:
         """Record the random states of the order: no earlier, because other code may have drawn numbers."""
         if self._undrawn is not None:
-            self._progress.note_draw(start_state(self._undrawn))
+            self.progress.note_draw(start_state(self._undrawn))
             self._undrawn = None
-
-    def _make_batch(self) -> Any:
-        self._note_draw()
-        try:
-            batch = super()._next_data()
-        except StopIteration:
-            self._progress.is_finished = True
-            raise
-        except Exception:
-            self._progress.done += 1
-            raise
-        self._progress.done += 1
-        if self._stateful is not None:
-            self._progress.note(Position(self._progress.done, (), 0, self._stateful.state() or None))
-        return batch if self._device is None else self._moved_to(self._device, batch)
 
 
 class _TimedFetcher:
@@ -114,7 +112,7 @@ class _TimedCollate:
     def __init__(self, make: BatchMaker, recorder: StatsRecorder) -> None:
         self._make = make
         self._recorder = recorder
-        self._memory = HeapMemory(make.finishes_on_device)
+        self._memory = HostMemory(make.finishes_on_device)
 
     def __call__(self, fetched: Any) -> Any:
         self._recorder.fetched(count_samples(fetched, self._make.is_batched))

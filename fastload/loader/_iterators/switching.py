@@ -23,7 +23,7 @@ from fastload.loader._resume.drawing import WORKERS, derived_seed
 
 
 class SwitchingIterator(SingleProcessIterator):
-    """Loads an epoch of a map-style dataset, first in the training process, then as `_change_to` says."""
+    """Loads an epoch of a map-style dataset: first in the training process, then as `_change_to` requests."""
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
@@ -75,12 +75,12 @@ class SwitchingIterator(SingleProcessIterator):
         """Return the next batch, made by the training process."""
         if self._order.is_drawn:
             # Workers made the last batch, and the clock still shows them.
-            self._progress.is_finished = True
+            self.progress.is_finished = True
             self._end()
             raise StopIteration
         if self.clock.num_workers:
             self.begin_clock()
-            self._progress.rebase(self._progress.position, 0)
+            self.progress.rebase(self.progress.position, 0)
         try:
             return super()._next_batch()
         except StopIteration:
@@ -89,7 +89,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _next_of(self, workers: WorkersIterator) -> Any:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
-        position = self._progress.position
+        position = self.progress.position
         failure = None
         try:
             batch = workers._next_batch()
@@ -109,9 +109,9 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
         """Return the batch that workers failed to make; if the training process can, workers end."""
-        is_of_workers = self._progress.position == position
+        is_of_workers = self.progress.position == position
         self._order.take_back_first()
-        self._progress.rebase(position, 0)
+        self.progress.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
@@ -119,7 +119,7 @@ class SwitchingIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
-                self._progress.rebase(position + 1, workers.received)
+                self.progress.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -140,7 +140,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
-            self._progress.rebase(self._progress.position, self._workers.received)
+            self.progress.rebase(self.progress.position, self._workers.received)
         self._workers.steer(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
@@ -170,7 +170,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         iterator.patience_s = self._stuck_s()
         iterator.notice_deaths_while_waiting()
-        self._progress.rebase(self._progress.position, 0)
+        self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.steer(workers, prefetch)
 

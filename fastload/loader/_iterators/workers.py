@@ -153,7 +153,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._shutdown_workers()
 
     def _begin(self, progress: Progress) -> None:
-        self._progress = progress
+        self.progress = progress
         self._batches = 0
         self._turns_to_skip = progress.next_worker
 
@@ -174,7 +174,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         clock.begin(num_workers, self._prefetch_factor, loading)
 
     def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # While Python shuts down nobody will read the clock, and modules may be gone.
+        # While Python shuts down, nothing reads the clock, and modules may be gone.
         if not is_finalizing() and not _torch.is_python_exiting():
             self.clock.settle()
         super()._shutdown_workers()
@@ -212,7 +212,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
     def _next_data(self) -> Any:
         self.clock.ask()
         if self._undrawn is not None:
-            self._progress.note_draw(start_state(self._undrawn))
+            self.progress.note_draw(start_state(self._undrawn))
             self.draw_first()
         if self._after_first is not None and self.clock.batches:
             after_first, self._after_first = self._after_first, None
@@ -227,24 +227,24 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         try:
             batch = super()._next_data()
         except Exception as error:
-            self._progress.note(self._position())
-            self._progress.is_finished = isinstance(error, StopIteration)
+            self.progress.note(self._position())
+            self.progress.is_finished = isinstance(error, StopIteration)
             _break_cycle(error)
             raise
         if self._is_ordered:
             # The same as noting a Position, which takes 1 µs.
-            self._progress.done = self._rcvd_idx
+            self.progress.done = self._rcvd_idx
         else:
-            self._progress.note(self._position(batch))
+            self.progress.note(self._position(batch))
             batch = batch.batch if type(batch) is BatchWithState else batch
         return batch if self._device is None else self._moved_to(self._device, batch)
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()
-        self._progress.note(arrival.position)
+        self.progress.note(arrival.position)
         if arrival.error is None:
             return arrival.batch
-        self._progress.is_finished = isinstance(arrival.error, StopIteration)
+        self.progress.is_finished = isinstance(arrival.error, StopIteration)
         try:
             raise arrival.error
         finally:

@@ -6,13 +6,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
+from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
-from fastload.loader._transport.filling import BatchMaker, HeapMemory, SeededDataset
+from fastload.loader._transport.filling import BatchMaker, SeededDataset
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
 from fastload.loader._transport.stateful import BatchWithState, StatefulIterable
@@ -22,9 +23,6 @@ from fastload.loader._transport.worker_stats import (
     process_recorder,
     use_recorder,
 )
-
-if TYPE_CHECKING:
-    from fastload.datasets.batch import BatchMemory
 
 # Half of what a pipe can hold.
 _SHORT_TEXT = 32768
@@ -48,7 +46,7 @@ class WorkerCollate:
     def __call__(self, fetched: Any) -> Any:
         """Return the object to put into the queue for the fetched samples."""
         if self._arena is None:
-            return self._batch(fetched, HeapMemory(self._make.finishes_on_device))
+            return self._batch(fetched, HostMemory(self._make.finishes_on_device))
         serializer = self._serializer or self._make_serializer(self._arena)
         recorder = process_recorder()
         recorder.fetched(count_samples(fetched, self._make.is_batched))

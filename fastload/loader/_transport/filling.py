@@ -13,25 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch.utils.data import Dataset
 
 from fastload.datasets.within import is_plain_subset
-from fastload.system.buffers import reusable_tensor
 from fastload.transforms.draws import epoch_seed
 
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
-
-
-class HeapMemory:
-    """Batch memory in the process itself; see `fastload.datasets.batch.BatchMemory`."""
-
-    def __init__(self, finishes_on_device: bool = False) -> None:
-        self.finishes_on_device = finishes_on_device
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return reusable_tensor(shape, dtype)
 
 
 class SeededIndices(NamedTuple):

@@ -139,12 +139,9 @@ class BatchSerializer:
         else:
             steps = zip(tensor.shape, tensor.stride(), strict=True)
             high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
-        # Not by address: two storages may begin at the same address and differ in size.
-        number = self._numbers.setdefault(storage._cdata, len(self._spans))
+        number = self._numbers.setdefault(_torch.identity_of(storage), len(self._spans))
         if number == len(self._spans):
-            # Inference tensors have no version counter.
-            version = None if tensor.is_inference() else tensor._version
-            self._spans.append(_Storage(storage, low, high, version))
+            self._spans.append(_Storage(storage, low, high, _torch.version_of(tensor)))
         else:
             span = self._spans[number]
             assert isinstance(span, _Storage)

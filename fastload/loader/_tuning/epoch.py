@@ -129,7 +129,7 @@ class TunedIterator(SwitchingIterator):
         if self._order.is_drawn:
             return False
         measured = self._tuner.measured
-        left = None if measured.batches is None else measured.batches - self._progress.position
+        left = None if measured.batches is None else measured.batches - self.progress.position
         workers = 0 if candidate.num_workers <= self._started else candidate.num_workers
         return fits_into_epoch(measured, workers, left)
 
@@ -176,7 +176,7 @@ class TunedIterator(SwitchingIterator):
         if self._has_ended:
             return
         self._account()
-        self._tuner.note_epoch(self._progress.position)
+        self._tuner.note_epoch(self.progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
             if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):

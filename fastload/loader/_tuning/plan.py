@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,10 @@ from fastload.loader._tuning.decide import (
     why_single_process,
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET
-from fastload.system.units import format_duration, format_ratio
+from fastload.system.units import aligned, format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
+_TRIAL_COLUMNS = ("workers", "prefetch", "samples/s", "waiting", "batches")
 _SET = "set by you"
 
 
@@ -51,9 +52,9 @@ class Plan:
     def __str__(self) -> str:
         choices = [(name, getattr(self, name)) for name in _CHOICES]
         rows = [(name, _format(choice.value), choice.reason) for name, choice in choices]
-        lines = [self.origin, "", *_table(("choice", "value", "why"), rows)]
+        lines = [self.origin, "", *aligned([("choice", "value", "why"), *rows])]
         if trials := self._trial_rows():
-            lines += ["", *_table(("workers", "prefetch", "samples/s", "waiting", "batches"), trials)]
+            lines += ["", *aligned([_TRIAL_COLUMNS, *trials])]
             start = format_duration(self.measured.limits.start_s)
             lines += ["", f"Starting a worker takes {start} in each epoch, which is taken into account."]
         return "\n".join(lines)
@@ -141,8 +142,7 @@ def _persistent_workers(has_workers: bool) -> PlannedValue:
     if not has_workers:
         return PlannedValue(False, "there are no workers")
     return PlannedValue(
-        False,
-        "workers started for each epoch see changes to your dataset; if there are none, set it to True",
+        False, "workers started for each epoch see changes to your dataset; if there are none, set it to True"
     )
 
 
@@ -155,11 +155,3 @@ def _format(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *rows)
-    ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastload.transforms._stretching import stretch
 from fastload.transforms.hsv import HsvChange
-from fastload.transforms.stretching import stretch
-from fastload.ultralytics._pictures import GREY, Canvas, Image, Picture, Piece, placed
-from fastload.ultralytics._warping import Warped
+from fastload.transforms.sheets import GREY, Placement, Sheet
+from fastload.ultralytics._pictures import Image, Picture
 
 SIDE = 120
 
@@ -21,6 +23,12 @@ def smooth(height: int, width: int, colour: float = 1.0) -> np.ndarray:
     down, across = (np.sin(np.linspace(0, np.pi * 3, side)) for side in (height, width))
     waves = 30 * colour * down[:, None, None] * across[None, :, None] * np.array([1, -1, 0.5])
     return np.rint(GREY + waves).astype(np.uint8)
+
+
+def warped(image: np.ndarray, matrix: np.ndarray, height: int, is_exact: bool = False) -> np.ndarray:
+    size = image.shape[:2]
+    sheet = Sheet(size, (Placement(0, size, size),), matrix, (height, SIDE), is_exact)
+    return np.asarray(Picture(sheet, [Image(image)]))
 
 
 def matrix_of(scale: float, left: float, top: float) -> np.ndarray:
@@ -38,7 +46,7 @@ def matrix_of(scale: float, left: float, top: float) -> np.ndarray:
 def test_resize_shows_what_a_warp_shows(scale, left, top, height, width):
     image, matrix = smooth(height, width), matrix_of(scale, left, top)
     expected = cv2.warpAffine(image, matrix[:2], (SIDE, SIDE), borderValue=(GREY,) * 4)
-    found = Warped(Image(image), matrix, (SIDE, SIDE), False).region(0, 0, SIDE, SIDE)
+    found = warped(image, matrix, SIDE)
     assert found.shape == expected.shape
     # Positions are at most 1/32 of a pixel off on either axis, OpenCV's table of weights half of that; each
     # of them rounds to a level.
@@ -65,29 +73,29 @@ def test_rotation_is_opencvs(is_perspective):
     matrix = np.vstack([cv2.getRotationMatrix2D((40, 50), 12, 0.9), [0, 0.001 * is_perspective, 1]])
     warp = cv2.warpPerspective if is_perspective else cv2.warpAffine
     expected = warp(image, matrix if is_perspective else matrix[:2], (SIDE, 80), borderValue=(GREY,) * 4)
-    found = Warped(Image(image), matrix, (SIDE, 80), is_perspective).region(0, 0, SIDE, 80)
-    assert np.array_equal(found, expected)
+    assert np.array_equal(warped(image, matrix, 80, is_exact=True), expected)
 
 
-def mosaic() -> tuple[Canvas, np.ndarray]:
-    """Four overlapping images in both orders of colours, and what they show."""
-    shape, pieces = (150, 170, 3), []
-    expected = np.full(shape, GREY, np.uint8)
-    for number, box in enumerate([(0, 0, 80, 70), (80, 10, 170, 70), (5, 70, 80, 150), (80, 70, 160, 140)]):
-        image = smooth(200, 210, 1 + number / 4)
-        x1, y1, x2, y2 = box
-        expected[y1:y2, x1:x2] = image[y1 + 20 : y2 + 20, x1 + 30 : x2 + 30]
-        node = Image(image[..., ::-1].copy(), is_rgb=True) if number == 2 else Image(image)
-        pieces.append(Piece(node, -30, -20, box))
-    return Canvas(shape, pieces), expected
+def mosaic() -> tuple[Picture, np.ndarray]:
+    """Four images that overlap and end outside, in both orders of colours, and what they show."""
+    shape, placements, sources = (150, 170), [], []
+    expected = np.full((*shape, 3), GREY, np.uint8)
+    for number, (left, top) in enumerate([(-20, -10), (80, 10), (5, 70), (80, 75)]):
+        image = smooth(70, 100, 1 + number / 4)
+        y1, x1 = max(top, 0), max(left, 0)
+        shown = image[y1 - top : shape[0] - top, x1 - left : shape[1] - left]
+        expected[y1 : y1 + shown.shape[0], x1 : x1 + shown.shape[1]] = shown
+        is_rgb = number == 2
+        sources.append(Image(image[..., ::-1].copy() if is_rgb else image, is_rgb))
+        placements.append(Placement(number, (70, 100), (70, 100), left, top))
+    return Picture(Sheet(shape, tuple(placements), None, shape), sources), expected
 
 
 @pytest.mark.parametrize("flip", [None, 0, 1], ids=["as it is", "upside down", "mirrored"])
 @pytest.mark.parametrize("is_coloured", [False, True], ids=["plain", "coloured"])
 @pytest.mark.parametrize("is_rgb", [False, True], ids=["BGR", "RGB"])
 def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
-    canvas, expected = mosaic()
-    picture = Picture(canvas)
+    picture, expected = mosaic()
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
@@ -103,26 +111,44 @@ def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     assert np.array_equal(picture.tensor(is_rgb).numpy(), wanted)
 
 
+@given(
+    scale=st.sampled_from([0.5, 0.7, 1.0, 1.3]),
+    left=st.integers(-40, 40),
+    top=st.integers(-200, 200),
+    flip=st.sampled_from([None, 0, 1]),
+)
+def test_grey_around_the_images_of_a_warp_is_not_made_pixel_by_pixel(scale, left, top, flip):
+    sheet = dataclasses.replace(mosaic()[0].sheet, matrix=matrix_of(scale, left, top), output=(SIDE, SIDE))
+    tables = [np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8), np.full(256, 9, np.uint8)]
+    change = HsvChange(np.stack(tables), 0, (None, None))
+    picture = Picture(sheet, mosaic()[0].sources, change, flip)
+    expected = np.asarray(picture).transpose(2, 0, 1).astype(int)
+    # Parts begin elsewhere, so they are sampled up to 1/32 of a pixel beside the whole.
+    assert np.abs(picture.tensor(False).numpy() - expected).max() <= 2
+
+
 def test_large_picture_is_changed_in_bands():
     image = smooth(700, 300)
-    picture = Picture(Image(image)).flipped(is_vertical=True)
+    picture = Picture.of(Image(image)).flipped(is_vertical=True)
     assert np.array_equal(picture.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
 
 
 def test_picture_flipped_twice_is_the_image():
     image = smooth(40, 50)
-    twice = Picture(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
+    twice = Picture.of(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
     assert np.array_equal(np.asarray(twice), image[::-1, ::-1])
 
 
 def test_canvas_has_its_own_colour_beside_an_image():
-    canvas = placed(Image(smooth(20, 30)), 5, 7, (40, 40), fill=3)
+    sheet = Sheet((40, 40), (Placement(0, (20, 30), (20, 30), 5, 7),), None, (40, 40), fill=3)
     expected = np.full((40, 40, 3), 3, np.uint8)
     expected[7:27, 5:35] = smooth(20, 30)
-    assert np.array_equal(Picture(canvas).tensor(False).numpy(), expected.transpose(2, 0, 1))
+    assert np.array_equal(
+        Picture(sheet, [Image(smooth(20, 30))]).tensor(False).numpy(), expected.transpose(2, 0, 1)
+    )
 
 
 def test_pixels_of_a_picture_are_an_array_of_their_own():
     image = smooth(20, 30)
-    np.asarray(Picture(Image(image)))[:] = 0
+    np.asarray(Picture.of(Image(image)))[:] = 0
     assert image.any()
