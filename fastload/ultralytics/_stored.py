@@ -104,7 +104,9 @@ class StoredSizes:
 
     def __getitem__(self, index: int) -> Sizes | None:
         found = self._images.image(index)
-        return None if found is None else found[1 + self._is_own]
+        if found is None:
+            return None
+        return found[2] if self._is_own else found[1]
 
 
 def cache_replacements() -> list[tuple[Any, str, Any]]:

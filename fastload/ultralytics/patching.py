@@ -6,7 +6,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -104,7 +104,7 @@ def _in_yolov5(module: ModuleType) -> list[tuple[Any, str, Any]]:
 class _Finder(importlib.abc.MetaPathFinder):
     """Import hook that calls a function with a module that has been imported."""
 
-    def __init__(self, actions: dict[str, Callable[[ModuleType], Any]]) -> None:
+    def __init__(self, actions: Mapping[str, Callable[[ModuleType], Any]]) -> None:
         self.actions = actions
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
