@@ -22,7 +22,7 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from _harness import (
     work_folder,
 )
 from _photos import files_of, unpack_tar
+from _seeds import verdict
 from PIL import Image
 
 import fastload
@@ -120,16 +121,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "rows": [],
         "missing": [],
         "grids": grids(accuracies),
-    }
-
-
-def verdict(reference: Sequence[float], own: Sequence[float]) -> dict[str, Any]:
-    """Return the difference of the means, its standard error, and if the ranges overlap."""
-    error = math.sqrt(sum(statistics.variance(side) / len(side) for side in (reference, own)))
-    return {
-        "difference": round(statistics.mean(own) - statistics.mean(reference), 5),
-        "standard_error": round(error, 5),
-        "ranges_overlap": min(own) <= max(reference) and min(reference) <= max(own),
     }
 
 

@@ -1,5 +1,6 @@
 """Benchmarks: each runs and records its conditions; no table or chart is out of date. No figure is judged."""
 
+import importlib.util
 import json
 import sys
 import tarfile
@@ -202,6 +203,22 @@ def test_training_is_compared(tmp_path):
         assert f"| {name} |" in printed
         assert len(content["accuracies"][name]) == content["setting"]["seeds"]
     assert content["differences"].keys() == {"fastload", "compiled"}
+    assert str(ROOT) not in json.dumps(content)
+    assert tempfile.gettempdir() not in json.dumps(content)
+
+
+@pytest.mark.soak
+def test_training_of_a_yolo_is_compared(tmp_path):
+    for package in ("torchvision", "ultralytics"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs {package}")
+    printed = run(FOLDER / "check_yolo.py", "--smoke", "--out", tmp_path)
+    content = json.loads((tmp_path / "yolo.json").read_text(encoding="utf-8"))
+    names = {"metrics/mAP50(B)", "train/box_loss", "val/box_loss"}
+    for side in content["differences"]:
+        assert f"| Ultralytics | {side} |" in printed
+        assert names <= content["measured"][side].keys()
+        assert {len(values) for values in content["measured"][side].values()} == {2}
     assert str(ROOT) not in json.dumps(content)
     assert tempfile.gettempdir() not in json.dumps(content)
 

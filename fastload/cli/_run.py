@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         if local_rank() == 0:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
-    with loaders_replaced(options.cache, say, options.tune) as replaced, patched_on_import():
+    with loaders_replaced(options.cache, say, options.tune) as replaced, patched_on_import() as ranks:
         script = find(options.path, options.is_module, options.arguments)
         ending = run_script(script)
     if ending.error is not None:
@@ -58,12 +58,17 @@ def run(options: argparse.Namespace) -> int:
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             sys.stdout.flush()
         with contextlib.suppress(OSError, ValueError):
-            for line in _summary(replaced, ending.children):
+            for line in _summary(replaced, ending.children, ranks):
                 print(line, file=sys.stderr)
     return exit_code(ending)
 
 
-def _summary(replaced: Sequence[ReplacedLoader], children: Sequence[str]) -> Iterator[str]:
+def _summary(
+    replaced: Sequence[ReplacedLoader], children: Sequence[str], ranks: Sequence[str]
+) -> Iterator[str]:
+    if ranks:
+        yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
+        return
     if not replaced:
         yield "fastload: the script made no DataLoader, so nothing was replaced"
         if children:

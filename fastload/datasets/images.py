@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import StoredImages, UprightImages
-from fastload.datasets._disk_cache import DiskCache, open_disk_cache
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
 from fastload.datasets.cache._attaching import Extent, OpenCache, attach, find_shared
@@ -30,6 +29,7 @@ from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
+from fastload.datasets.disk_cache import DiskCache, open_disk_cache
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles

@@ -12,7 +12,7 @@ _MISSING = object()
 @contextlib.contextmanager
 def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
     """Replace attributes, given as (owner, name, value), and restore the originals at the end."""
-    originals = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in replacements]
+    originals = [(owner, name, _own(owner, name)) for owner, name, _ in replacements]
     for owner, name, value in replacements:
         setattr(owner, name, value)
     try:
@@ -23,3 +23,8 @@ def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
+
+
+def _own(owner: Any, name: str) -> Any:
+    # A class's bases are no entry of its own dictionary.
+    return owner.__bases__ if name == "__bases__" else vars(owner).get(name, _MISSING)

@@ -52,7 +52,6 @@ def packed_replacements() -> list[tuple[Any, str, Any]]:
         *((module, "check_det_dataset", _check) for module in (utils, trainer, validator)),
         (base.BaseDataset, "get_img_files", _files),
         (YOLODataset, "get_labels", _labels),
-        (base, "imread", _read),
     ]
 
 
@@ -230,7 +229,8 @@ def _labels(self: Any) -> Any:
 
 
 @functools.wraps(_plain_read)
-def _read(filename: Any, *args: Any, **options: Any) -> Any:
+def read(filename: Any, *args: Any, **options: Any) -> Any:
+    """Return the image of a record, or of a file as Ultralytics reads it."""
     packed = packed_of(filename)
     if packed is None:
         return _plain_read(filename, *args, **options)

@@ -23,7 +23,7 @@ from fastload.transforms.sheets import GREY, Sheet, Size, render
 Pixels = NDArray[np.uint8]
 
 
-class PictureSource(Protocol):
+class PixelSource(Protocol):
     """Pixels of which pictures are made, in the order of colours that they are stored in."""
 
     @property
@@ -47,11 +47,11 @@ class Image:
 
     @property
     def size(self) -> Size:
-        """See `PictureSource`."""
+        """See `PixelSource`."""
         return self.pixels.shape[0], self.pixels.shape[1]
 
     def region(self, box: Box) -> Pixels:
-        """See `PictureSource`."""
+        """See `PixelSource`."""
         return box.of(self.pixels)
 
 
@@ -72,7 +72,7 @@ class Picture:
     def __init__(
         self,
         sheet: Sheet,
-        sources: Sequence[PictureSource],
+        sources: Sequence[PixelSource],
         change: HsvChange | None = None,
         flip: int | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Picture:
         self.flip = flip
 
     @classmethod
-    def of(cls, source: PictureSource) -> Picture:
+    def of(cls, source: PixelSource) -> Picture:
         """Return an image as it is."""
         return cls(Sheet.of(source.size), (source,))
 
@@ -99,7 +99,7 @@ class Picture:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.pixels() if dtype is None else self.pixels().astype(dtype)
 
-    def source(self) -> PictureSource:
+    def source(self) -> PixelSource:
         """Return the image with all that was done so far, as part of another one."""
         if self._is_flat and self.sheet == Sheet.of(self.sheet.output):
             return self.sources[0]

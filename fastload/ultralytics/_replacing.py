@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +12,62 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
-from fastload.system.patching import patched
+from fastload.ultralytics._disk import disk_replacements
 from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._samples import (
     Batches,
     BatchesInWorker,
-    can_wait,
     is_plain_collation,
     sample_replacements,
+    why_plain,
 )
 from fastload.ultralytics._stored import cache_replacements
 
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
 
+# What stands before Ultralytics' own program of a rank.
+_RANK = """if __name__ == "__main__":
+    import sys
+    sys.path = {path!r}
+    import fastload.ultralytics
+    fastload.ultralytics.patch()
+"""
 
-@contextlib.contextmanager
-def replaced() -> Iterator[None]:
-    """Replace its loader's base class and its datasets' methods; restore them at the end."""
-    bases = InfiniteDataLoader.__bases__
-    with patched(
+
+def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
+    """Return what replaces attributes: (owner, name, value).
+
+    Args:
+        rank_programs: Gets the files with the programs of ranks that Ultralytics starts.
+    """
+
+    @functools.wraps(_plain_ddp_file)
+    def generate_ddp_file(trainer: Any) -> str:
+        name: str = _plain_ddp_file(trainer)
+        file = Path(name)
+        file.write_text(_RANK.format(path=sys.path) + file.read_text(encoding="utf-8"), encoding="utf-8")
+        rank_programs.append(name)
+        return name
+
+    return [
+        (InfiniteDataLoader, "__bases__", (DataLoader,)),
         (InfiniteDataLoader, "__init__", _init),
-        (dist, "generate_ddp_file", _generate_ddp_file),
+        (dist, "generate_ddp_file", generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
+        *disk_replacements(),
         *packed_replacements(),
-    ):
-        InfiniteDataLoader.__bases__ = (DataLoader,)
-        try:
-            yield
-        finally:
-            InfiniteDataLoader.__bases__ = bases
+    ]
 
 
 @functools.wraps(_plain_init)
 def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
-        options["collate_fn"] = Batches()
+        dataset = options.get("dataset")
+        # Asked here, so that workers need not say it.
+        reason = why_plain(dataset) if isinstance(dataset, BaseDataset) else ""
+        options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False
-        if isinstance(dataset := options.get("dataset"), BaseDataset):
-            can_wait(dataset)  # here, so that workers need not say why not
     _plain_init(self, *args, **options)
-
-
-@functools.wraps(_plain_ddp_file)
-def _generate_ddp_file(trainer: Any) -> str:
-    """Write the program of a rank, which patches Ultralytics in its turn."""
-    name: str = _plain_ddp_file(trainer)
-    file = Path(name)
-    program = file.read_text(encoding="utf-8")
-    after = "\n    from ultralytics.utils import DEFAULT_CFG_DICT\n"
-    ours = "\n    import fastload.ultralytics\n    fastload.ultralytics.patch()"
-    file.write_text(program.replace(after, ours + after, 1), encoding="utf-8")
-    return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import operator
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def sample_replacements() -> list[tuple[Any, str, Any]]:
 
 @functools.wraps(_plain_item)
 def _item(self: Any, index: int) -> Any:
-    if not can_wait(self):
+    if why_plain(self):
         return _plain_item(self, index)
     before, _here.dataset = _here.dataset, self
     try:
@@ -65,12 +66,12 @@ def _image_and_label(self: Any, index: int) -> Any:
     if _here.dataset is not self:
         return _plain_label(self, index)
     label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
-    stored = self.ims.picture(index) if isinstance(self.ims, ImagesInMemory) else None
+    stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
         label["img"] = Picture.of(Image(pixels))
     else:
-        label["img"], original, resized = stored
+        label["img"], original, resized = Picture.of(stored[0]), *stored[1:]
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:
@@ -87,22 +88,17 @@ def _copied(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
 
 
-def can_wait(dataset: Any) -> bool:
-    """Return True if a dataset's pixels may be made last; say once why not."""
+def why_plain(dataset: Any) -> str:
+    """Return why Ultralytics itself makes a dataset's samples, and say it once; "" if fastload does."""
     steps = getattr(dataset.transforms, "transforms", ())
-    known = dataset.__dict__.get("_fastload_steps")
+    known_steps, reason = dataset.__dict__.get("_fastload_plain", ((), None))
     # A callback may have added a step since then.
-    if known is not None and len(known[0]) == len(steps) and all(map(_is, known[0], steps)):
-        return bool(known[1])
-    reason = _why_not(dataset)
-    if reason and dataset.__dict__.setdefault("_fastload_said", reason) is reason:
-        LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
-    dataset.__dict__["_fastload_steps"] = list(steps), not reason
-    return not reason
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
+    if reason is None or len(known_steps) != len(steps) or not all(map(operator.is_, known_steps, steps)):
+        before, reason = reason, _why_not(dataset)
+        if reason and reason != before:
+            LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
+        dataset.__dict__["_fastload_plain"] = list(steps), reason
+    return str(reason)
 
 
 def _why_not(dataset: Any) -> str:
@@ -117,9 +113,18 @@ def _why_not(dataset: Any) -> str:
 
 
 class Batches:
-    """A collate function that makes pictures in the batch's final memory."""
+    """A collate function that makes pictures in the batch's final memory.
 
-    changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+    Args:
+        reason: Why samples have no pictures, or "".
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        self.changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+        if reason:
+            self.changes = (
+                f"its images are made by Ultralytics, because {reason}; fastload.ultralytics moves them"
+            )
 
     def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
         """Return the batch in ordinary memory."""

@@ -64,16 +64,15 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
         is_rgb = random.uniform(0, 1) > self.bgr
         return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
 
+    later = {
+        augment.Mosaic: _mosaic,
+        augment.RandomPerspective: _perspective,
+        augment.RandomHSV: _hsv,
+        augment.RandomFlip: _flip,
+        augment.LetterBox: _letterbox,
+    }
     return [
-        (augment.Mosaic, "apply_image", _otherwise(augment.Mosaic.apply_image, _mosaic)),
-        (
-            augment.RandomPerspective,
-            "apply_image",
-            _otherwise(augment.RandomPerspective.apply_image, _perspective),
-        ),
-        (augment.RandomHSV, "apply_image", _otherwise(augment.RandomHSV.apply_image, _hsv)),
-        (augment.RandomFlip, "apply_image", _otherwise(augment.RandomFlip.apply_image, _flip)),
-        (augment.LetterBox, "apply_image", _otherwise(augment.LetterBox.apply_image, _letterbox)),
+        *((kind, "apply_image", _otherwise(kind.apply_image, do)) for kind, do in later.items()),
         (augment.Albumentations, "__call__", _with_pixels(augment.Albumentations.__call__)),
         *(
             (kind, "apply_image", _with_pixels(kind.apply_image))

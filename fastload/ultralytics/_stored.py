@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,27 +42,16 @@ Sizes = tuple[int, int]
 class ImagesInMemory:
     """Images in a shared store; in place of a dataset's list `ims`, where None stands for "not in memory"."""
 
-    def __init__(self, opening: Opening, count: int) -> None:
+    def __init__(self, opening: Opening, is_guest: bool = False) -> None:
         self._opening = opening
-        self._count = count
-        self._store = open_store(opening)
+        self._store = open_store(opening, is_guest)
 
-    def __getstate__(self) -> tuple[Opening, int]:
-        return self._opening, self._count
-
-    def __setstate__(self, state: tuple[Opening, int]) -> None:
-        self._opening, self._count = state
-        self._store = open_store(self._opening, is_guest=True)
-
-    def __len__(self) -> int:
-        return self._count
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ImagesInMemory, (self._opening, True)
 
     def __getitem__(self, index: int) -> Pixels | None:
-        found = self.picture(index)
-        return None if found is None else found[0].pixels()
-
-    def __iter__(self) -> Iterator[Pixels | None]:
-        return (self[index] for index in range(self._count))
+        found = self.image(index)
+        return None if found is None else Picture.of(found[0]).pixels()
 
     @property
     def used_bytes(self) -> int:
@@ -74,20 +62,13 @@ class ImagesInMemory:
         """Return True if an image is stored."""
         return self._store.has(index)
 
-    def picture(self, index: int) -> tuple[Picture, Sizes, Sizes] | None:
+    def image(self, index: int) -> tuple[Planes, Sizes, Sizes] | None:
         """Return an image, its file's height and width and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
-        height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
-        source = Planes(self._store.data(index), (own_height, own_width))
-        return Picture.of(source), (height, width), source.size
-
-    def sizes(self, index: int) -> tuple[Sizes, Sizes] | None:
-        """Return the height and width of a stored image's file and its own."""
-        if not self._store.has(index):
-            return None
-        height, width, own_height, own_width = _SIZES.unpack(self._store.fixed(index).tobytes())
-        return (height, width), (own_height, own_width)
+        height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
+        image = Planes(self._store.data(index), (own[0], own[1]))
+        return image, (height, width), image.size
 
     def put(self, index: int, pixels: Pixels, original: Sizes) -> None:
         """Store an image, BGR; without room nothing happens."""
@@ -99,18 +80,18 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A stored image; see `PictureSource`."""
+    """A stored image; see `PixelSource`."""
 
     data: Pixels
     size: Sizes
 
     @property
     def is_rgb(self) -> bool:
-        """See `PictureSource`."""
+        """See `PixelSource`."""
         return True
 
     def region(self, box: Box) -> Pixels:
-        """See `PictureSource`."""
+        """See `PixelSource`."""
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
@@ -122,8 +103,10 @@ class StoredSizes:
         self._is_own = is_own
 
     def __getitem__(self, index: int) -> Sizes | None:
-        sizes = self._images.sizes(index)
-        return None if sizes is None else sizes[self._is_own]
+        found = self._images.image(index)
+        if found is None:
+            return None
+        return found[2] if self._is_own else found[1]
 
 
 def cache_replacements() -> list[tuple[Any, str, Any]]:
@@ -143,7 +126,7 @@ def _cache_images(self: Any) -> None:
     if self.cache != "ram" or not _is_possible(self):
         _plain_cache(self)
         return
-    images = ImagesInMemory(_opening(self), self.ni)
+    images = ImagesInMemory(_opening(self))
     # Ranks begin at different images; what one has stored, the others skip.
     first = max(LOCAL_RANK, 0) * self.ni // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 

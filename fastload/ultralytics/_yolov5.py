@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
 
 
-def is_yolov5(module: ModuleType) -> bool:
-    """Return True if a module named `utils.dataloaders` is YOLOv5's."""
-    names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
-    return all(hasattr(module, name) for name in names)
-
-
 def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
-    """Return what replaces attributes of YOLOv5's module: (owner, name, value)."""
+    """Return what replaces attributes: (owner, name, value); nothing if it is another `utils.dataloaders`."""
+    names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
+    if not all(hasattr(module, name) for name in names):
+        return []
     loader, dataset = module.InfiniteDataLoader, module.LoadImagesAndLabels
     plain_init, plain_collate = loader.__init__, dataset.collate_fn
 
@@ -35,7 +32,8 @@ def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
             options["collate_fn"] = StackedImages(plain_collate)
         plain_init(self, *args, **options)
 
-    return [(loader, "__init__", init), (module, "DataLoader", DataLoader)]
+    bases = (loader, "__bases__", (DataLoader,))
+    return [bases, (loader, "__init__", init), (module, "DataLoader", DataLoader)]
 
 
 class StackedImages:

@@ -6,8 +6,8 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -17,21 +17,14 @@ from fastload.system.patching import patched
 _patches = ExitStack()
 _is_patched = False
 
-# The module of its repository that makes loaders.
-_YOLOV5 = "utils.dataloaders"
+# Files with the programs of Ultralytics' ranks, written while it was patched.
+_rank_programs: list[str] = []
+
+# The module of YOLOv5 that makes loaders: in its repository, and in the package on PyPI.
+_YOLOV5 = ("utils.dataloaders", "yolov5.utils.dataloaders")
 
 
-class Patch:
-    """The result of `patch`, which is undone by `unpatch` or at the end of a `with` statement."""
-
-    def __enter__(self) -> Patch:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        unpatch()
-
-
-def patch() -> Patch:
+def patch() -> AbstractContextManager[object]:
     """Make Ultralytics train through fastload, from now on and in the processes that it starts.
 
     Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
@@ -41,7 +34,7 @@ def patch() -> Patch:
     Returns:
         A context manager that undoes it at its end; `unpatch` does too.
 
-    YOLOv5's repository gets fastload's loader if its `utils.dataloaders` has been imported before.
+    YOLOv5 gets fastload's loader if its `utils.dataloaders` has been imported before.
 
     Raises:
         LibraryMissingError: Ultralytics is not installed.
@@ -52,21 +45,19 @@ def patch() -> Patch:
         >>> YOLO("yolo11n.yaml").train(data="coco8.yaml")  # doctest: +SKIP
     """
     global _is_patched
-    yolov5 = sys.modules.get(_YOLOV5)
     if not _is_patched:
-        if yolov5 is not None:
-            _patch_yolov5(yolov5)
-        elif importlib.util.find_spec("ultralytics") is None:
+        modules = [sys.modules[name] for name in _YOLOV5 if name in sys.modules]
+        replacements = [*_in_ultralytics(), *(each for module in modules for each in _in_yolov5(module))]
+        if not replacements:
             raise LibraryMissingError(
                 "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
                 "'pip install ultralytics'"
             )
-        if importlib.util.find_spec("ultralytics") is not None:
-            from fastload.ultralytics._replacing import replaced
-
-            _patches.enter_context(replaced())
+        _patches.enter_context(patched(*replacements))
         _is_patched = True
-    return Patch()
+    undoing = ExitStack()
+    undoing.callback(unpatch)
+    return undoing
 
 
 def unpatch() -> None:
@@ -77,37 +68,43 @@ def unpatch() -> None:
 
 
 @contextmanager
-def patched_on_import() -> Iterator[None]:
-    """Patch Ultralytics, and YOLOv5's loaders, once they are imported; undo it at the end."""
-    finder = _Finder({"ultralytics.data.build": lambda module: patch(), _YOLOV5: _patch_yolov5})
+def patched_on_import() -> Iterator[list[str]]:
+    """Patch Ultralytics, and YOLOv5's loaders, once they are imported; yield the programs of its ranks."""
+
+    def patch_yolov5(module: ModuleType) -> None:
+        _patches.enter_context(patched(*_in_yolov5(module)))
+
+    actions = {"ultralytics.data.build": lambda module: patch(), **dict.fromkeys(_YOLOV5, patch_yolov5)}
+    finder = _Finder(actions)
     sys.meta_path.insert(0, finder)
     try:
         for name, do in finder.actions.items():
             if name in sys.modules:
                 do(sys.modules[name])
-        yield
+        yield _rank_programs
     finally:
         sys.meta_path.remove(finder)
         unpatch()
 
 
-def _patch_yolov5(module: ModuleType) -> None:
-    from fastload.loader.dataloader import DataLoader
-    from fastload.ultralytics._yolov5 import is_yolov5, replacements
+def _in_ultralytics() -> list[tuple[Any, str, Any]]:
+    if importlib.util.find_spec("ultralytics") is None:
+        return []
+    from fastload.ultralytics._replacing import replacements
 
-    if not is_yolov5(module):
-        return
-    loader = module.InfiniteDataLoader
-    bases = loader.__bases__
-    _patches.enter_context(patched(*replacements(module)))
-    loader.__bases__ = (DataLoader,)
-    _patches.callback(setattr, loader, "__bases__", bases)
+    return replacements(_rank_programs)
+
+
+def _in_yolov5(module: ModuleType) -> list[tuple[Any, str, Any]]:
+    from fastload.ultralytics._yolov5 import replacements
+
+    return replacements(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Import hook that calls a function with a module that has been imported."""
 
-    def __init__(self, actions: dict[str, Callable[[ModuleType], Any]]) -> None:
+    def __init__(self, actions: Mapping[str, Callable[[ModuleType], Any]]) -> None:
         self.actions = actions
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import cv2
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import fastload
 from fastload.datasets.preview import write_contact_sheet
-from tests.commands import run, run_on_terminal
+from tests.commands import FASTLOAD, run, run_on_terminal
 from tests.folders import class_folders, encoded, files_in, pixels
 
 
@@ -185,7 +186,7 @@ class TestTerminalsAndPipes:
     def test_closed_pipe_gives_no_traceback(self, packed, options):
         reader, writer = os.pipe()
         os.close(reader)
-        done = run(*options, packed, stdout=writer)
+        done = subprocess.run([*FASTLOAD, *options, packed], stdout=writer, stderr=subprocess.PIPE, text=True)
         os.close(writer)
         assert "Traceback" not in done.stderr
         assert "Exception ignored" not in done.stderr

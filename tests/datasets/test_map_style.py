@@ -1,6 +1,5 @@
 """Indexing, workers, stored records, damage and opening of both datasets."""
 
-import multiprocessing
 import pickle
 
 import cv2
@@ -50,8 +49,12 @@ class TestIndices:
 class TestWorkers:
     @pytest.mark.parametrize(
         ("loader", "method"),
-        [(fastload.DataLoader, method) for method in multiprocessing.get_all_start_methods()]
-        + [(torch.utils.data.DataLoader, None)],
+        [
+            (fastload.DataLoader, "fork"),
+            (fastload.DataLoader, "forkserver"),
+            pytest.param(fastload.DataLoader, "spawn", marks=pytest.mark.soak),
+            (torch.utils.data.DataLoader, None),
+        ],
     )
     def test_batches_with_workers_equal_those_without(self, packed_classes, method, loader):
         dataset = PackedDataset(packed_classes)

@@ -49,3 +49,10 @@ def test_a_step_that_nobody_knows_is_left_to_ultralytics_and_said(found):
 def test_images_in_memory_take_half_of_what_ultralytics_takes(found, case):
     assert 0.45 < found[case]["share of memory"] < 0.52  # odd sides are rounded up
     assert any("half the resolution" in line for line in found[case]["said"])
+
+
+def test_copy_on_the_disk_is_read_instead_of_files_and_lies_elsewhere(found):
+    assert found["on disk"]["hits"] >= 14, "the images are copied"
+    assert any("keeps a packed copy" in line for line in found["on disk"]["said"])
+    assert any("the dataset is packed" in line for line in found["packed on disk"]["said"])
+    assert not any(found[case]["files written"] for case in CASES)

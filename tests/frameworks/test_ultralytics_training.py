@@ -56,7 +56,7 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(
+def test_script_interrupted_and_resumed_by_fastload_run_from_a_packed_dataset_has_the_same_losses(
     data, require_installed, tmp_path
 ):
     for package in ("matplotlib", "polars", "requests", "scipy"):
@@ -68,41 +68,52 @@ def test_a_script_that_fastload_runs_from_a_packed_dataset_has_the_same_losses(
     printed = [process.communicate(timeout=280)[0] for process in (plain, run)]
     assert (plain.returncode, run.returncode) == (0, 0), printed
     theirs, ours = (read(folder / "result.json") for folder in folders)
-    assert len(theirs) == 2 * 2 + 3  # steps, and two validations and the last one
     assert ours == theirs
+    shapes = [each for each in theirs if isinstance(each, list)]
+    assert len(shapes) == 3 * 2  # steps of three epochs, of which two were resumed
+    assert len({tuple(shape) for shape in shapes}) > 1, "sizes vary"
+    assert theirs.count(16) == 3 + 1  # a validation of each epoch, and the last one
     assert "its images are made by fastload.ultralytics" in printed[1]
 
 
-def test_ranks_share_images_in_memory_and_load_each_file_once(data, run_programs, tmp_path):
+def test_ranks_get_ultralytics_batches_and_share_images_in_memory(data, run_programs, tmp_path):
     results = [tmp_path / f"{rank}.json" for rank in range(2)]
     commands = [("ultralytics_rank", rank, data.parent, result) for rank, result in enumerate(results)]
     run_programs(*commands)
     first, second = map(read, results)
+    assert first["batches"] == first["their batches"] != second["batches"] == second["their batches"]
     assert first["memory"] == second["memory"]
     assert first["in memory"] == second["in memory"] == 16
     for one, other in zip(first["files"], second["files"], strict=True):
         assert sorted(one + other) == [f"{number:02d}" for number in range(16)]
 
 
-RANK_FILE = """
-import tests.conftest, types
-import fastload.ultralytics
-with fastload.ultralytics.patch():
-    from ultralytics.utils import dist
-    trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
-    program = open(dist.generate_ddp_file(trainer)).read()
-compile(program, "rank.py", "exec")
+RANKS = """
+import subprocess, sys, types
+import tests.conftest
+from ultralytics import YOLO
+from ultralytics.utils import dist
+trainer = types.SimpleNamespace(args=types.SimpleNamespace(a=1), model=None, callbacks={})
+name = dist.generate_ddp_file(trainer)
+program = open(name).read()
+compile(program, name, "exec")
 assert program.index("fastload.ultralytics.patch()") < program.index("torch_load(")
-from ultralytics.data.build import InfiniteDataLoader
-assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mro__)
+subprocess.run([sys.executable, "-c", "pass", name], check=True)
 """
 
 
-def test_ranks_that_ultralytics_starts_are_patched_until_it_is_undone(data, tmp_path):
+def test_ranks_that_ultralytics_starts_are_patched_and_said_to_be(data, tmp_path):
     pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
-    done = run_python("-c", RANK_FILE, cwd=ROOT, env=environment)
+    environment["PYTHONPATH"] = str(ROOT)
+    (tmp_path / "ranks.py").write_text(RANKS)
+    command = [sys.executable, "-m", "fastload", "run", "ranks.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
     assert done.returncode == 0, done.stderr
+    assert "the ranks that Ultralytics started load their images through" in done.stderr
+    assert "nothing" not in done.stderr
 
 
 COCO = """

@@ -75,7 +75,7 @@ def create_dataloader(files, batch_size, workers):
 SCRIPT = """
 import glob, sys
 sys.path.append({root!r})
-from utils.dataloaders import InfiniteDataLoader, create_dataloader
+from {module} import InfiniteDataLoader, create_dataloader
 from tests.frameworks.batches import digests, seed_all, write
 if {patches}:
     import fastload.ultralytics
@@ -92,14 +92,17 @@ write(sys.argv[1], result)
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
     tmp_path = tmp_path_factory.mktemp("yolov5")
-    (tmp_path / "utils").mkdir()
-    (tmp_path / "utils" / "__init__.py").touch()
-    (tmp_path / "utils" / "dataloaders.py").write_text(MODULE)
+    for name in ("utils", "yolov5/utils"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "dataloaders.py").write_text(MODULE)
     for number in range(10):
         image = np.random.default_rng(number).integers(0, 255, (32, 32, 3), np.uint8)
         assert cv2.imwrite(str(tmp_path / f"{number}.png"), image)
-    for name in ("train", "patching"):
-        text = SCRIPT.format(root=str(ROOT), patches=name == "patching")
+    # That of its repository, and that of the package on PyPI.
+    modules = {"train": "utils.dataloaders", "patching": "yolov5.utils.dataloaders"}
+    for name, module in modules.items():
+        text = SCRIPT.format(root=str(ROOT), module=module, patches=name == "patching")
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
 

@@ -205,13 +205,9 @@ class CompiledTransform:
 
 def _is_image_array(image: Any) -> bool:
     """Return True for pixels as OpenCV returns them: (height, width, 1 or 3), uint8."""
-    return (
-        isinstance(image, np.ndarray)
-        and image.dtype == np.uint8
-        and image.ndim == 3
-        and image.shape[2] in (1, 3)
-        and image.size > 0
-    )
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return False
+    return image.ndim == 3 and image.shape[2] in (1, 3) and image.size > 0
 
 
 def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:

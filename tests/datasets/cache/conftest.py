@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fastload import Cache
-from fastload.datasets._disk_cache import DiskCache
+from fastload.datasets.disk_cache import DiskCache
 from fastload.packing._filling import fill
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 

@@ -165,6 +165,7 @@ class DiskCache:
         return indices[~is_stored]
 
     def report(self) -> CacheReport:
+        """Return how full the cache is, and how often its records were read."""
         self.refresh()
         described = self._folder.description(self._name)
         total = max(1, self._count)

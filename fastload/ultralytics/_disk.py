@@ -1,0 +1,105 @@
+"""`cache="disk"`: a packed copy of a dataset's files in the user's cache folder, instead of `.npy` files.
+
+Until the copy is complete, and for images that it does not hold, Ultralytics reads the files.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ultralytics.data import base
+from ultralytics.data.base import BaseDataset
+from ultralytics.utils import LOGGER
+
+from fastload.datasets.cache.options import Cache
+from fastload.datasets.disk_cache import DiskCache, open_disk_cache
+from fastload.errors import OptionError
+from fastload.images.opencv import cv2
+from fastload.images.orientation import upright
+from fastload.images.region import Box
+from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.files import list_files
+from fastload.ultralytics._packed import packed_of, read
+
+_plain_check = BaseDataset.check_cache_disk
+
+# The most images whose size Ultralytics asks for in check_cache_disk (8.4).
+_SIZED_FILES = 30
+
+
+class KeptFile(str):
+    """The path of an image file, of which there is a copy."""
+
+    copy: DiskCache
+    place: int
+
+    def pixels(self) -> NDArray[np.uint8] | None:
+        """Return the image, BGR, as Ultralytics reads it; None if the copy does not hold it."""
+        self.copy.refresh()
+        try:
+            images = self.copy.images(np.array([self.place]), _not_kept, None)
+            height, width = images.sizes[0].tolist()
+            rgb = images.region(0, Box(0, 0, height, width), (height, width))
+            rgb = upright(rgb, images.orientations()[0])
+        except _NotKeptError:
+            return None
+        return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
+
+
+class _NotKeptError(Exception):
+    pass
+
+
+def _not_kept(places: NDArray[np.int64]) -> Any:
+    raise _NotKeptError
+
+
+def disk_replacements() -> list[tuple[Any, str, Any]]:
+    """Return what replaces functions and methods: (owner, name, function)."""
+    return [(BaseDataset, "check_cache_disk", _check_cache_disk), (base, "imread", _read)]
+
+
+@functools.wraps(_plain_check)
+def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
+    """Give a dataset's files a copy, and return False, so that Ultralytics makes none."""
+    if packed_of(self.im_files[0]) is not None:
+        said = "is not needed, because the dataset is packed"
+    else:
+        try:
+            self.im_files = _kept(self)
+        except OptionError as error:
+            LOGGER.info(f"{self.prefix}fastload: cache='disk' is Ultralytics' own: {error}")
+            return bool(_plain_check(self, *args, **options))
+        said = "keeps a packed copy, which is made beside the training: 'fastload cache list' shows it"
+    # The draws with which Ultralytics chooses those images: what is drawn later is the same.
+    for _ in range(min(self.ni, _SIZED_FILES)):
+        random.choice(self.im_files)
+    self.cache = None
+    LOGGER.info(f"{self.prefix}fastload: cache='disk' {said}")
+    return False
+
+
+def _kept(dataset: Any) -> list[KeptFile]:
+    if dataset.channels != 3:
+        raise OptionError(f"its images have {dataset.channels} channels")
+    paths = [os.path.abspath(name) for name in dataset.im_files]
+    # Validation sorts them in another way, and can then use the same copy.
+    names = sorted(paths)
+    source = CacheableFiles(list_files("/", names), os.path.commonpath(names), alike_only=True)
+    copy = open_disk_cache(source, Cache("disk"), None)
+    places = {name: place for place, name in enumerate(names)}
+    kept = [KeptFile(name) for name in dataset.im_files]
+    for file, path in zip(kept, paths, strict=True):
+        file.copy, file.place = copy, places[path]
+    return kept
+
+
+@functools.wraps(read)
+def _read(filename: Any, *args: Any, **options: Any) -> Any:
+    pixels = filename.pixels() if isinstance(filename, KeptFile) else None
+    return read(filename, *args, **options) if pixels is None else pixels
