@@ -29,6 +29,7 @@ __all__ = [
     "PackResult",
     "PackedDataset",
     "RecordIndexError",
+    "ShardedSampler",
     "SlowTransformWarning",
     "SourceError",
     "ToolMissingError",
@@ -53,6 +54,7 @@ _MODULES = {
     "PackProgress": "packing.result",
     "PackResult": "packing.result",
     "PackedDataset": "datasets.packed",
+    "ShardedSampler": "loader.sharded_sampler",
     "collate_lists": "datasets.collating",
     "collate_ultralytics": "datasets.collating",
     "compile": "datasets.compiled.compile",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
         UnpicklableError,
     )
     from fastload.loader.dataloader import DataLoader
+    from fastload.loader.sharded_sampler import ShardedSampler
     from fastload.packing.job import pack
     from fastload.packing.result import PackProgress, PackResult
     from fastload.packing.unpack import unpack

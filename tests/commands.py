@@ -7,32 +7,46 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests import warm
 
-PYTHONPATH = os.environ.get("PYTHONPATH")
 FASTLOAD = [sys.executable, "-m", "fastload"]
+_TIMEOUT_S = 280
 
 
-def run(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+def start_python(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """Start Python with a path, -c or -m, and arguments; options are those of `subprocess.Popen`."""
+    command = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in words]
+    options = {"text": True, "errors": "surrogateescape"} | options
+    if warm.can_start(command, options.get("env") or os.environ):
+        return warm.ForkedPython(command, **options)
+    return subprocess.Popen([sys.executable, *command], **options)
+
+
+def run_python(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end, and return what it wrote."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start_python(*words, **pipes | options) as process:
+        try:
+            written = process.communicate(timeout=_TIMEOUT_S)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess([*map(str, words)], process.returncode, *written)
+
+
+def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `fastload` to its end."""
-    words = [os.fspath(a) if isinstance(a, os.PathLike) else str(a) for a in arguments]
-    is_same_python = os.environ.get("PYTHONPATH") == PYTHONPATH
-    if sys.platform == "linux" and is_same_python and options.keys() <= {"cwd"}:
-        return warm.run_fastload(words, options.get("cwd"), timeout_s=280)
-    command = [*FASTLOAD, *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, errors="surrogateescape", timeout=280, **options
-    )
+    return run_python("-m", "fastload", *arguments, **options)
 
 
 def run_on_terminal(*arguments: object, columns: int = 100, **environment: str) -> tuple[str, int]:
     """Run `fastload` on a terminal; return the text of both of its streams and its exit code."""
     parent, child = pty.openpty()
     variables = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)} | environment
-    with subprocess.Popen(
-        [*FASTLOAD, *map(str, arguments)], stdin=child, stdout=child, stderr=child, env=variables
-    ) as process:
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), child)
+    with start_python("-m", "fastload", *arguments, env=variables, **streams) as process:
         os.close(child)
         output = b""
         while True:
@@ -47,11 +61,10 @@ def run_on_terminal(*arguments: object, columns: int = 100, **environment: str) 
     return output.decode(errors="replace"), process.returncode
 
 
-def start(arguments: Sequence[object], **options) -> subprocess.Popen[str]:
+def start(arguments: Sequence[object], **options: Any) -> subprocess.Popen[str]:
     """Start `fastload` as the leader of a new session, so that all its processes can be found."""
-    command = [*FASTLOAD, *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start_python("-m", "fastload", *arguments, start_new_session=True, **pipes | options)
 
 
 def session_members(session: int) -> list[int]:

@@ -28,6 +28,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # test defines or patches. What holds for each way of starting has tests that name the way.
 if sys.platform == "linux":
     multiprocessing.set_start_method("fork")
+    # The server that starts these imports torch once; spawned processes, which do so each, are for the soak.
+    multiprocessing.set_forkserver_preload(["torch", "cv2", "fastload.loader.dataloader"])
 
 
 @pytest.fixture(scope="session", autouse=True)

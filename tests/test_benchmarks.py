@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -13,6 +12,8 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.commands import run_python
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("bench_*.py"))
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(not BENCHMARKS, reason="a source distribution ha
 
 
 def run(program: Path, *arguments: object) -> str:
-    done = subprocess.run([sys.executable, program, *map(str, arguments)], capture_output=True, text=True)
+    done = run_python(program, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import h5py
@@ -16,6 +14,7 @@ import fastload
 from fastload.cli.main import main
 from fastload.errors import DamageError
 from fastload.shards.manifest import read_manifest
+from tests.commands import run_python
 from tests.folders import encoded, pixels
 
 SHARD_BYTES = 3 * 24 * 32 * 10
@@ -135,7 +134,8 @@ def test_a_dataset_that_another_process_overwrites_is_not_mixed_with_the_new_one
         "import sys, fastload; fastload.pack(*sys.argv[1:], overwrite=True, encode='raw', workers=1, "
         f"format={container!r}, shard_size={SHARD_BYTES})"
     )
-    subprocess.run([sys.executable, "-c", code, photos, path], check=True)
+    done = run_python("-c", code, photos, path)
+    assert done.returncode == 0, done.stderr
     assert [(image.numpy().tobytes(), label) for image, label in opened] == wanted[: len(opened)]
     first_closed = first_shard_records if is_open else 0
     for index in range(COUNT):
@@ -232,7 +232,7 @@ def reseal(path, shard):
     (path / "manifest.json").write_bytes(replace(manifest, shards=tuple(changed)).to_bytes())
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
 def test_workers_of_a_loader_refuse_a_dataset_that_was_replaced(copies, start):
     dataset = fastload.PackedDataset(copies["one"])
     assert dataset[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -48,17 +49,18 @@ def run(options: argparse.Namespace) -> int:
         if local_rank() == 0:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
-    script = find(options.path, options.is_module, options.arguments)
-    file = script.code.co_filename
-    loaders = loaders_replaced(script.folder, file, options.cache, say, options.tune)
+    loaders = loaders_replaced(options.cache, say, options.tune)
     with loaders as replaced, patched_on_import() as ranks:
+        script = find(options.path, options.is_module, options.arguments)
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
     if not options.quiet and local_rank() == 0:
-        sys.stdout.flush()
-        for line in _summary(replaced, ending.children, ranks):
-            print(line, file=sys.stderr)
+        with contextlib.suppress(OSError, ValueError):  # the script may have closed it
+            sys.stdout.flush()
+        with contextlib.suppress(OSError, ValueError):
+            for line in _summary(replaced, ending.children, ranks):
+                print(line, file=sys.stderr)
     return exit_code(ending)
 
 
@@ -67,11 +69,11 @@ def _summary(
 ) -> Iterator[str]:
     if ranks:
         yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
-        return
-    if not replaced:
+    elif not replaced:
         yield "fastload: the script made no DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
+    if not replaced:
         return
     yield "\nfastload replaced:"
     for each in replaced:

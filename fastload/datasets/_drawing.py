@@ -54,7 +54,6 @@ def draw_objects(picture: Picture, target: Mapping[str, Any], size: tuple[int, i
 
 
 def colour_of(label: int) -> Colour:
-    """Return the colour of a class."""
     red, green, blue = colorsys.hsv_to_rgb(label * _HUE_STEP % 1, 0.85, 0.95)
     return int(red * 255), int(green * 255), int(blue * 255)
 

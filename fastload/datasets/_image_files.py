@@ -61,6 +61,6 @@ class FilesDataset(ImageDataset):
     def _pixels_bytes(self, index: int) -> int:
         try:
             height, width = self._stored_images(np.array([index])).sizes[0].tolist()
-        except (SourceError, DecodeError):
+        except (SourceError, DecodeError, OSError):
             return 0  # training will raise the error
         return int(height * width * 3)

@@ -71,12 +71,17 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             )
         self.transform = transform
         self.target_transform = target_transform
-        self.memory_format = memory_format
+        self._is_channels_last = memory_format == torch.channels_last
         self.reducing_gap = reducing_gap
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
         self._open_cache = _NO_CACHE
         self._disk_cache: DiskCache | None = None
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """The format of batches; an attribute of this class could not be pickled by torch.save."""
+        return torch.channels_last if self._is_channels_last else torch.contiguous_format
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -322,12 +327,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if positions.dtype.kind not in "iu" or positions.ndim != 1:
             positions = np.array([operator.index(index) for index in indices])
         length = len(self)
-        is_outside = (positions < -length) | (positions >= length)
-        if is_outside.any():
-            first = positions[is_outside][0]
-            raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
-        positions = positions.astype(np.int64, copy=False)
-        return np.where(positions < 0, positions + length, positions)
+        if positions.size and not (positions.min() >= 0 and positions.max() < length):
+            is_outside = (positions < -length) | (positions >= length)
+            if is_outside.any():
+                first = positions[is_outside][0]
+                raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
+            positions = np.where(positions < 0, positions + length, positions)
+        return positions.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}

@@ -127,12 +127,16 @@ class PackedDataset(ImageDataset):
             self._check_orientation(apply_orientation)
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
         self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
+        encodings = {field.name: field.encoding for field in self._target_fields}
         self._pixel_encodings = {
-            field.name: encoding_named(field.encoding)
-            for field in self._target_fields
-            if field.encoding in _PIXEL_ENCODINGS
+            name: encoding_named(each) for name, each in encodings.items() if each in _PIXEL_ENCODINGS
         }
         self.use_cache(cache)
+
+    @property
+    def shard_sizes(self) -> list[int]:
+        """The number of records in each shard; records are numbered through all of them."""
+        return [shard.records for shard in self._records.manifest.shards]
 
     def __len__(self) -> int:
         return len(self._records)

@@ -21,7 +21,8 @@ CauseSeconds = dict[Verdict, float]
 class Rates:
     """Samples per second of loading and of the step (infinite if they take no time), and CPU time per sample.
 
-    `start_s` is the time for starting workers and `warmup_s` that of warm-up, in each epoch.
+    `start_s` is the time for starting workers, 0 if they are persistent, and `warmup_s` that of warm-up, in
+    each epoch.
     """
 
     loading: float
@@ -33,6 +34,7 @@ class Rates:
     start_s: float = 0.0
     epoch_samples: float = math.inf
     warmup_s: float = 0.0
+    is_persistent: bool = False
 
     @property
     def by_cpus(self) -> float:
@@ -60,7 +62,7 @@ class Rates:
             loading=per_s(per_s(trial.samples_per_s) + read_s / max(1, trial.num_workers)),
             num_workers=trial.num_workers,
             loading_cpu_s=trial.cpu_s,
-            start_s=trial.start_s,
+            start_s=0.0 if self.is_persistent else trial.start_s,
         )
 
     def with_step(self, left: float) -> Rates:
@@ -85,6 +87,7 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
         loading_cpu_s=same.cpu_s if same is not None and measured.num_workers else 0.0,
         step_cpu_s=measured.step_cpu_s / steps / size,
         start_s=same.start_s if same is not None and not measured.persistent_workers else 0.0,
+        is_persistent=measured.persistent_workers and measured.num_workers > 0,
         epoch_samples=measured.epoch_batches * size if measured.epoch_batches else math.inf,
         warmup_s=0.0 if measured.was_cut else measured.warmup_s / measured.epochs,
     )

@@ -29,7 +29,7 @@ from fastload.images.jpegtran import find_jpegtran
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import is_packed
 from fastload.sources import open_source
-from fastload.sources.files import FileSource
+from fastload.sources.files import FileList
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.signals import deferred_signals
@@ -76,10 +76,11 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
         return [_examine(str(child), PackedDataset(child), step) for child in packed]
     sources = open_source(os.fspath(path))
     for source in sources.values():
-        if not isinstance(source, FileSource):
+        files = getattr(source, "files", None)
+        if not isinstance(files, FileList) or len(files) != len(source):
             raise SourceError(
-                f"{path}: must be class folders, images or a table to be examined, got the layout "
-                f"{source.kind!r}: pack it first ('fastload pack {path} DEST'), and examine the result"
+                f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
+                f"pack it first ('fastload pack {path} DEST'), and examine the result"
             )
     # As packing does, which stores all splits alike.
     stats = combine([estimate_stats(source, None) for source in sources.values()])
@@ -98,14 +99,14 @@ def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) 
         *source.warnings,
         *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
     )
-    return _examine(name, _Images(paths), step, len(source), chosen.encode, notes)
+    return _examine(name, _Images(paths), step, source, chosen.encode, notes)
 
 
 def _examine(
-    name: str, dataset: Any, step: Step, samples: int = 0, encode: str = "", notes: tuple[str, ...] = ()
+    name: str, dataset: Any, step: Step, source: Any = None, encode: str = "", notes: tuple[str, ...] = ()
 ) -> Examination:
-    """Watch a loader of a dataset that stands for `samples` (0: its own), and try changes."""
-    busy, files, samples = BusyWatch(), files_of(dataset), samples or len(dataset)
+    """Watch a loader of a dataset, which may be a sample of a source, and try changes."""
+    busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
     step("reading", 0, 2)
     store = storage_of(files, samples)
     readable, size, damage = _readable(dataset)
@@ -140,12 +141,16 @@ def _examine(
             warmup_steps=0,
             encoding=encoding_of(dataset),
             store=store,
-            folder=name,
+            folder=name if source is None else source.name,
         )
         # Where loading does not matter, nothing can be gained by a change.
         if diagnose_data(measured, samples, is_warm).verdict != "little":
             trials = Trials(record.settings, workers, files, Path(root), _WATCHED_S, encode=encode)
-            measured = replace(measured, trials=tuple(trials_of(measured, trials)))
+            found_trials = trials_of(measured, trials)
+            if source is not None and source.kind not in ("folder", "flat"):
+                # FolderDataset has labels, but no columns or annotations.
+                found_trials = (trial for trial in found_trials if trial.kind != "decoder")
+            measured = replace(measured, trials=tuple(found_trials))
     found = diagnose_data(measured, samples, is_warm, notes)
     if damage:
         count = f"{len(damage)} of {len(readable) + len(damage)}"

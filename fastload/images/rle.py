@@ -17,6 +17,7 @@ from fastload.images.opencv import cv2
 
 _FIRST_CHARACTER = 48
 _MORE, _SIGN = 0x20, 0x10
+_MOST_BITS = 64  # more than any run's; reading a number takes time by the square of its length
 
 
 def decode_counts(text: str) -> list[int]:
@@ -33,6 +34,8 @@ def decode_counts(text: str) -> list[int]:
             number -= (1 << shift) if bits & _SIGN else 0
             counts.append(number + (counts[-2] if len(counts) > 2 else 0))
             number = shift = 0
+        elif shift > _MOST_BITS:
+            raise ValueError("a number of the text is longer than any run")
     if shift:
         raise ValueError("the text ends within a number")
     return counts

@@ -82,7 +82,6 @@ class EpochStart:
         clock: The epoch's clock.
         worker_seeds: Source of the workers' seeds; None: the loader's generator.
         order: The rest of the epoch's order, if another iterator has begun it.
-        reads_samples: Whether samples are read; if not, nothing is read ahead.
         seeds_batches: Whether random numbers are seeded per batch, so that all processes draw the same.
         after_first: Called once by a WorkersIterator, with itself, after its first batch.
     """
@@ -92,7 +91,6 @@ class EpochStart:
     worker_seeds: torch.Generator | None
     options: WorkerOptions = WorkerOptions()
     order: Iterator[Any] | None = None
-    reads_samples: bool = True
     seeds_batches: bool = False
     after_first: Callable[[WorkersIterator], None] | None = None
 

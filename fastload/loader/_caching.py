@@ -97,7 +97,6 @@ class LoaderCache:
         )
 
     def _load(self, parts: list[ImageDataset], dataset: Any) -> None:
-        """Load the dataset onto the device."""
         if self._device is None:
             raise OptionError('cache="device" needs a device: set device="cuda" too')
         if self._why_not_resident:

@@ -36,7 +36,7 @@ _MOST_IDENTITIES = 100_000
 _MOST_BYTES = 1 << 20
 _MOST_BYTES_IN_ALL = 16 << 20
 
-PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _CONTAINERS = (dict, list, tuple, deque, set, frozenset)
 
 # Objects that belong to the process that made them, by module and name: forked workers would share their
@@ -97,8 +97,8 @@ class DatasetState:
 def fingerprint(value: Any) -> int:
     """Return a hash of an object and everything it refers to; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
-    for part in walk(value):
-        if type(part) in PLAIN:
+    for part in _walk(value):
+        if type(part) in _PLAIN:
             number = hash(part)
         elif isinstance(part, np.ndarray) and (left := left - min(part.nbytes, _MOST_BYTES)) < 0:
             number = id(part)
@@ -112,7 +112,7 @@ def bound_to_process(value: Any) -> str:
     """Return, as a noun phrase, a part of an object that belongs to this process; "" if there is none."""
     bound = _loaded_bound_types()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    for part in walk(value, global_objects=True):
+    for part in _walk(value, global_objects=True):
         kind = type(part)
         if issubclass(kind, (io.BytesIO, io.StringIO)) or any(part is stream for stream in streams):
             continue
@@ -136,7 +136,7 @@ def file_positions() -> dict[int, int]:
     return {}
 
 
-def walk(value: Any, most: int = _MOST_PARTS, global_objects: bool = False) -> Iterator[Any]:
+def _walk(value: Any, global_objects: bool = False) -> Iterator[Any]:
     """Yield an object and everything it refers to, each once; plain values each time they occur.
 
     With `global_objects`, that includes instances of any class in the global variables of its functions. They
@@ -144,11 +144,11 @@ def walk(value: Any, most: int = _MOST_PARTS, global_objects: bool = False) -> I
     """
     seen: set[int] = set()
     stack = [value]
-    for _ in range(most):
+    for _ in range(_MOST_PARTS):
         if not stack:
             return
         part = stack.pop()
-        if type(part) not in PLAIN:
+        if type(part) not in _PLAIN:
             if id(part) in seen:
                 continue
             seen.add(id(part))
@@ -279,7 +279,7 @@ def _held_by_function(function: types.FunctionType, global_objects: bool) -> lis
         held += variables.nonlocals.values()
         named = variables.globals.values()
     looked_into: tuple[type, ...] = (
-        *PLAIN, *_CONTAINERS, *_loaded_bound_types(), np.ndarray,
+        *_PLAIN, *_CONTAINERS, *_loaded_bound_types(), np.ndarray,
         functools._lru_cache_wrapper, types.FunctionType,
     )  # fmt: skip
     for value in named:

@@ -161,7 +161,7 @@ class CopiesAhead:
         arrival, event = self._copies.popleft()
         if event is None:
             return arrival
-        self._go_ahead()
+        self._copy_ahead()
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
         batch = moved(
@@ -174,7 +174,7 @@ class CopiesAhead:
         self._copies.clear()
         self._uncopied = None
 
-    def _go_ahead(self) -> None:
+    def _copy_ahead(self) -> None:
         """Start copies of batches that have arrived, while the device has room for them."""
         while len(self._copies) < _BATCHES_AHEAD:
             if self._copies and self._copies[-1][1] is None:

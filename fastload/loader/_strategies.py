@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import Subset
 
 from fastload.datasets.cache.resident import Resident
+from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
@@ -19,7 +21,6 @@ from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import PlannedValue, TuningMeasurements
-from fastload.loader._transport.filling import SeededIndices, innermost
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
@@ -63,7 +64,6 @@ class SingleProcessStrategy:
             cache.decide(view.dataset, None)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Return an epoch's iterator."""
         return SingleProcessIterator(view, replace(start, options=self.options))
 
 
@@ -76,19 +76,21 @@ class WorkersStrategy(SingleProcessStrategy):
 
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
-        self._is_open = "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
-        self._is_known = not self._is_open or is_switched_off()
+        self._decides_prefetch = (
+            "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        )
+        self._is_decided = not self._decides_prefetch or is_switched_off()
         self._prefetch_factor = DEFAULT_PREFETCH
 
     @property
     def options(self) -> WorkerOptions:
         options = super().options
-        return replace(options, prefetch_factor=self._prefetch_factor) if self._is_open else options
+        return replace(options, prefetch_factor=self._prefetch_factor) if self._decides_prefetch else options
 
     @property
     def plan(self) -> Plan:
         plan = super().plan
-        if not self._is_open:
+        if not self._decides_prefetch:
             return plan
         reason = "eight prefetched batches even out their different loading times, if memory allows"
         return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
@@ -98,11 +100,11 @@ class WorkersStrategy(SingleProcessStrategy):
             limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
             self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
-            self._is_known = True
+            self._is_decided = True
             workers.ask_ahead(self._prefetch_factor)
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        after_first = None if self._is_known else ask_ahead
+        after_first = None if self._is_decided else ask_ahead
         return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
 
@@ -114,13 +116,13 @@ class DeviceStrategy(SingleProcessStrategy):
         self._resident = resident
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        iterator = SingleProcessIterator(view, replace(start, reads_samples=False))
+        return SingleProcessIterator(replace(view, dataset=self._on_device(view.dataset)), start)
 
-        def make(seeded: SeededIndices) -> Any:
-            return self._resident.batch(innermost(view.dataset, seeded.indices)[1], seeded.seed)
-
-        iterator.make_with(make)
-        return iterator
+    def _on_device(self, dataset: Any) -> Any:
+        """Return the dataset on the device, within the same subsets."""
+        if is_plain_subset(dataset):
+            return Subset(self._on_device(dataset.dataset), dataset.indices)
+        return self._resident
 
 
 class TunedStrategy:
@@ -168,7 +170,6 @@ EpochStrategy = SingleProcessStrategy | TunedStrategy
 
 
 def choose_strategy(view: LoaderView) -> EpochStrategy:
-    """Return the strategy for a loader's arguments."""
     if _torch.missing:
         return SingleProcessStrategy(view, _torch.explanation())
     if "num_workers" not in view.explicit:

@@ -37,6 +37,7 @@ from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_st
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
+from fastload.loader.sharded_sampler import sharded as sharded_sampler
 
 if _torch.missing:
     warnings.warn(_torch.explanation(), RuntimeWarning, stacklevel=2)
@@ -73,6 +74,8 @@ class DataLoader(_Base[_T_co]):
             alone. None: they are drawn as in torch. It cannot be combined with `generator`, and does not
             affect a `sampler`.
         compile: Load from `fastload.compile(dataset)`: the same samples, made faster.
+        sharded: Load this rank's part of each epoch, by a `fastload.ShardedSampler` of `shuffle`, `seed` and
+            `drop_last`: the ranks are those of torch.distributed.
 
     Raises:
         OptionError: `device`, `cache` or `seed` has an invalid value.
@@ -107,12 +110,17 @@ class DataLoader(_Base[_T_co]):
         cache: str | Cache | None = None,
         seed: int | None = None,
         compile: bool = False,
+        sharded: bool = False,
     ) -> None:
         if compile:
             from fastload.datasets.compiled.compile import compile as compiled  # which needs PIL
 
             dataset = compiled(dataset)
+        if sharded:
+            given = batch_sampler if sampler is None else sampler
+            sampler, shuffle = sharded_sampler(dataset, batch_size, shuffle, given, seed, drop_last), None
         self.compile = compile
+        self.sharded = sharded
         self.device = device
         self.cache = cache
         self.seed = seed

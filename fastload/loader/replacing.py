@@ -15,7 +15,7 @@ from typing import Any
 
 import torch.utils.data
 
-from fastload.datasets.within import image_datasets_in
+from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
 from fastload.loader._advice import seconds_saved
 from fastload.loader._transport.filling import innermost
@@ -58,17 +58,15 @@ class ReplacedLoader:
 
 @contextlib.contextmanager
 def loaders_replaced(
-    folder: str,
-    file: str,
     cache: str | None = None,
     say: Callable[[str], None] = lambda reason: None,
     is_tuned: bool = False,
 ) -> Iterator[list[ReplacedLoader]]:
     """Replace `torch.utils.data.DataLoader` by fastload's, with compiled datasets; yield the loaders created.
 
+    To be entered before any module of the script is imported, because it may take the name from there.
+
     Args:
-        folder: The folder of the script's own modules.
-        file: The script.
         cache: Set on datasets that are not in memory, unless the script sets one itself.
         say: Called once with each reason why a cache cannot be used; the script runs without it.
         is_tuned: Whether the number of workers is decided if the script leaves it unset; otherwise it is 0,
@@ -79,6 +77,7 @@ def loaders_replaced(
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
+    began_in = os.getcwd()
 
     @functools.wraps(plain_init)
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
@@ -86,15 +85,14 @@ def loaders_replaced(
         if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
         plain_init(self, dataset, *arguments, **options)
-        for part in [] if cache is None else image_datasets_in(self.dataset):
-            try:
-                if part.cached.kind is None and not part.lies_in_memory:
-                    part.use_cache(cache)
-            except OptionError as error:
-                if str(error) not in said:
-                    said.add(str(error))
-                    say(str(error))
-        place, is_direct = _place(folder, file)
+        try:
+            if cache is not None:
+                _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
+        except OptionError as error:
+            if str(error) not in said:
+                said.add(str(error))
+                say(str(error))
+        place, is_direct = _place(began_in)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # Frameworks create new loaders from the datasets of existing ones.
         known = None if is_direct else next(of_this, None)
@@ -125,6 +123,16 @@ def loaders_replaced(
         yield replaced
 
 
+def _use_cache(dataset: Any, cache: str, is_compiled: bool) -> None:
+    """Cache the image files of the datasets within another one; raise OptionError if that is not possible."""
+    parts = image_datasets_in(dataset)
+    if is_compiled and not parts:
+        use_cache_in(dataset, cache)  # its error names the dataset
+    for part in parts:
+        if part.cached.kind is None and not part.lies_in_memory:
+            part.use_cache(cache)
+
+
 def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
     """Return True for loaders of the same line and kind, such as a new loader for each epoch."""
     return dataclasses.replace(loader, clock=None, sample_s=None) == other
@@ -143,13 +151,17 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
-def _place(folder: str, file: str) -> tuple[str, bool]:
+def _place(began_in: str) -> tuple[str, bool]:
     """Return the innermost line of the script's own files, and whether that line itself creates the loader.
 
-    If there is none, return the line that creates it.
+    If there is none, return the line that creates it. A script's own files lie beside it, those of a module
+    that is run in the folder where it was started.
     """
     frame: Any = sys._getframe(2)
     called = frame
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None) or ""
+    folder = began_in if getattr(main, "__spec__", None) else os.path.dirname(os.path.realpath(file))
     folder = os.path.join(folder, "")
     while frame is not None and not _is_own(frame.f_code.co_filename, folder, file):
         frame = frame.f_back

@@ -109,5 +109,5 @@ def _disk_bytes_per_s(folder: str | os.PathLike[str], record_bytes: int) -> floa
         os.fsync(file.fileno())
         reading = measure_reading([file.name], max(1, record_bytes), most_s=_MOST_S)
         if reading.is_cold:
-            return max(reading.cold_random.bytes_per_s, reading.cold_parallel.bytes_per_s)
+            return reading.bytes_per_s
     return 0.0

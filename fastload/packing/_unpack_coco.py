@@ -49,18 +49,16 @@ class CocoWriter(LayoutWriter):
         found = []
         for place, text in enumerate(record["extra"]):
             extra = json.loads(text)
-            annotation = {**extra["members"], "image_id": record["image_id"]}
-            if "captions" in self.names:
-                annotation["caption"] = record["captions"][place]
-            else:
-                annotation |= self._object(record, place)
-            found.append({name: value for name, value in annotation.items() if name not in extra["absent"]})
+            annotation = {"image_id": record["image_id"], **self._object(record, place)}
+            added = {name: value for name, value in annotation.items() if name not in extra["absent"]}
+            found.append(added | extra["members"])
         return found
 
     def _object(self, record: Record, place: int) -> dict[str, Any]:
-        category = self.details["categories"][int(record["labels"][place])]["id"]
+        if "captions" in self.names:
+            return {"caption": record["captions"][place]}
         annotation: dict[str, Any] = {
-            "category_id": category,
+            "category_id": self.details["categories"][int(record["labels"][place])]["id"],
             "bbox": record["boxes"][place].tolist(),
             "area": float(record["area"][place]),
             "iscrowd": int(record["iscrowd"][place]),

@@ -14,6 +14,8 @@ import numpy as np
 from fastload.packing._stored_records import Files, StoredRecords, drafted, safe_path
 from fastload.shards.records import Record
 
+# The compression that Python's tarfile writes, by the end of a shard's name.
+_COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}
 _EXTENSION = re.compile(r"(?<=[^./])\.[^/]*\Z")
 
 
@@ -23,7 +25,8 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
     written = []
     for name, of_file in records.by_file():
         path = safe_path(root, name)
-        with drafted(path) as draft, tarfile.open(draft, "x") as tar:
+        mode: Any = f"x:{_COMPRESSIONS.get(path.suffix[1:].lower(), '')}"
+        with drafted(path) as draft, tarfile.open(draft, mode) as tar:
             for record, files in of_file:
                 for member, data in _members(record, files, extensions, records.manifest.classes, ending):
                     entry = tarfile.TarInfo(member)

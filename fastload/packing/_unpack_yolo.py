@@ -14,7 +14,7 @@ from fastload.shards.records import Record
 
 
 class YoloWriter(LayoutWriter):
-    """Writer of a split's label files; an image without objects gets none."""
+    """Writer of a split's label files; an image without objects gets none, unless it had an empty one."""
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)
@@ -22,7 +22,7 @@ class YoloWriter(LayoutWriter):
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
         self.images.append(image)
-        if rows := self._rows(record):
+        if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
             yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
         if "mask" in self.names and len(mask := record.stored("mask")):
             yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
@@ -39,10 +39,9 @@ class YoloWriter(LayoutWriter):
                 entry = f"{writer.split}.txt"
                 yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
             entries[writer.split or "train"] = entry
-        kept = {k: v for k, v in self.details.items() if k not in ("labels", "is_upright")}
-        content = {**entries, "names": dict(enumerate(self.manifest.classes)), **kept}
+        content = {**entries, "names": dict(enumerate(self.manifest.classes))}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-        yield "data.yaml", text.encode()
+        yield "data.yaml", (text + self.details.get("yaml", "")).encode()
 
     def folder(self) -> PurePosixPath:
         """Return the folder below which all images of the split are."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fastload.errors import FastloadError, SourceError
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
-from fastload.sources.files import NOT_FOUND, FileList, NameTable, arrays_of, safe_key
+from fastload.shards.schema import Field
+from fastload.sources._malformed import malformed
+from fastload.sources.files import NOT_FOUND, FileList, NameTable, digest_of, safe_key
 from fastload.sources.protocol import Source, SourceRecord
 
 Size = tuple[int, int]  # height, width
 Values = dict[str, object]
+
+HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
+"""True for an image with a file of annotations, in sources of which some have an empty one, and some none."""
 
 
 class AnnotationReader(ABC):
@@ -28,6 +32,27 @@ class AnnotationReader(ABC):
         coordinates. SourceError, naming `where` and the line or the annotation, is raised for all that is
         malformed.
         """
+
+
+def require_size(stated: Iterable[object], size: Size, where: str) -> None:
+    """Raise SourceError unless a stated height and width are the image's; some tools write none, or 0."""
+    step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
+    for name, given, side in zip(("height", "width"), stated, size, strict=True):
+        if (given or side) != side:
+            raise malformed(where, f"have the {name} of its file, {side}", given, step)
+
+
+def upright_sides(image: bytes) -> tuple[int, int] | None:
+    """Return the width and height of an image, the larger one for both of a turned one; None for no image.
+
+    Its boxes may be those of the stored or of the upright image.
+    """
+    try:
+        header = read_header(image)
+    except FastloadError:
+        return None  # packing says so
+    sides = header.width, header.height
+    return (max(sides), max(sides)) if swaps_sides(header.orientation) else sides
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,6 +92,8 @@ class AnnotatedFiles(Source):
         notes: tuple[str, ...] = ()
         if self.reader is not None and self.texts is not None:
             values, notes = self.reader.read(*self._text(self.texts, index, size))
+        if HAS_FILE in self.fields and isinstance(self.texts, FileList):
+            values[HAS_FILE.name] = bool(self.texts.sizes_bytes[index] != NOT_FOUND)
         for name, files in self.further.items():
             values[name] = mask = self._further(files, index, size)
             if name == "mask" and mask:
@@ -84,17 +111,13 @@ class AnnotatedFiles(Source):
     def _further(self, files: FileList, index: int, size: Size) -> bytes:
         if files.sizes_bytes[index] == NOT_FOUND:
             if self.needs_all:
-                raise SourceError(
-                    f"{self.files.path(index)}: must have a mask, got none: add it, or leave it out"
-                )
+                raise malformed(self.files.path(index), "have a mask", "none", "add it, or leave it out")
             return b""
         data = files.read(index)
         got = self._size(data, files.path(index))
         if got != size:
-            raise SourceError(
-                f"{files.path(index)}: must have the size {size[0]}x{size[1]} of its image, got "
-                f"{got[0]}x{got[1]}: it belongs to another image"
-            )
+            must = f"have the size {size[0]}x{size[1]} of its image"
+            raise malformed(files.path(index), must, f"{got[0]}x{got[1]}", "it belongs to another image")
         return data
 
     def _size(self, data: bytes, path: str) -> Size:
@@ -108,13 +131,9 @@ class AnnotatedFiles(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of names, sizes, times and texts; it does not change when the folder moves."""
-        head = repr((self.kind, self.classes, self.fields, self.details, self.reader, sorted(self.further)))
-        digest = hashlib.blake2b(head.encode(), digest_size=16)
+        head = self.kind, self.classes, self.fields, self.details, self.reader, [*self.further]
         texts = [] if self.texts is None else [self.texts]
-        for column in (self.files, *texts, *(self.further[name] for name in sorted(self.further))):
-            for numbers in arrays_of(column):
-                digest.update(numbers)
-        return digest.hexdigest()
+        return digest_of(head, [self.files, *texts, *self.further.values()])
 
 
 def _require_classes(mask: bytes, path: str) -> None:

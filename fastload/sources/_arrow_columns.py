@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources._table import free_field_name
+from fastload.sources._columns import free_field_name
 from fastload.sources.arrow import ArrowFiles
 
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")

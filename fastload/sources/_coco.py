@@ -2,7 +2,7 @@
 
 The images are in a folder near the json: images, train2017, the json's own and the like. Records are in the
 order of the images' ids, as in torchvision's CocoDetection; categories are numbered from 0 in the order of
-their ids.
+their ids. Backslashes in names, as Windows writes them, are slashes.
 """
 
 from __future__ import annotations
@@ -11,18 +11,27 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from fastload.errors import SourceError
+import numpy as np
+
+from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import read_part
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._walking import in_order, list_entries
+from fastload.sources._malformed import are_corners, are_fractions, is_finite, is_text, malformed
+from fastload.sources._walking import in_order, is_image, list_entries
 from fastload.sources.files import NameTable, list_files
+from fastload.sources.left_out import LeftOutFiles
 
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
 _SAMPLED = 16
+_MOST_LEVELS = 20  # a manifest, in which they are kept, nests 30
+_INT64 = range(-(2**63), 2**63)
+
+UNLISTED = "an image that the json does not list"
 
 
 class _Content(NamedTuple):
@@ -59,37 +68,44 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles]:
     for file in chosen:
         split = _split_of(file) if len(chosen) > 1 else ""
         if split in by_split:
-            _refuse(path, "must hold one json for each split", f"{by_split[split]} and {file}")
+            found = f"{by_split[split]} and {file}"
+            raise malformed(path, "hold one json for each split", found, "name one of them")
         by_split[split] = file
     contents = {split: _parsed(file) for split, file in by_split.items()}
     first, *others = contents.values()
     for other in others:
         if other.categories != first.categories:
-            _refuse(other.path, f"must have the categories of {first.path}", "others")
+            raise malformed(other.path, f"have the categories of {first.path}", "others", "correct it first")
     root = os.path.abspath(path) if is_folder else ""
     warnings = tuple(
         f"{path}: {file} is not packed; name it to pack it" for file in files if file not in chosen
     )
-    return {
-        split: _source(path, root, contents[split], first, warnings if content is first else ())
-        for split, content in in_order(contents).items()
-    }
-
-
-def _source(
-    path: str, root: str, content: _Content, like: _Content, warnings: Sequence[str]
-) -> AnnotatedFiles:
-    folder = _image_folder(content)
-    root = root or os.path.commonpath([os.path.dirname(content.path), folder])
-    labels = {category["id"]: label for label, category in enumerate(content.categories)}
-    every = [each for found in (content, like) for group in found.annotations.values() for each in group]
+    every = [each for found in contents.values() for group in found.annotations.values() for each in group]
     reader = CocoReader(
-        content.path,
-        labels,
+        "",
+        {category["id"]: label for label, category in enumerate(first.categories)},
         any(each.get("segmentation") is not None for each in every),
         max((_points(each) for each in every), default=0),
         any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
+    sources = {
+        split: _source(path, root, content, replace(reader, origin=content.path))
+        for split, content in in_order(contents).items()
+    }
+    left_out = _unlisted([*sources.values()])
+    if left_out:
+        found = (
+            f"{sum(each.files for each in left_out):,} images beside the others, such as {left_out[0].key}"
+        )
+        warnings = (*warnings, f"{path} does not list {found}")
+    begin = next(iter(sources))
+    sources[begin] = replace(sources[begin], warnings=warnings, left_out=left_out)
+    return sources
+
+
+def _source(path: str, root: str, content: _Content, reader: CocoReader) -> AnnotatedFiles:
+    folder = _image_folder(content)
+    root = root or os.path.commonpath([os.path.dirname(content.path), folder])
     prefix = os.path.relpath(folder, root)
     names = [os.path.normpath(os.path.join(prefix, image["file_name"])) for image in content.images]
     texts = (
@@ -101,7 +117,6 @@ def _source(
         name=path,
         classes=tuple(category["name"] for category in content.categories),
         fields=reader.fields(),
-        warnings=tuple(warnings),
         details={
             "file": os.path.relpath(content.path, root),
             "images": prefix,
@@ -119,42 +134,97 @@ def _parsed(path: str) -> _Content:
     """Read a json; raise SourceError, naming the image, category or annotation, if it is malformed."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            content = json.load(file)
+            content = json.load(file, object_pairs_hook=_members)
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: must be a json file, got: {error}: correct it") from error
+        raise malformed(path, "be a json file", error, "correct it") from error
     if not isinstance(content, dict):
-        _refuse(path, "must hold images and annotations", type(content).__name__)
+        raise malformed(path, "hold images and annotations", type(content).__name__)
     images, annotations = (_entries(path, content, name) for name in ("images", "annotations"))
     categories = _entries(path, content, "categories") if "categories" in content else []
     for image in images:
         name = image.get("file_name")
-        if not isinstance(name, str) or not name or os.path.isabs(name) or ".." in name.split("/"):
-            _refuse(f"{path}, image {image['id']}", "must have a relative file_name", repr(name))
+        parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
+        if not parts[0] or ".." in parts or parts[0].endswith(":"):
+            raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
+        image["file_name"] = "/".join(parts)
     for category in categories:
-        if not isinstance(category.get("name"), str):
-            _refuse(f"{path}, category {category['id']}", "must have a name", repr(category.get("name")))
+        if not is_text(category.get("name")):
+            raise malformed(f"{path}, category {category['id']}", "have a name", repr(category.get("name")))
     known = {image["id"] for image in images}
     by_image: dict[int, list[dict[str, Any]]] = {}
     for annotation in annotations:
         image_id = annotation.get("image_id")
         if type(image_id) is not int or image_id not in known:
-            _refuse(f"{path}, annotation {annotation['id']}", "must have an image's image_id", repr(image_id))
+            where = f"{path}, annotation {annotation['id']}"
+            raise malformed(where, "have an image's image_id", repr(image_id))
         by_image.setdefault(image_id, []).append(annotation)
     others = {k: v for k, v in content.items() if k not in ("images", "annotations", "categories")}
+    if not _is_shallow([others, categories]):
+        raise malformed(
+            path, f"nest at most {_MOST_LEVELS} levels beside its images", "more", "correct it first"
+        )
     by_id = sorted(images, key=lambda image: image["id"])
-    return _Content(path, by_id, by_image, sorted(categories, key=lambda each: each["id"]), others)
+    content = _Content(path, by_id, by_image, sorted(categories, key=lambda each: each["id"]), others)
+    _require_sizes(content)
+    return content
+
+
+def _members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a json's object; raise ValueError if it names a member twice."""
+    found = dict(members)
+    if len(found) < len(members):
+        names = [name for name, _ in members]
+        raise ValueError(f"a second {next(each for each in names if names.count(each) > 1)!r} in one object")
+    return found
+
+
+def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(levels and _is_shallow(each, levels - 1) for each in inner)
+
+
+def _require_sizes(content: _Content) -> None:
+    """Raise SourceError if the boxes of all images cannot be x, y, width, height in pixels."""
+    rows = [
+        (*each["bbox"], image["width"], image["height"])
+        for image in content.images
+        for each in content.annotations.get(image["id"], ())
+        if isinstance(box := each.get("bbox"), list)
+        and len(box) == 4
+        and all(map(is_finite, (*box, image.get("width"), image.get("height"))))
+    ]
+    boxes, sides = np.split(np.array(rows, np.float64).reshape(-1, 6), [4], axis=1)
+    known = (sides > 0).all(axis=1)
+    boxes, sides = boxes[known], sides[known]
+    if not len(boxes) or not (are_corners(boxes, sides) or are_fractions(boxes, sides)):
+        return
+    found = "fractions" if are_fractions(boxes, sides) else "x1 y1 x2 y2"
+    step = "convert its boxes first"
+    raise malformed(content.path, "have a bbox of x, y, width, height in pixels", f"{found} in all", step)
+
+
+def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
+    """Return the images beside the listed ones."""
+    left_out = LeftOutFiles()
+    listed = {name for source in sources for name in source.files.names}
+    for folder in sorted({os.path.dirname(name) for name in listed}):
+        for name in list_entries(os.path.join(sources[0].files.folder, folder)).files:
+            if is_image(name) and (path := os.path.join(folder, name)) not in listed:
+                left_out.add(path, UNLISTED, is_clutter=True)
+    return left_out.finish()
 
 
 def _entries(path: str, content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return a list of objects with different ids."""
     entries = content.get(name)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        _refuse(path, f"must have {name}, a list of objects as a COCO json has", type(entries).__name__)
+        got, step = type(entries).__name__, "correct it first"
+        raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
     seen: set[int] = set()
     for place, entry in enumerate(entries):
         number = entry.get("id")
-        if type(number) is not int or number in seen:
-            _refuse(f"{path}, {name}[{place}]", "must have an id, a whole number of its own", repr(number))
+        if type(number) is not int or number in seen or number not in _INT64:
+            raise malformed(f"{path}, {name}[{place}]", "have an id, a whole number of its own", repr(number))
         seen.add(number)
     return entries
 
@@ -179,9 +249,8 @@ def _image_folder(content: _Content) -> str:
     named = [os.path.basename(folder) in stem for folder in folders]
     best = max(range(len(folders)), key=lambda at: (counts[at], named[at], -at))
     if names and not counts[best]:
-        _refuse(
-            content.path, f"must have its images, such as {names[0]!r}, in a folder near it", "none in " + own
-        )
+        must = f"have its images, such as {names[0]!r}, in a folder near it"
+        raise malformed(content.path, must, f"none in {own}", "move it there")
     return folders[best]
 
 
@@ -203,7 +272,3 @@ def _split_of(path: str) -> str:
         if match := _SPLIT.search(part):
             return match[0].lower()
     return ""
-
-
-def _refuse(where: str, wanted: str, got: str) -> NoReturn:
-    raise SourceError(f"{where}: {wanted}, got {got}: correct it first")

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import SourceError
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
+from fastload.sources._malformed import finite_numbers, is_text, malformed
 
-# Members of an annotation that fields hold; the others are kept in `extra`.
-_STORED = ("image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "caption")
 _LEAST_POLYGON = 6
+
+Placed = tuple[Mapping[str, Any], str]
+"""An annotation, and its file and id for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,111 +56,118 @@ class CocoReader(AnnotationReader):
         )
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         content = json.loads(text)
-        image, annotations = content["image"], content["annotations"]
-        for name, side in zip(("height", "width"), size, strict=True):
-            if (image.get(name) or side) != side:  # some tools write 0
-                raise SourceError(
-                    f"{where}: must have the {name} of its file, {side}, got {image[name]}: its boxes belong "
-                    "to another size of the image, or to one turned by its EXIF orientation"
-                )
+        image = content["image"]
+        require_size((image.get("height"), image.get("width")), size, where)
+        placed = [(each, f"{self.origin}, annotation {each['id']}") for each in content["annotations"]]
         rest = {name: value for name, value in image.items() if name != "file_name"}
         values: Values = {"image_id": image["id"], "image_extra": json.dumps(rest)}
-        values["extra"] = [_rest_of(annotation) for annotation in annotations]
+        values["extra"] = [self._rest_of(annotation) for annotation, _ in placed]
         if self.has_captions:
-            values["captions"] = [self._caption(each, self._place(each)) for each in annotations]
+            values["captions"] = list(map(_caption, placed))
             return values, ()
-        boxes = [self._box(each, size, self._place(each)) for each in annotations]
-        values["boxes"] = np.array(boxes, np.float64).reshape(-1, 4)
-        values["labels"] = np.array([self._label(each, self._place(each)) for each in annotations], np.int64)
-        values["area"] = np.array([self._area(each, self._place(each)) for each in annotations], np.float64)
-        crowds = [_crowd(each, self._place(each)) for each in annotations]
-        values["iscrowd"] = np.array(crowds, np.int64)
+        values["boxes"] = np.array([_box(each, size) for each in placed], np.float64).reshape(-1, 4)
+        values["labels"] = np.array(list(map(self._label, placed)), np.int64)
+        values["area"] = np.array(list(map(_area, placed)), np.float64)
+        values["iscrowd"] = np.array(list(map(_crowd, placed)), np.int64)
         if self.has_polygons:
-            segments = [_segments(each.get("segmentation"), size, self._place(each)) for each in annotations]
+            segments = [_segments(each, size) for each in placed]
             values["polygons"] = [polygons for polygons, _ in segments]
             values["rle"] = [rle for _, rle in segments]
         if self.points:
-            points = [self._keypoints(each, self._place(each)) for each in annotations]
-            values["keypoints"] = np.array(points, np.float64).reshape(-1, self.points, 3)
+            points = np.array(list(map(self._keypoints, placed)), np.float64)
+            values["keypoints"] = points.reshape(-1, self.points, 3)
         return values, ()
 
-    def _place(self, annotation: Mapping[str, Any]) -> str:
-        return f"{self.origin}, annotation {annotation['id']}"
+    def _rest_of(self, annotation: Mapping[str, Any]) -> str:
+        """Return what no field holds, as JSON, with the names of the members that the fields add."""
+        stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
+        if not self.has_captions:
+            stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons
+            stored += ["keypoints"] * bool(self.points)
+        rest = {name: value for name, value in annotation.items() if name not in stored or value is None}
+        return json.dumps({"members": rest, "absent": [name for name in stored if name not in annotation]})
 
-    def _label(self, annotation: Mapping[str, Any], where: str) -> int:
+    def _label(self, placed: Placed) -> int:
+        annotation, where = placed
         category = annotation.get("category_id")
         if type(category) is not int or category not in self.labels:
-            _refuse(where, "have the category_id of a category", category)
+            raise malformed(where, "have the category_id of a category", category)
         return self.labels[category]
 
-    def _box(self, annotation: Mapping[str, Any], size: Size, where: str) -> list[float]:
-        box = _numbers(annotation.get("bbox"), where, "bbox")
-        if len(box) != 4 or min(box[2:]) < 0:
-            _refuse(where, "have a bbox of x, y, and a width and a height of at least 0", box)
-        x, y, width, height = box
-        if x > size[1] or y > size[0] or x + width < 0 or y + height < 0:
-            _refuse(where, f"have a bbox within its image of {size[0]}x{size[1]}", box)
-        return box
-
-    def _area(self, annotation: Mapping[str, Any], where: str) -> float:
-        if "area" not in annotation:
-            return float(math.prod(annotation["bbox"][2:]))
-        [area] = _numbers([annotation["area"]], where, "area")
-        if area < 0:
-            _refuse(where, "have an area of at least 0", area)
-        return area
-
-    def _keypoints(self, annotation: Mapping[str, Any], where: str) -> list[float]:
-        if "keypoints" not in annotation:
+    def _keypoints(self, placed: Placed) -> list[float]:
+        annotation, where = placed
+        if annotation.get("keypoints") is None:
             return [0.0] * (3 * self.points)
-        numbers = _numbers(annotation["keypoints"], where, "keypoints")
+        numbers = finite_numbers(annotation["keypoints"], where, "keypoints")
         if len(numbers) != 3 * self.points:
-            _refuse(where, f"have {self.points} keypoints of x, y, visibility", f"{len(numbers)} numbers")
+            must = f"have {self.points} keypoints of x, y, visibility"
+            raise malformed(where, must, f"{len(numbers)} numbers")
         if not {*numbers[2::3]} <= {0, 1, 2}:
-            _refuse(where, "have keypoints of a visibility 0, 1 or 2", sorted({*numbers[2::3]}))
+            raise malformed(where, "have keypoints of a visibility 0, 1 or 2", sorted({*numbers[2::3]}))
         return numbers
 
-    def _caption(self, annotation: Mapping[str, Any], where: str) -> str:
-        caption = annotation.get("caption")
-        if not isinstance(caption, str):
-            _refuse(where, "have a caption, as others have", caption)
-        return caption
+
+def _box(placed: Placed, size: Size) -> list[float]:
+    annotation, where = placed
+    box = finite_numbers(annotation.get("bbox"), where, "bbox")
+    if len(box) != 4 or min(box[2:]) < 0:
+        raise malformed(where, "have a bbox of x, y, and a width and a height of at least 0", box)
+    x, y, width, height = box
+    if x > size[1] or y > size[0] or x + width < 0 or y + height < 0:
+        raise malformed(where, f"have a bbox within its image of {size[0]}x{size[1]}", box)
+    return box
 
 
-def _rest_of(annotation: Mapping[str, Any]) -> str:
-    """Return what no field holds, as JSON, with the names of the members that the fields add."""
-    rest = {name: value for name, value in annotation.items() if name not in _STORED}
-    absent = [name for name in ("area", "iscrowd", "segmentation", "keypoints") if name not in annotation]
-    return json.dumps({"members": rest, "absent": absent})
+def _area(placed: Placed) -> float:
+    annotation, where = placed
+    if annotation.get("area") is None:
+        return float(math.prod(annotation["bbox"][2:]))
+    [area] = finite_numbers([annotation["area"]], where, "area")
+    if area < 0:
+        raise malformed(where, "have an area of at least 0", area)
+    return area
 
 
-def _crowd(annotation: Mapping[str, Any], where: str) -> int:
-    crowd = annotation.get("iscrowd", 0)
-    if crowd not in (0, 1):
-        _refuse(where, "have an iscrowd of 0 or 1", crowd)
-    return int(crowd)
+def _crowd(placed: Placed) -> int:
+    annotation, where = placed
+    crowd = annotation.get("iscrowd")
+    if crowd not in (None, 0, 1):
+        raise malformed(where, "have an iscrowd of 0 or 1", crowd)
+    return int(crowd or 0)
 
 
-def _segments(segmentation: Any, size: Size, where: str) -> tuple[list[NDArray[np.float64]], str]:
+def _caption(placed: Placed) -> str:
+    annotation, where = placed
+    caption = annotation.get("caption")
+    if not is_text(caption):
+        raise malformed(where, "have a caption, as others have", repr(caption))
+    return caption
+
+
+def _segments(placed: Placed, size: Size) -> tuple[list[NDArray[np.float64]], str]:
     """Return the polygons of a segmentation, and its JSON if it holds run lengths."""
+    annotation, where = placed
+    segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
         try:
             mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
         except (TypeError, ValueError) as error:
-            raise SourceError(f"{where}: must have valid run lengths, got: {error}: correct it") from error
+            raise malformed(where, "have valid run lengths", error) from error
         return outlines(mask), json.dumps(segmentation)
     if segmentation is None:
         return [], ""
     if not isinstance(segmentation, list):
-        _refuse(where, "have a segmentation of polygons or run lengths", segmentation)
+        raise malformed(where, "have a segmentation of polygons or run lengths", segmentation)
     polygons = []
     for polygon in segmentation:
-        numbers = _numbers(polygon, where, "segmentation")
+        numbers = finite_numbers(polygon, where, "segmentation")
         if len(numbers) < _LEAST_POLYGON or len(numbers) % 2:
-            _refuse(where, "have polygons of three points and more", f"{len(numbers)} numbers")
+            raise malformed(where, "have polygons of three points and more", f"{len(numbers)} numbers")
         polygons.append(np.array(numbers, np.float64).reshape(-1, 2))
+    points = np.concatenate(polygons) if polygons else np.zeros((1, 2))
+    if (points.max(0) < 0).any() or (points.min(0) > size[::-1]).any():
+        raise malformed(where, f"have a segmentation within its image of {size[0]}x{size[1]}", segmentation)
     return polygons, ""
 
 
@@ -176,16 +184,3 @@ def _size(segmentation: Mapping[str, Any], size: Size) -> Size:
     if segmentation.get("size") != list(size):
         raise ValueError(f"size must be that of the image, {list(size)}, got {segmentation.get('size')}")
     return size
-
-
-def _numbers(value: Any, where: str, name: str) -> list[float]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        _refuse(where, f"have a list of numbers as {name}", value)
-    for number in value:
-        if type(number) not in (int, float) or not math.isfinite(number):
-            _refuse(where, f"have finite numbers in {name}", number)
-    return [float(number) for number in value]
-
-
-def _refuse(where: str, wanted: str, got: Any) -> NoReturn:
-    raise SourceError(f"{where}: must {wanted}, got {str(got)[:80]}: correct or remove it")

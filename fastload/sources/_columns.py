@@ -12,6 +12,7 @@ Nothing is lost: identifiers keep their zeros, `1e5` and `100000` stay two names
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -23,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import SourceError
+from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
@@ -43,7 +44,9 @@ LABEL = "label"
 """The header of the column that labels are taken from."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
-MOST_NUMBERED_CLASSES = 1_000_000
+_MOST_NUMBERED_CLASSES = 1_000_000
+
+_MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
 
 # At most this many cells are checked for files that are not named like images: each check takes 2 µs (stat).
 _SAMPLED_CELLS = 64
@@ -107,15 +110,11 @@ class TableColumn:
         if is_float:
             return None
         if numbers is not None:
-            count = int(numbers.max()) + 1
-            classes = tuple(map(str, range(count))) if count <= MOST_NUMBERED_CLASSES else ()
-            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes)
+            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
         if self.kind is None:
             _refuse_images(self)
             _refuse_decimals(replace(self, name=LABEL))
-        classes = tuple(sorted(set(self.cells)))
-        position = {name: label for label, name in enumerate(classes)}
-        labels = np.fromiter((position[cell] for cell in self.cells), np.int64, len(self.cells))
+        labels, classes = _named(self.cells)
         count_text = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
         return TableField(Field.label(), labels, f"names of {count_text}, {self.origin}", classes)
 
@@ -164,6 +163,26 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
         and not _all_filled(cells, _INTEGER.fullmatch)
     )
     return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
+
+
+def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Return labels and classes: integers as they are, anything else as names in sorted order."""
+    numbers = numbers_in(cells)
+    if numbers is not None and numbers.dtype == np.int64 and len(numbers):
+        return numbers.astype(np.int64), classes_of(numbers)
+    return _named(cells)
+
+
+def classes_of(labels: Numbers) -> tuple[str, ...]:
+    """Return the classes of labels that are integers: "0", "1", … up to the largest."""
+    count = int(labels.max(initial=-1)) + 1
+    return tuple(map(str, range(count))) if count <= _MOST_NUMBERED_CLASSES else ()
+
+
+def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    classes = tuple(sorted({*cells}))
+    position = {name: label for label, name in enumerate(classes)}
+    return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes
 
 
 def are_class_names(names: Sequence[str]) -> bool:
@@ -288,3 +307,22 @@ def _refuse_decimals(column: TableColumn) -> None:
             f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
             f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
         )
+
+
+def free_field_name(header: str, taken: set[str]) -> str:
+    """Return an identifier made from a header that is not in `taken`, and add it there."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
+    name = f"_{name}" if name[0].isdigit() else name
+    others = (f"{name}_{number}" for number in itertools.count(2))
+    candidates = itertools.chain([name, f"{name}_"], others)
+    free = next(each for each in candidates if each not in taken and _is_field_name(each))
+    taken.add(free)
+    return free
+
+
+def _is_field_name(name: str) -> bool:
+    try:
+        Field(name, "text")
+    except OptionError:
+        return False
+    return True

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.images.formats import MOST_BYTES
-from fastload.sources._columns import MOST_NUMBERED_CLASSES, numbers_in
+from fastload.sources._malformed import malformed
 from fastload.sources._walking import is_image, list_entries
-from fastload.sources.files import FileList
+from fastload.sources.files import FileList, digest_of
 from fastload.sources.protocol import Source
 
 # A split's name among the words of a file's name: train-0001.tar, cats_validation_lmdb.
@@ -35,12 +30,7 @@ class ContainerSource(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of the files' names, sizes and times, and of the decisions about them."""
-        head = repr((self.kind, self.classes, self.fields, self.details, len(self)))
-        digest = hashlib.blake2b(head.encode("utf-8", "surrogateescape"), digest_size=16)
-        columns: tuple[Any, ...] = (self.files.names.data, self.files.sizes_bytes, self.files.times_ns)
-        for column in columns:
-            digest.update(column)
-        return digest.hexdigest()
+        return digest_of((self.kind, self.classes, self.fields, self.details, len(self)), [self.files])
 
     def size_bytes(self) -> int:
         """Return the size of all files."""
@@ -52,15 +42,11 @@ class ContainerSource(Source):
         try:
             status = os.stat(path)
         except OSError as error:
-            raise SourceError(
-                f"{path}: must be a file that can be read, got: {error.strerror}: restore it"
-            ) from error
+            raise malformed(path, "be a file that can be read", error.strerror, "restore it") from error
         listed = int(self.files.sizes_bytes[number]), int(self.files.times_ns[number])
         if (status.st_size, status.st_mtime_ns) != listed:
-            raise SourceError(
-                f"{path}: must be as it was listed, with {listed[0]:,} bytes, got a changed file of "
-                f"{status.st_size:,}: list the source again"
-            )
+            must = f"be as it was listed, with {listed[0]:,} bytes"
+            raise malformed(path, must, f"a changed file of {status.st_size:,}", "list the source again")
         return path
 
 
@@ -77,10 +63,8 @@ def holds_only(path: str, is_container: Callable[[str], bool]) -> bool:
 def require_decodable(where: str, size_bytes: int) -> None:
     """Raise SourceError if an image has more bytes than can be decoded."""
     if size_bytes > MOST_BYTES:
-        raise SourceError(
-            f"{where}: must have at most {MOST_BYTES:,} bytes to be decoded, got {size_bytes:,}: it is not "
-            "an image, or must be stored in a smaller form"
-        )
+        step = "it is not an image, or must be stored in a smaller form"
+        raise malformed(where, f"have at most {MOST_BYTES:,} bytes to be decoded", f"{size_bytes:,}", step)
 
 
 def by_split(names: Iterable[str]) -> dict[str, list[str]]:
@@ -126,15 +110,3 @@ def expand_braces(pattern: str) -> list[str]:
         choices = [f"{number:0{len(bounds[1])}d}" for number in numbers]
     rest = expand_braces(pattern[match.end() :])
     return [f"{pattern[: match.start()]}{choice}{tail}" for choice in choices for tail in rest]
-
-
-def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return labels and classes: integers as they are, anything else as names in sorted order."""
-    numbers = numbers_in(cells)
-    if numbers is not None and numbers.dtype == np.int64 and len(numbers):
-        count = int(numbers.max()) + 1
-        names = tuple(map(str, range(count))) if count <= MOST_NUMBERED_CLASSES else ()
-        return numbers.astype(np.int64), names
-    classes = tuple(sorted(set(cells)))
-    position = {name: label for label, name in enumerate(classes)}
-    return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes

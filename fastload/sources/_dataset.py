@@ -52,10 +52,6 @@ class DatasetSource(Source):
     def __len__(self) -> int:
         return self._length
 
-    def key(self, index: int) -> str:
-        """Return the index in eight digits or more, so that keys sort as records do."""
-        return f"{index:08d}"
-
     def read(self, index: int) -> SourceRecord:
         """Read one sample; raise SourceError, naming it, if the dataset raises or the fields do not fit."""
         with self._naming(index):

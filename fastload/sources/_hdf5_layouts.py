@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import Field
-from fastload.sources._containers import ContainerSource, labels_of
+from fastload.sources._columns import classes_of
+from fastload.sources._containers import ContainerSource
+from fastload.sources._malformed import malformed
 from fastload.sources.files import list_files
 from fastload.sources.protocol import SourceRecord
 
@@ -27,6 +31,8 @@ def is_hdf5(path: str) -> bool:
 
 def open_hdf5(path: str) -> dict[str, Hdf5Source]:
     """List the images of a file; raise SourceError if it is not of BigGAN's layout."""
+    import h5py
+
     with _reading(path) as file:
         found = {name: getattr(file.get(name), "shape", None) for name in ("imgs", "labels")}
         images, labels = found["imgs"], found["labels"]
@@ -41,14 +47,22 @@ def open_hdf5(path: str) -> dict[str, Hdf5Source]:
             )
         if labels != images[:1] or file["labels"].dtype.kind not in "iu":
             raise SourceError(f"{path}: must hold an integer of 'labels' for each of {images[0]} 'imgs'")
+        if not 0 < math.prod(images[1:]) <= MOST_BYTES:
+            raise malformed(path, f"hold images of at most {MOST_BYTES:,} bytes", images[1:])
+        if np.max(file["labels"][:], initial=0) > np.iinfo(np.int64).max:
+            raise malformed(path, "hold labels that int64 holds", "larger ones")
+        for name in found:
+            is_own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+            if not is_own or file[name].is_virtual or file[name].external:
+                step = "copy them into it (h5repack)"
+                raise malformed(path, f"hold its own {name!r}", "those of another file", step)
         chunks, numbers = file["imgs"].chunks, np.array(file["labels"][:], np.int64)
         dtype = file["labels"].dtype.name
-    classes = labels_of([str(number) for number in numbers.tolist()])[1]
     return {
         "": Hdf5Source(
             kind="hdf5-biggan",
             name=path,
-            classes=classes,
+            classes=classes_of(numbers),
             fields=(Field.label(),),
             files=list_files(os.path.dirname(os.path.abspath(path)), [os.path.basename(path)]),
             labels=numbers,
@@ -77,10 +91,6 @@ class Hdf5Source(ContainerSource):
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def key(self, index: int) -> str:
-        """Return the index in eight digits or more."""
-        return f"{index:08d}"
 
     def read(self, index: int) -> SourceRecord:
         """Read one image as pixels (height, width, 3)."""

@@ -16,6 +16,7 @@ A missing value is an error when its row is read; so is any other type of column
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -25,12 +26,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import FastloadError, SourceError
-from fastload.images.header import read_header
-from fastload.images.orientation import swaps_sides
+from fastload.errors import SourceError
 from fastload.shards.schema import Field
+from fastload.sources._annotated import upright_sides
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._containers import ContainerSource, by_split, holds_only
+from fastload.sources._malformed import can_only_be_corners, malformed, require_inside
 from fastload.sources._walking import list_entries
 from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files
@@ -38,10 +39,9 @@ from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.protocol import SourceRecord
 
 _SUFFIXES = (".arrow", ".parquet")
-_MARGIN = (
-    0.1  # boxes end up to this share of a side beyond the image in CPPE-5 and others; corners much further
-)
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+_FORMAT = "be x, y, width, height in pixels"
+_STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
 _SPLITS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
 
@@ -68,10 +68,10 @@ def open_huggingface(path: str) -> dict[str, ArrowSource]:
         columns = ArrowColumns(rows)
         texts = {name: _read_text(os.path.join(root, name)) for name in sidecars}
         if "image" not in columns.roles.values():
-            raise SourceError(
-                f"{path}: must have a column of images, got {', '.join(rows.schema.names)}: fastload packs "
-                "images"
+            raise malformed(
+                path, "have a column of images", ", ".join(rows.schema.names), "fastload packs images"
             )
+        _require_sides(rows, columns.roles)
         schema = base64.b64encode(rows.schema.serialize().to_pybytes()).decode()
         sources[split] = ArrowSource(
             kind="huggingface",
@@ -93,6 +93,23 @@ def open_huggingface(path: str) -> dict[str, ArrowSource]:
     return sources
 
 
+def _require_sides(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
+    """Raise SourceError if all boxes can only be corners: datasets on the hub do not say their format."""
+    paths = {name: path for path, name in roles.items()}
+    if "boxes" not in paths:
+        return
+    column, *inner = paths["boxes"]
+    values = (value for column in rows.columns(column) for value in column.to_pylist())
+    boxes = [_boxes_of(value and dig(value, inner)) for value in values]
+
+    def sides_of(index: int) -> tuple[int, int] | None:
+        image = dig(rows.row(index)[paths["image"][0]], paths["image"][1:])
+        return upright_sides(_image_of(image, rows.files.folder)[0])
+
+    if can_only_be_corners(boxes, sides_of):
+        raise malformed(f"{rows.files.path(0)}, bbox", _FORMAT, "x1 y1 x2 y2", _STEP)
+
+
 def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[list[str], list[str]]]:
     """Return for each split the data files and the JSON files of the dataset, relative to its folder."""
     if not os.path.isdir(path):
@@ -101,10 +118,8 @@ def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[lis
     if _DICT in folder.files:
         names = _json(os.path.join(root, _DICT), "splits")
         if not isinstance(names, list) or not all(name in folder.folders for name in names) or not names:
-            raise SourceError(
-                f"{os.path.join(root, _DICT)}: must list the folders of the splits, got {names!r}: write the "
-                "dataset again"
-            )
+            step = "write the dataset again"
+            raise malformed(os.path.join(root, _DICT), "list the folders of the splits", repr(names), step)
         found = {_SPLITS.get(name.lower(), name): _saved(root, f"{name}/") for name in map(str, names)}
         return {split: (files, [_DICT, *sidecars]) for split, (files, sidecars) in found.items()}
     if _STATE in folder.files:
@@ -163,10 +178,6 @@ class ArrowSource(ContainerSource):
     def __len__(self) -> int:
         return self.rows.ends[-1]
 
-    def key(self, index: int) -> str:
-        """Return the row in eight digits or more."""
-        return f"{index:08d}"
-
     def read(self, index: int) -> SourceRecord:
         """Read one row; raise SourceError, naming file and row, if a value is missing or does not fit."""
         number, place = self.rows.place(index)
@@ -197,8 +208,9 @@ class ArrowSource(ContainerSource):
         of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
         if len(counts := sorted({len(each) for each in of_objects})) > 1:
             raise SourceError(f"{where}: objects must have all of their parts, got {counts} of them")
-        if "boxes" in described:
-            _require_inside(np.asarray(values["boxes"], np.float64), image, where)
+        if "boxes" in described and (sides := upright_sides(image)) is not None:
+            boxes = np.asarray(values["boxes"], np.float64)
+            require_inside(boxes, sides, f"{where}, bbox", _FORMAT, _STEP)
         return SourceRecord(self.key(index), image, values)
 
 
@@ -231,26 +243,8 @@ def _fitted(described: Field, value: Any) -> object:
     return array
 
 
-def _require_inside(boxes: npt.NDArray[np.float64], image: bytes, where: str) -> None:
-    """Raise SourceError unless x, y, width, height are boxes in pixels of the image.
-
-    Datasets on the hub do not say their format. Corners or fractions read as COCO's would be wrong boxes.
-    """
-    if not len(boxes):
-        return
-    try:
-        header = read_header(image)
-    except FastloadError:
-        return  # no image: packing says so
-    sides = (header.width, header.height)
-    if swaps_sides(header.orientation):
-        sides = (max(sides), max(sides))  # of the stored or of the upright image
-    ends = boxes[:, :2] + boxes[:, 2:]
-    is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)
-    is_right &= (ends <= np.multiply(sides, 1 + _MARGIN)).all(axis=1)
-    if not is_right.all() or (max(sides) > 1 and boxes.any() and boxes.max() <= 1):
-        raise SourceError(
-            f"{where}: bbox must be x, y, width, height in pixels of its image, {sides[0]} wide and "
-            f"{sides[1]} high, got {boxes[np.argmin(is_right)].tolist()}: correct it; pack corners or "
-            "fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
-        )
+def _boxes_of(row: Any) -> npt.NDArray[np.float64]:
+    """Return the boxes of a row, none if it is malformed, which reading it reports."""
+    with contextlib.suppress(TypeError, ValueError):
+        return np.array(row, np.float64).reshape(-1, 4)
+    return np.zeros((0, 4))

@@ -33,8 +33,8 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)", _FROM_PYTHON),
     ((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads", _FROM_PYTHON),
     ((".mp4", ".avi", ".mkv", ".mov", ".webm"), "videos", "write their frames as image files first"),
-    ((".tar",), "tar files, such as the shards of a WebDataset", _PACKED),
-    ((".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
+    ((".tar", ".tgz", ".tbz2", ".txz"), "tar files, such as the shards of a WebDataset", _PACKED),
+    ((".zip", ".gz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
     (
         (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml"),
         "descriptions without their images",

@@ -24,6 +24,7 @@ from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources._containers import ContainerSource, by_split
+from fastload.sources._malformed import malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
 from fastload.sources.files import NO_LABEL, NameTable, list_files
@@ -32,7 +33,10 @@ from fastload.sources.protocol import SourceRecord
 _DATA = "data.mdb"
 _META = "meta_info.txt"
 _LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
-_MOST = 1 << 40
+_MOST_DIGITS = 12
+_INT64 = range(-(2**63), 2**63)
+# The entries of each layout beside those of the records.
+_OTHERS = {"crnn": 1, "stylegan2": 1, "pickled": 2}
 _SAMPLED = 8
 
 
@@ -80,9 +84,7 @@ def _reading(path: str) -> Iterator[Any]:
             with opened.begin(buffers=True) as transaction:
                 yield transaction
     except lmdb.Error as error:
-        raise SourceError(
-            f"{path}: must be an LMDB database, got: {error}: copy or write it again"
-        ) from error
+        raise malformed(path, "be an LMDB database", error, "copy or write it again") from error
 
 
 @dataclass(slots=True)
@@ -113,13 +115,16 @@ def _list_one(path: str, root: str) -> LmdbSource:
             found = _pickled(root, transaction)
         else:
             found = _lsun(root, transaction)
+        known = len(found.keys) * (1 + len(found.further)) + _OTHERS.get(found.layout, 0)
+        unknown = transaction.stat()["entries"] - known
         for name in found.keys:
             if transaction.get(os.fsencode(name)) is None:
-                raise SourceError(
-                    f"{root}, key {name!r}: must exist, got no such key: write the database again"
-                )
+                raise malformed(f"{root}, key {name!r}", "exist", "no such key", "write the database again")
     labels = np.full(len(found.keys), NO_LABEL, np.int64) if not found.fields else None
-    return _source(path, root, [""], found, labels, np.zeros(len(found.keys), np.int64))
+    source = _source(path, root, [""], found, labels, np.zeros(len(found.keys), np.int64))
+    if unknown > 0:
+        source.warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
+    return source
 
 
 def _list_lsun(path: str, root: str, names: Sequence[str], classes: tuple[str, ...]) -> LmdbSource:
@@ -165,9 +170,13 @@ def _source(
 
 def _count(path: str, transaction: Any, key: bytes) -> int:
     text = bytes(transaction.get(key))
-    if not text.isdigit() or int(text) > min(_MOST, transaction.stat()["entries"]):
-        raise SourceError(f"{path}, key {key.decode()!r}: must be the number of images, got {text[:40]!r}")
+    if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
+        raise malformed(f"{path}, key {key.decode()!r}", "be the number of images", text[:40])
     return int(text)
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and value in _INT64
 
 
 def _crnn(path: str, count: int) -> _Records:
@@ -208,9 +217,7 @@ def _pickled(path: str, transaction: Any) -> _Records:
         or not all(isinstance(key, bytes) for key in keys)
         or len(keys) != length
     ):
-        raise SourceError(
-            f"{path}: must list its {length!r} keys in '__keys__', got another list: write it again"
-        )
+        raise malformed(path, f"list its {length!r} keys in '__keys__'", "another list", "write it again")
     return _Records("pickled", NameTable(map(os.fsdecode, keys)), (Field.label(),))
 
 
@@ -286,7 +293,7 @@ class LmdbSource(ContainerSource):
     def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
         value = read_plain(data, where)
         is_pair = isinstance(value, (tuple, list)) and len(value) == 2
-        if not is_pair or not isinstance(value[0], bytes) or type(value[1]) is not int:
+        if not is_pair or not isinstance(value[0], bytes) or not _is_int64(value[1]):
             got = [type(each).__name__ for each in value] if is_pair else type(value).__name__
             raise SourceError(f"{where}: must be (bytes of an image, integer label), got {got}: leave it out")
         return value[0], value[1]

@@ -21,27 +21,31 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TextIO, get_args
 
 import numpy as np
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableField
+from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
+from fastload.sources._malformed import malformed
+from fastload.sources._object_table import OBJECT_HEADER, BoxColumns, find_boxes, list_objects
 from fastload.sources.files import NO_LABEL, FileSource, list_files
+from fastload.sources.protocol import Source
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 
-_MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
+_BOX_NUMBERS = 3  # in a table without a header, the first of four is taken for the label
 
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 
 
-def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> FileSource:
+def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
     """List the images of a table, one record per row; repeated rows stay repeated.
+
+    With columns of boxes, each row is an object, and each image a record: see `_object_table.py`.
 
     `columns` gives the kinds of columns by their headers (`col3` without one); `label` also names the column
     that labels are taken from. `text` means class names for labels; `float` has NaN for empty cells; `path`
@@ -57,8 +61,11 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
     if not first_row:
         raise SourceError(f"{path}: must have a row for each image, got none: check the file")
     names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
+    rows = itertools.chain([first_row], rows)
+    if any(header) and (boxes := find_boxes(names, columns or {})) is not None:
+        return _list_objects(path, header, names, rows, columns or {}, boxes)
     further, image, label = _assign_roles(path, names, first_row, columns or {})
-    for row, cells in enumerate(itertools.chain([first_row], rows), 1):
+    for row, cells in enumerate(rows, 1):
         for column, cell in zip(further, cells, strict=True):
             if not cell and column.kind == "path":
                 step = "fill it in, or leave the row out"
@@ -88,6 +95,9 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
             paths[name] = TableField(path_field, column.cells, "")
+    numbers = [each for each in fields if each.field.kind == "scalar" and each.field != Field.label()]
+    if len(numbers) >= _BOX_NUMBERS and len({*image.cells}) < len(files):
+        warnings.append(f"{path}: its rows repeat images; {OBJECT_HEADER} as a header makes boxes of numbers")
     stored = [*fields, *paths.values()]
     return FileSource(
         kind="table",
@@ -109,6 +119,25 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Fi
             "paths": {name: each.field.name for name, each in paths.items()},
         },
     )
+
+
+def _list_objects(
+    path: str,
+    header: Sequence[str],
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    columns: Mapping[str, ColumnKind],
+    boxes: BoxColumns,
+) -> Source:
+    _check_kinds(path, names, columns)
+    table = [TableColumn(path, name, columns.get(name)) for name in names]
+    if boxes.label >= 0 and LABEL in columns:
+        table[boxes.label].kind = columns[LABEL]
+    for cells in rows:
+        for column, cell in zip(table, cells, strict=True):
+            column.cells.append(cell)
+    image = next((column for column in table if column.name.lower() in PATH_HEADERS), table[0])
+    return list_objects(path, header, table, image, boxes)
 
 
 def _rows(path: str) -> Iterator[list[str]]:
@@ -145,9 +174,7 @@ def _open(path: str) -> TextIO:
     try:
         return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
-        raise SourceError(
-            f"{path}: must be a table that can be read, got: {error.strerror}: make it readable"
-        ) from error
+        raise malformed(path, "be a table that can be read", error.strerror, "make it readable") from error
 
 
 def _is_header(row: Sequence[str], folder: str) -> bool:
@@ -156,10 +183,7 @@ def _is_header(row: Sequence[str], folder: str) -> bool:
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
 
 
-def _assign_roles(
-    path: str, names: Sequence[str], row: Sequence[str], given: Mapping[str, ColumnKind]
-) -> tuple[list[TableColumn], TableColumn, TableColumn | None]:
-    """Return all columns, the column of images, and that of labels, by headers, first row and kinds."""
+def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind]) -> None:
     for name, kind in given.items():
         if kind not in get_args(ColumnKind):
             raise OptionError(
@@ -168,6 +192,13 @@ def _assign_roles(
         if name not in (*names, LABEL):
             got = ", ".join(names)
             raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
+
+
+def _assign_roles(
+    path: str, names: Sequence[str], row: Sequence[str], given: Mapping[str, ColumnKind]
+) -> tuple[list[TableColumn], TableColumn, TableColumn | None]:
+    """Return all columns, the column of images, and that of labels, by headers, first row and kinds."""
+    _check_kinds(path, names, given)
     columns = [TableColumn(path, name, given.get(name)) for name in names]
     images = [column for column in columns if column.name.lower() in PATH_HEADERS]
     if not images and not os.path.isfile(os.path.join(columns[0].folder, row[0])):
@@ -188,22 +219,3 @@ def _assign_roles(
     elif LABEL in given and LABEL not in names:
         raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
     return columns, image, label
-
-
-def free_field_name(header: str, taken: set[str]) -> str:
-    """Return an identifier made from a header that is not in `taken`, and add it there."""
-    name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
-    name = f"_{name}" if name[0].isdigit() else name
-    others = (f"{name}_{number}" for number in itertools.count(2))
-    candidates = itertools.chain([name, f"{name}_"], others)
-    free = next(each for each in candidates if each not in taken and _is_field_name(each))
-    taken.add(free)
-    return free
-
-
-def _is_field_name(name: str) -> bool:
-    try:
-        Field(name, "text")
-    except OptionError:
-        return False
-    return True

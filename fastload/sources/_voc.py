@@ -6,6 +6,7 @@ are packed. The classes are numbered in the order of their names, as VOC's own a
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,7 @@ from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import read_part
+from fastload.sources._malformed import malformed
 from fastload.sources._voc_rows import VocReader, class_names
 from fastload.sources._walking import SPLITS, in_order, is_image, list_entries, stem_of
 from fastload.sources.files import FileList, list_files
@@ -26,6 +28,7 @@ _NESTED = ("VOCdevkit", "VOC")
 _SAMPLED = 32
 
 IN_NO_SPLIT = "an image in no split"
+SECOND_OF_NAME = "another image has its name and its annotations"
 NO_IMAGE_OF_XML = "annotations without an image of their name"
 
 
@@ -46,9 +49,12 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles]:
             beside,
             {name: os.path.splitext(name)[0] + ".xml" for names in beside.values() for name in names},
         )
-    images = {stem_of(name): name for name in _images_in(root, _IMAGES)}
-    stems = _stems_of_splits(root)
     left_out = LeftOutFiles()
+    images: dict[str, str] = {}
+    for name in _images_in(root, _IMAGES):
+        if images.setdefault(stem_of(name), name) != name:
+            left_out.add(name, SECOND_OF_NAME)
+    stems = _stems_of_splits(root)
     for name in list_entries(os.path.join(root, _BOXES)).files:
         if name.lower().endswith(".xml") and stem_of(name) not in images:
             left_out.add(os.path.join(_BOXES, name), NO_IMAGE_OF_XML)
@@ -57,10 +63,8 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles]:
         return _list_splits(path, root, splits, _annotation_files(root, images), left_out.finish())
     unknown = [stem for found in stems.values() for stem in found if stem not in images]
     if unknown:
-        raise SourceError(
-            f"{os.path.join(root, _SETS)}: must list images of {_IMAGES}, got {unknown[0]!r}: add the image, "
-            "or remove it from the list"
-        )
+        step = "add the image, or remove it from the list"
+        raise malformed(os.path.join(root, _SETS), f"list images of {_IMAGES}", repr(unknown[0]), step)
     splits = {split: [images[stem] for stem in found] for split, found in stems.items()}
     listed = {stem for found in stems.values() for stem in found}
     for stem, name in images.items():
@@ -83,7 +87,8 @@ def _list_splits(
         if annotations:
             texts[split] = files = list_files(root, [annotations[image] for image in images])
             for index in range(len(files)):
-                names |= class_names(files.read(index)) if files.sizes_bytes[index] > 0 else set()
+                with contextlib.suppress(SourceError):  # reading the record reports it
+                    names |= class_names(files.read(index)) if files.sizes_bytes[index] > 0 else set()
     classes = tuple(sorted(names))
     reader = VocReader({name: label for label, name in enumerate(classes)}) if annotations else None
     masks = [name for name, folder in _MASKS.items() if os.path.isdir(os.path.join(root, folder))]
@@ -156,7 +161,7 @@ def _stems_of_splits(root: str) -> dict[str, list[str]]:
 
 
 def _lines(path: str) -> list[str]:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
         return [cells[0] for line in file if (cells := line.split())]
 
 

@@ -6,17 +6,16 @@ the origin of the image.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 from xml.etree import ElementTree
 
 import numpy as np
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
+from fastload.sources._malformed import malformed, numbers_of
 
 _FLAGS = ("difficult", "truncated")
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -35,15 +34,11 @@ class VocReader(AnnotationReader):
         return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         if not text:
-            _refuse(where, "exist and hold an annotation", "none")
+            raise malformed(where, "exist and hold an annotation", "none")
         root = parse_xml(text, where)
-        stated = root.find("size")
-        for name, side in zip(("height", "width"), size, strict=True):
-            given = None if stated is None else (stated.findtext(name) or "").strip()
-            if given not in (None, "", "0", str(side)):  # some tools write no size, or 0
-                _refuse(where, f"have the {name} of its image, {side}", given)
+        texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
+        require_size([numbers[0] if (numbers := numbers_of([text])) else text for text in texts], size, where)
         objects = root.findall("object")
         places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
         placed = list(zip(objects, places, strict=True))
@@ -60,20 +55,21 @@ class VocReader(AnnotationReader):
     def _label(self, found: ElementTree.Element, where: str) -> int:
         name = (found.findtext("name") or "").strip()
         if name not in self.labels:
-            _refuse(where, "have a name", repr(name))
+            raise malformed(where, "have a name", repr(name))
         return self.labels[name]
 
 
 def parse_xml(text: bytes, where: str) -> ElementTree.Element:
     """Parse an annotation; raise SourceError if it is malformed, or declares entities."""
-    if b"<!" in text.replace(b"<!--", b""):
-        _refuse(where, "be an annotation without declarations", "one of entities or a document type")
+    harmless = text.replace(b"\0", b"").replace(b"<!--", b"").replace(b"<![CDATA[", b"")
+    if b"<!" in harmless:  # without the zeros of UTF-16
+        raise malformed(where, "be an annotation without declarations", "one of entities or a document type")
     try:
         root = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        raise SourceError(f"{where}: must be an xml file, got: {error}: correct it") from error
+        raise malformed(where, "be an xml file", error, "correct it") from error
     if root.tag != "annotation":
-        _refuse(where, "begin with <annotation>", f"<{root.tag}>")
+        raise malformed(where, "begin with <annotation>", f"<{root.tag}>")
     return root
 
 
@@ -88,37 +84,25 @@ def class_names(text: bytes) -> set[str]:
 
 def _box(found: ElementTree.Element, size: Size, where: str) -> list[float]:
     """Return a box as x1 y1 x2 y2 counted from 0, within the image."""
-    box = found.find("bndbox")
-    if box is None:
-        _refuse(where, "have a bndbox", "none")
-    sides = [_number(box, name, where) for name in _SIDES]
+    boxes = found.findall("bndbox")
+    if len(boxes) != 1:
+        raise malformed(where, "have one bndbox", f"{len(boxes)} of them")
+    texts = [boxes[0].findtext(name) or "" for name in _SIDES]
+    sides = numbers_of(texts)
+    if sides is None:
+        raise malformed(where, f"have finite numbers as {', '.join(_SIDES)}", texts)
     left, top, right, bottom = sides
     height, width = size
     if left > right or top > bottom:
-        _refuse(where, "have xmin <= xmax and ymin <= ymax", sides)
+        raise malformed(where, "have xmin <= xmax and ymin <= ymax", sides)
     # Tools that count from 0, or round, are off by one.
     if min(left, top) < 0 or right > width + 1 or bottom > height + 1 or left > width or top > height:
-        _refuse(where, f"have a bndbox within its image of {height}x{width}", sides)
+        raise malformed(where, f"have a bndbox within its image of {height}x{width}", sides)
     return [max(left - 1, 0), max(top - 1, 0), min(right, width), min(bottom, height)]
-
-
-def _number(box: ElementTree.Element, name: str, where: str) -> float:
-    text = box.findtext(name)
-    try:
-        number = float(text or "")
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        _refuse(where, f"have a finite number as {name}", repr(text))
-    return number
 
 
 def _flag(found: ElementTree.Element, name: str, where: str) -> int:
     text = (found.findtext(name) or "0").strip() or "0"
     if text not in ("0", "1"):
-        _refuse(where, f"have 0 or 1 as {name}", repr(text))
+        raise malformed(where, f"have 0 or 1 as {name}", repr(text))
     return int(text)
-
-
-def _refuse(where: str, wanted: str, got: object) -> NoReturn:
-    raise SourceError(f"{where}: must {wanted}, got {got}: correct or remove it")

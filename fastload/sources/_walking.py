@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from fastload.shards.manifest import LeftOut
+from fastload.sources._malformed import malformed
 from fastload.sources.files import OUT_OF_DESCRIPTORS, READ_FLAGS
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, clutter_reason
 
@@ -75,10 +76,8 @@ class Walk:
             path = os.path.join(self.root, folder)
             identity = _identity(path)
             if identity in above:
-                raise SourceError(
-                    f"{path}: must not be a link to a folder above it, got one to "
-                    f"{os.path.realpath(path)}: remove the link"
-                )
+                must = "not be a link to a folder above it"
+                raise malformed(path, must, f"one to {os.path.realpath(path)}", "remove the link")
             folders, found[folder] = self.scan(folder)
             pending += [(f"{folder}/{name}", (*above, identity)) for name in folders]
         for folder in sorted(found):

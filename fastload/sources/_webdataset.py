@@ -1,5 +1,7 @@
 """WebDataset's tar shards as sources: a .tar, a folder of them, or a pattern such as `shard-{000..003}.tar`.
 
+They may be compressed (.tar.gz, .tgz, .tar.bz2, .tar.xz, with Python 3.14 .tar.zst).
+
 A sample's members lie one after another and share a key, the name up to the first dot of its last part; the
 rest of each name is an extension. Shards named after splits, or in folders named after them, give one source
 a split. The last part of an extension decides what a member becomes:
@@ -14,12 +16,14 @@ a split. The last part of an extension decides what a member becomes:
 Of images alone, in several folders, the names of these are the classes.
 
 A sample that lacks a member that others of its split have is an error when it is read. Folders, links and
-members named `__…__` are left out, as webdataset does.
+members named `__…__` are left out, as by webdataset; links are listed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
 import os
 import re
 from array import array
@@ -30,24 +34,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources._columns import numbers_in
+from fastload.sources._columns import free_field_name, labels_of, numbers_in
 from fastload.sources._containers import (
     ContainerSource,
     by_split,
     expand_braces,
     holds_only,
-    labels_of,
     require_decodable,
 )
-from fastload.sources._table import free_field_name
-from fastload.sources._tar import tar_members
+from fastload.sources._malformed import malformed
+from fastload.sources._tar import TAR_SUFFIXES, TarReader, tar_members
 from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
-from fastload.sources.files import NO_LABEL, NameTable, list_files, safe_key
+from fastload.sources.files import NO_LABEL, NOT_FOUND, NameTable, list_files, safe_key
 from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.protocol import SourceRecord
 
-_SUFFIX = ".tar"
 _IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
 # The extensions that webdataset's own decoder reads as integers and as text.
 _INTEGERS = ("cls2", "class", "count", "index", "inx", "id")
@@ -62,7 +65,7 @@ Spans = npt.NDArray[np.int64]
 
 def is_webdataset(path: str) -> bool:
     """Return True for a .tar file, a pattern of them, or a folder of them without images beside."""
-    if path.lower().endswith(_SUFFIX):
+    if path.lower().endswith(TAR_SUFFIXES):
         return "{" in path or not os.path.isdir(path)
     if not os.path.isdir(path):
         return False
@@ -98,7 +101,7 @@ def open_webdataset(path: str) -> dict[str, TarSource]:
 
 
 def _is_tar(name: str) -> bool:
-    return name.lower().endswith(_SUFFIX) and clutter_reason(name) is None
+    return name.lower().endswith(TAR_SUFFIXES) and clutter_reason(name) is None
 
 
 def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]]]:
@@ -109,9 +112,7 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
         names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
         missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
         if missing:
-            raise SourceError(
-                f"{os.path.join(root, missing[0])}: must exist, got no such file: check {path!r}"
-            )
+            raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
         return root, by_split(names)
     folder = list_entries(path)
     is_flat = any(map(_is_tar, folder.files))
@@ -138,6 +139,9 @@ class _Listing:
         for number, name in enumerate(names):
             last, seen = None, set[str]()
             for member in tar_members(self.files.path(number)):
+                if member.size_bytes == NOT_FOUND:
+                    left_out.add(f"{name}/{safe_key(member.name)}", "a link or a device")
+                    continue
                 match = _KEY.fullmatch(member.name)
                 if match is None or re.fullmatch("__.*__", member.name):
                     left_out.add(f"{name}/{safe_key(member.name)}", "not a member of a sample")
@@ -191,11 +195,10 @@ class _Listing:
 
     def _members(self, extension: str, most: int = 1 << 62) -> Iterator[bytes]:
         offsets, sizes = self.spans[extension]
-        for number in range(len(self.files)):
-            with open(self.files.path(number), "rb") as file:
-                for sample in np.flatnonzero((self.shard_of == number) & (offsets >= 0)).tolist():
-                    file.seek(int(offsets[sample]))
-                    yield file.read(min(int(sizes[sample]), most))
+        reader = TarReader()
+        for sample in np.flatnonzero(offsets >= 0).tolist():
+            path = self.files.path(int(self.shard_of[sample]))
+            yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most))
 
     def source(
         self, path: str, labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...], ending: str
@@ -269,6 +272,7 @@ class TarSource(ContainerSource):
     shard_of: npt.NDArray[np.int64]
     members: Mapping[str, Mapping[str, Spans]]
     labels: npt.NDArray[np.int64] | None
+    reader: TarReader = dataclasses.field(default_factory=TarReader)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -281,31 +285,27 @@ class TarSource(ContainerSource):
     def read(self, index: int) -> SourceRecord:
         """Read one sample by the offsets of its members."""
         number = int(self.shard_of[index])
-        where = f"{self.unchanged(number)}, sample {self.keys[index]!r}"
+        path = self.unchanged(number)
+        where = f"{path}, sample {self.keys[index]!r}"
         values: dict[str, object] = {"shard": number}
+        if self.labels is not None:
+            values["label"] = int(self.labels[index])
+        places: dict[str, list[int]] = {}
+        for name, found in self.members.items():
+            spans = (at[:, index].tolist() for at in found.values())
+            places[name] = next((span for span in spans if span[0] >= 0), [])
+            if not places[name]:
+                step = "leave the sample out, or write the shard again"
+                raise malformed(where, f"have a member .{' or .'.join(found)}, as others have", "none", step)
+        places.pop("label", None)
         image = b""
-        with open(self.files.path(number), "rb", buffering=0) as file:
-            if self.labels is not None:
-                values["label"] = int(self.labels[index])
-            for name in ("image", *(field.name for field in self.fields if field.name not in values)):
-                spans = (at[:, index].tolist() for at in self.members[name].values())
-                offset, size = next((span for span in spans if span[0] >= 0), (-1, 0))
-                if offset < 0:
-                    raise SourceError(
-                        f"{where}: must have a member .{' or .'.join(self.members[name])}, as other samples "
-                        "have, got none: leave the sample out, or write the shard again"
-                    )
-                require_decodable(where, size)
-                file.seek(offset)
-                data = file.read(size)
-                if name == "image":
-                    image = data
-                else:
-                    values[name] = self._value(name, data, where)
-        if "cls" in self.members.get("label", {}) and self.members["label"]["cls"][0, index] < 0:
-            raise SourceError(
-                f"{where}: must have a member .cls, as other samples have, got none: leave it out"
-            )
+        for name in sorted(places, key=places.__getitem__):  # a compressed file is read forwards
+            require_decodable(where, places[name][1])
+            data = self.reader.read(path, *places[name])
+            if name == "image":
+                image = data
+            else:
+                values[name] = self._value(name, data, where)
         return SourceRecord(self.key(index), image, values)
 
     def _value(self, name: str, data: bytes, where: str) -> object:
@@ -319,7 +319,7 @@ class TarSource(ContainerSource):
         try:
             loaded = np.load(io.BytesIO(data), allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise SourceError(f"{where}: .npy must be a whole array, got: {error}: leave it out") from error
+            raise malformed(f"{where}, .npy", "be a whole array", error, "leave it out") from error
         return loaded.item() if described.kind == "scalar" else loaded
 
 
@@ -337,4 +337,5 @@ def _array_form(head: bytes) -> tuple[str, tuple[int, ...]] | None:
     except (ValueError, EOFError):
         return None
     is_plain = dtype.name in DTYPES and dtype.newbyteorder("<") == dtype and not is_fortran
+    is_plain &= max(shape, default=0) <= MOST_BYTES and math.prod(shape) * dtype.itemsize <= MOST_BYTES
     return (dtype.name, shape) if is_plain and 0 not in shape[1:] else None

@@ -8,6 +8,7 @@ Coordinates are those of the upright image, because Ultralytics turns images by 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -17,8 +18,9 @@ from dataclasses import replace
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotatedFiles
+from fastload.sources._annotated import HAS_FILE, AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes, names_below, read_part
+from fastload.sources._malformed import malformed
 from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries, stem_of
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
 from fastload.sources._yolo_yaml import (
@@ -37,6 +39,7 @@ _YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
 _SCANNED = 5000
 _SAMPLED = 256
+_LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
 
 
 def recognise(path: str) -> bool:
@@ -51,10 +54,8 @@ def open_yolo(path: str) -> dict[str, AnnotatedFiles]:
     if os.path.isdir(path):
         found = _descriptions_in(path)
         if len(found) > 1:
-            raise SourceError(
-                f"{path}: must hold one description of a dataset, got {', '.join(found[:5])}: "
-                "name one of them"
-            )
+            step = "name one of them"
+            raise malformed(path, "hold one description of a dataset", ", ".join(found), step)
         if not found:
             return _list_splits(
                 path, os.path.abspath(path), _folder_splits(path, images_below), YoloDescription()
@@ -119,10 +120,8 @@ def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str
             folder = os.path.dirname(path)
             images += [os.path.normpath(os.path.join(folder, line)) for line in lines if is_image(line)]
         else:
-            raise SourceError(
-                f"{description.file}: its splits must be folders of images, or .txt files that list them, "
-                f"got {path}: correct `path` or the split"
-            )
+            must = "have splits that are folders of images, or .txt files that list them"
+            raise malformed(description.file, must, path, "correct `path` or the split")
     return sorted(images)
 
 
@@ -148,9 +147,14 @@ def _list_splits(
     unlabelled = [split for split, files in labels.items() if not (files.sizes_bytes != NOT_FOUND).any()]
     if len(unlabelled) == len(labels) and not has_masks:
         expected = next((files.path(0) for files in labels.values() if len(files)), path)
-        raise SourceError(f"{path}: must have label files, such as {expected}, got none: check the folders")
+        raise malformed(path, f"have label files, such as {expected}", "none", "check the folders")
     warnings = [*warnings, *(f"{path}: the split {split} has no label files" for split in unlabelled)]
-    fields = (*reader.fields(), *([Field.mask()] if has_masks else ()))
+    has_empty = any(0 <= size < _LEAST_ROW for files in labels.values() for size in files.sizes_bytes)
+    fields = (
+        *reader.fields(),
+        *([HAS_FILE] if has_empty else ()),
+        *([Field.mask()] if has_masks else ()),
+    )
     sources: dict[str, AnnotatedFiles] = {}
     for split, names in images.items():
         mask = masks[split]
@@ -161,7 +165,7 @@ def _list_splits(
             fields=fields,
             warnings=tuple(warnings) if not sources else (),
             left_out=tuple(_labels_without_image(labels[split])),
-            details={**description.details, "labels": _label_style(names, labels[split])},
+            details={"labels": _label_style(names, labels[split]), "yaml": description.further},
             is_upright=True,
             files=list_files(root, _relative(root, names)),
             texts=labels[split],
@@ -181,9 +185,10 @@ def _reader_of(
         scanned = range(len(files)) if not description.classes else evenly_spaced(len(files), _SCANNED)
         for index in scanned:
             if files.sizes_bytes[index] > 0:
-                found, highest = scan_rows(files.read(index))
-                counts |= found
-                largest = max(largest, highest)
+                with contextlib.suppress(SourceError):  # reading the record reports it
+                    found, highest = scan_rows(files.read(index))
+                    counts |= found
+                    largest = max(largest, highest)
     classes = description.classes or tuple(map(str, range(largest + 1)))
     if description.keypoints is not None:
         return YoloReader("keypoints", len(classes), description.keypoints), classes

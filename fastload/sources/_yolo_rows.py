@@ -11,16 +11,16 @@ of training: numbers of columns, classes, and coordinates within 1 % of the imag
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._malformed import malformed, numbers_of
+from fastload.sources._yolo_yaml import MOST_CLASSES
 
 Task = Literal["boxes", "polygons", "corners", "keypoints"]
 
@@ -28,7 +28,6 @@ _BOX_COLUMNS = 5
 _CORNER_COLUMNS = 9
 _LEAST_POLYGON_COLUMNS = 7
 _TOLERANCE = 0.01
-_MOST_CLASSES = 100_000  # a larger number is no class, and would be given names
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class YoloReader(AnnotationReader):
         return (Field.boxes("cxcywh", relative=True), Field.labels(), *further[self.task])
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        """See `AnnotationReader`."""
         rows: dict[bytes, list[float]] = {}
         first: dict[bool, int] = {}
         repeated: list[int] = []
@@ -64,7 +62,7 @@ class YoloReader(AnnotationReader):
             if len(first) > 1 and self.task == "polygons":
                 wanted = f"hold boxes only or polygons only, as line {min(first.values())}"
                 step = "make boxes polygons of four points"
-                _refuse(f"{where}, line {number}", wanted, "the other", step)
+                raise malformed(f"{where}, line {number}", wanted, "the other", step)
         kept = list(rows.values())
         lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
         notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
@@ -89,25 +87,22 @@ class YoloReader(AnnotationReader):
 
     def _checked(self, cells: list[str], where: str) -> list[float]:
         if not self._fits(len(cells)):
-            _refuse(where, f"have {self._columns()}", f"{len(cells)} columns")
-        try:
-            row = [float(cell) for cell in cells]
-        except ValueError:
-            _refuse(where, "hold numbers", repr(" ".join(cells)[:80]))
-        if "_" in "".join(cells) or not all(map(math.isfinite, row)):  # float() takes 1_0 and nan
-            _refuse(where, "hold finite numbers", repr(" ".join(cells)[:80]))
+            raise malformed(where, f"have {self._columns()}", f"{len(cells)} columns")
+        row = numbers_of(cells)
+        if row is None:
+            raise malformed(where, "hold finite numbers", repr(" ".join(cells)))
         if row[0] % 1 or not 0 <= row[0] < self.classes:
             wanted = f"begin with a class from 0 to {self.classes - 1}"
-            _refuse(
+            raise malformed(
                 where, wanted, cells[0], "correct it, or the names of the classes in data.yaml or classes.txt"
             )
         box = self._box(row)
         coordinates = [*box, *self._keypoints(row)]
         if max(coordinates) > 1 + _TOLERANCE or min(coordinates) < -_TOLERANCE:
             wrong = next(x for x in coordinates if not -_TOLERANCE <= x <= 1 + _TOLERANCE)
-            _refuse(where, "have coordinates from 0 to 1, as fractions of the image", f"{wrong:g}")
+            raise malformed(where, "have coordinates from 0 to 1, as fractions of the image", f"{wrong:g}")
         if min(box[2:]) < 0:
-            _refuse(where, "have a width and a height of at least 0", f"{min(box[2:]):g}")
+            raise malformed(where, "have a width and a height of at least 0", f"{min(box[2:]):g}")
         return row
 
     def _keypoints(self, row: list[float]) -> list[float]:
@@ -165,7 +160,7 @@ def _class_of(cell: str) -> int:
         number = float(cell)
     except ValueError:
         return -1
-    return int(number) if number.is_integer() and number < _MOST_CLASSES else -1
+    return int(number) if number.is_integer() and number < MOST_CLASSES else -1
 
 
 def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
@@ -173,7 +168,8 @@ def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
         lines = text.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-        _refuse(f"{where}, line {line}", "be UTF-8", f"the byte {text[error.start]:#04x}")
+        byte = f"the byte {text[error.start]:#04x}"
+        raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
     rows = ((number, line.split()) for number, line in enumerate(lines, 1))
     return [(number, cells) for number, cells in rows if cells]
 
@@ -186,7 +182,3 @@ def _enclosing(xs: list[float], ys: list[float]) -> list[float]:
 
 def _points(row: list[float]) -> NDArray[np.float64]:
     return np.array(row[1:], np.float64).reshape(-1, 2)
-
-
-def _refuse(where: str, wanted: str, got: str, step: str = "correct or remove it") -> NoReturn:
-    raise SourceError(f"{where}: must {wanted}, got {got}: {step}")

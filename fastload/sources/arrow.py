@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from fastload.errors import LibraryMissingError, SourceError
+from fastload.sources._malformed import malformed
 from fastload.sources.files import FileList
 
 # Older releases unpickle what the metadata of a file says (CVE-2023-47248).
@@ -97,10 +98,8 @@ class ArrowFiles:
             if number == 0:
                 self.schema = schema
         if not schema.equals(self.schema):
-            raise SourceError(
-                f"{path}: must have the columns of {self.files.path(0)}, {self.schema.names}, got "
-                f"{schema.names} or other types: pack such files apart"
-            )
+            must = f"have the columns of {self.files.path(0)}, {self.schema.names}"
+            raise malformed(path, must, f"{schema.names} or other types", "pack such files apart")
         return int(rows)
 
     def _is_parquet(self, number: int) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-from typing import Any
 
 from fastload.errors import DecodeError, SourceError
 from fastload.images.header import has_parsed_header, read_header
 from fastload.shards.schema import Field
-from fastload.sources.files import FileList
+from fastload.sources.files import FileList, digest_of
 from fastload.sources.protocol import Source, SourceRecord
 
 
@@ -37,10 +35,6 @@ class CacheableFiles(Source):
             return self
         return CacheableFiles(self.files.part(range(count)), self.name, alike_only=self.alike_only)
 
-    def key(self, index: int) -> str:
-        """Return the index in eight digits or more."""
-        return f"{index:08d}"
-
     def read(self, index: int) -> SourceRecord:
         """Read one file; raise AccessError if this process may not open more files."""
         data, orientation = b"", 1
@@ -60,9 +54,4 @@ class CacheableFiles(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of the paths, sizes and times of all files."""
-        files = self.files
-        digest = hashlib.blake2b(repr((files.folder, self.alike_only)).encode(), digest_size=16)
-        columns: list[Any] = [files.names.offsets, files.names.data, files.sizes_bytes, files.times_ns]
-        for column in columns:
-            digest.update(column)
-        return digest.hexdigest()
+        return digest_of((self.files.folder, self.alike_only), [self.files])

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fastload.errors import AccessError, SourceError
 from fastload.images.formats import MOST_BYTES
+from fastload.sources._malformed import malformed
 from fastload.sources.protocol import Source, SourceRecord
 
 NOT_FOUND = -1
@@ -110,10 +111,8 @@ class FileList:
         path = self.path(index)
         size_bytes = int(self.sizes_bytes[index])
         if size_bytes > MOST_BYTES:
-            raise SourceError(
-                f"{path}: must have at most {MOST_BYTES:,} bytes to be decoded, got {size_bytes:,}: "
-                "it is not an image, or must be stored in a smaller form"
-            )
+            step = "it is not an image, or must be stored in a smaller form"
+            raise malformed(path, f"have at most {MOST_BYTES:,} bytes to be decoded", f"{size_bytes:,}", step)
         try:
             data = _read_file(path, size_bytes)
         except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
@@ -204,12 +203,7 @@ class FileSource(Source):
 
     def fingerprint(self) -> str:
         """Return a digest of names, sizes, times and values; it does not change when the folder moves."""
-        head = repr((self.kind, self.classes, self.fields))
-        digest = hashlib.blake2b(head.encode(), digest_size=16)
-        for column in (self.files, *self.values.values()):
-            for numbers in arrays_of(column):
-                digest.update(numbers)
-        return digest.hexdigest()
+        return digest_of((self.kind, self.classes, self.fields), [self.files, *self.values.values()])
 
     def size_bytes(self) -> int:
         """Return the size of all files; a file listed twice counts twice."""
@@ -235,10 +229,18 @@ def _value(column: Values, index: int) -> object:
     return column[index] if isinstance(column, NameTable) else column.item(index)
 
 
-def arrays_of(column: Values) -> Iterator[Any]:
-    """Yield the arrays that hold a field's values, for a digest."""
+def digest_of(head: object, columns: Iterable[Values]) -> str:
+    """Return a hexadecimal digest of what `head` shows and of columns, files by names, sizes and times."""
+    digest = hashlib.blake2b(repr(head).encode("utf-8", "surrogateescape"), digest_size=16)
+    for column in columns:
+        for numbers in _arrays_of(column):
+            digest.update(numbers)
+    return digest.hexdigest()
+
+
+def _arrays_of(column: Values) -> Iterator[Any]:
     if isinstance(column, FileList):
-        yield from (*arrays_of(column.names), column.sizes_bytes, column.times_ns)
+        yield from (*_arrays_of(column.names), column.sizes_bytes, column.times_ns)
     elif isinstance(column, NameTable):
         # Offsets go first: they determine how many bytes of data belong to the same column.
         yield from (column.offsets, column.data)

@@ -20,6 +20,7 @@ from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
+from fastload.sources._malformed import malformed
 from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, in_order, list_entries
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
@@ -129,10 +130,8 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
     if len(found) < 2 and not is_only_train:
         return {}
     if len(named) > len(found):
-        raise SourceError(
-            f"{path}: must have one folder per split, got {_quoted([folder for _, folder in named])}: "
-            "rename or move the wrong ones"
-        )
+        step = "rename or move the wrong ones"
+        raise malformed(path, "have one folder per split", _quoted([folder for _, folder in named]), step)
     return in_order(dict(named))
 
 

@@ -62,9 +62,9 @@ class Source(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
-    @abstractmethod
     def key(self, index: int) -> str:
-        """Return the name of a record; two records may share one."""
+        """Return the name of a record, which two may share; the index, so that keys sort as records do."""
+        return f"{index:08d}"
 
     @abstractmethod
     def read(self, index: int) -> SourceRecord:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import statistics
 import sys
 import time
 from collections import deque
@@ -18,11 +17,6 @@ from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.page_cache import can_drop, drop, resident_share
 
-# Without a known record size, files up to 16 MiB count as one record, larger ones as shards of records of
-# 128 KiB: the largest photos of cameras are smaller, packed shards are larger.
-_LARGEST_RECORD = 16 << 20
-_RECORD_BYTES = 128 << 10
-
 _MOST_RANGES = 4096
 _MOST_SHARDS = 32  # each stays open while it is measured
 
@@ -32,7 +26,7 @@ _WINDOW_BYTES = 2 << 20
 # The number of files whose size is read even if time is short.
 _FEWEST_FILES = 16
 
-# Threads that read at once in `cold_parallel`: about as many as a loader has workers.
+# Threads that read at once: about as many as a loader has workers.
 _READERS = 8
 
 # Ranges that are dropped from the page cache together, just before each reader reads about as many.
@@ -47,20 +41,11 @@ _PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSpeed:
-    """Bytes and records read per second; 0 for both if nothing was read."""
-
-    bytes_per_s: float
-    records_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class DiskReading:
-    """The result of measuring a sample of files, read in random order."""
+    """The result of reading a sample of files in random order."""
 
-    cold_random: ReadSpeed  # one reader, from the disk: a first epoch without workers
-    cold_parallel: ReadSpeed  # up to 8 threads, from the disk: more workers
-    is_cold: bool  # False if pages could not be dropped: then the cold figures come from some cache
+    bytes_per_s: float  # by one reader or by up to 8 threads, whichever was faster
+    is_cold: bool  # False if pages could not be dropped: then the speed is that of some cache
     bytes_read: int
 
 
@@ -81,13 +66,13 @@ def measure_reading(
     most_bytes: int = 256 << 20,
     clock: Callable[[], float] = time.perf_counter,
 ) -> DiskReading:
-    """Measure how fast a random sample of files is read: small files whole, shards record by record.
+    """Measure how fast a random sample of files is read from the disk.
 
-    Before each cold read its pages are dropped, and mincore(2) checks that they are gone; pages that stay
-    (dirty, or mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a
-    file server) stay warm. The time of small files includes opening and closing. `record_bytes` is the size
-    of the records in shards; None: files above 16 MiB are read in parts of 128 KiB. Raises OptionError if no
-    file can be read.
+    With `record_bytes`, files of more than twice that size are shards, of which records of that size are
+    read; all other files are read whole, which includes opening and closing them. Pages are dropped from the
+    page cache before they are read, and mincore(2) checks that they are gone; pages that stay (dirty, or
+    mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a file
+    server) stay warm. Raises OptionError if no file can be read.
     """
     begin_s = clock()
     ranges = choose_ranges(paths, record_bytes, lambda: clock() >= begin_s + 0.15 * most_s)
@@ -105,13 +90,7 @@ def measure_reading(
         record_s = single.seconds / max(1, len(single.parts))
         readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
         parallel = reader.read_cold(others, share=1.0, readers=readers)
-    mean_bytes = statistics.fmean(each.size for each in ranges)
-    return DiskReading(
-        cold_random=single.speed(mean_bytes),
-        cold_parallel=parallel.speed(mean_bytes),
-        is_cold=reader.is_cold,
-        bytes_read=reader.bytes_read,
-    )
+    return DiskReading(max(single.bytes_per_s, parallel.bytes_per_s), reader.is_cold, reader.bytes_read)
 
 
 def choose_ranges(
@@ -121,11 +100,9 @@ def choose_ranges(
 ) -> list[ReadRange]:
     """Draw up to 4,096 ranges in random order, the same for the same files.
 
-    Files of more than twice `record_bytes` are shards of such records; files that are empty or cannot be read
-    are left out. Reading sizes ends when `is_late` returns True.
+    Files that are empty or cannot be read are left out. Reading sizes ends when `is_late` returns True.
     """
     rng = random.Random(0)
-    largest = _LARGEST_RECORD if record_bytes is None else 2 * record_bytes
     ranges: list[ReadRange] = []
     shards: list[tuple[str, int]] = []
     for number, index in enumerate(rng.sample(range(len(paths)), min(len(paths), _MOST_RANGES))):
@@ -133,13 +110,13 @@ def choose_ranges(
             break
         path = os.fspath(paths[index])
         size = os.path.getsize(path) if os.path.isfile(path) and os.access(path, os.R_OK) else 0
-        if size > largest:
+        if record_bytes and size > 2 * record_bytes:
             shards.append((path, size))
         elif size:
             ranges.append(ReadRange(path, 0, size, is_whole=True))
     shards = rng.sample(shards, min(len(shards), _MOST_SHARDS))
     for path, size in shards:
-        ranges += _records(path, size, record_bytes or _RECORD_BYTES, _MOST_RANGES // len(shards), rng)
+        ranges += _records(path, size, record_bytes or size, _MOST_RANGES // len(shards), rng)
     rng.shuffle(ranges)
     return ranges
 
@@ -162,9 +139,10 @@ class _Timed:
     parts: list[ReadRange]
     seconds: float = 0.0
 
-    def speed(self, record_bytes: float) -> ReadSpeed:
-        bytes_per_s = sum(part.size for part in self.parts) / self.seconds if self.seconds > 0 else 0.0
-        return ReadSpeed(bytes_per_s, bytes_per_s / record_bytes)
+    @property
+    def bytes_per_s(self) -> float:
+        """The speed; 0 if nothing was read."""
+        return sum(part.size for part in self.parts) / self.seconds if self.seconds > 0 else 0.0
 
 
 class _Reader(contextlib.ExitStack):

@@ -9,7 +9,6 @@ https://arxiv.org/abs/1912.02781.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -22,7 +21,7 @@ from fastload.transforms._policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Pixels
+from fastload.transforms.transform import Parameters, Pixels, Row
 
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random
@@ -176,7 +175,7 @@ class AugMix(Policy):
             column += 1 + 2 * self._depth
         return rows
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         mixed = image * np.float32(parameters[0])
         length = 1 + 2 * self._depth
         for first in range(1, self.width, length):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
-from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters
+from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row
 
 _Range = tuple[float, float]
 
@@ -49,7 +48,7 @@ class ColorJitter(ColourTransform):
         low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
         return np.concatenate((order, low + (high - low) * numbers[:, 4:]), axis=1)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
         ranges = self._ranges()
         for number in map(int, parameters[:4]):
@@ -94,7 +93,7 @@ class RandomPhotometricDistort(ColourTransform):
         numbers[:, 9] = numbers[:, 9] < self.p
         return numbers
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
         is_made, amounts, is_contrast_first = parameters[:4], parameters[4:8], parameters[8]
         for number in (0, 1, 2, 3) if is_contrast_first else (0, 2, 3, 1):
@@ -115,7 +114,7 @@ class Grayscale(ColourTransform):
     def channels_after(self, channels: int) -> int:
         return self.num_output_channels
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
         greys = _adjusting.grey(image)
         if self.num_output_channels > greys.shape[2]:
@@ -144,7 +143,7 @@ class RGB(ColourTransform):
     def channels_after(self, channels: int) -> int:
         return 3 if channels == 1 else channels
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
 
 
@@ -158,7 +157,7 @@ class RandomChannelPermutation(ColourTransform):
         """Draw a number in [0, 1) that determines the order for any number of channels."""
         return draws.uniform(1)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return _permuted(image, parameters[0])
 
 

@@ -16,7 +16,7 @@ from fastload.transforms.annotations import Annotations, Mask, MoveMask
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
 _CORNER_TOLERANCE = np.float32(1e-4)
@@ -31,7 +31,7 @@ class Distortion(Transform):
         self._filter = options.to_warp_filter(interpolation)
         options.to_colour(fill)
 
-    def moves_mask(self, parameters: Sequence[float]) -> MoveMask:
+    def moves_mask(self, parameters: Row) -> MoveMask:
         """Return the function that moves a mask as `apply` moves pixels, with the nearest pixels' levels."""
 
         def move(mask: Mask, fill: int) -> Mask:
@@ -72,11 +72,11 @@ class RandomRotation(Distortion):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return parameters[:, 1:].astype(np.int64)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         size = int(parameters[1]), int(parameters[2])
         return _warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = int(parameters[1]), int(parameters[2])
         center = _warping.from_middle(self.center, *annotations.size)
         matrix = _warping.inverse_matrix(-parameters[0], center=center)
@@ -142,16 +142,16 @@ class RandomAffine(Distortion):
             rows[:, 5] = _between(numbers[:, 5], *self.shear[2:])
         return rows
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         matrix = self._matrix(parameters, image.shape[0], image.shape[1])
         return _warping.warped(image, matrix, self._filter, self.fill)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = annotations.size
         forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
         return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
 
-    def _matrix(self, parameters: Sequence[float], height: int, width: int) -> tuple[float, ...]:
+    def _matrix(self, parameters: Row, height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
         center = _warping.from_middle(self.center, height, width)
         return _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
@@ -181,13 +181,13 @@ class RandomPerspective(Distortion):
         rows[:, 1:] = np.where(is_far, np.tile(last, 4) - moves, moves)
         return rows
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[0]:
             return image
         grid = _warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
         return _warping.sampled(image, grid, self._filter, self.fill)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         if not parameters[0]:
             return annotations
         size = annotations.size
@@ -231,14 +231,14 @@ class ElasticTransform(Distortion):
             shares.append(move.reshape(height, width) * (alpha / side))
         return torch.from_numpy(np.stack(shares, axis=2)[None].astype(np.float32))
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         height, width = image.shape[:2]
         x_bounds, y_bounds = (((1 - side) / side, (side - 1) / side) for side in (width, height))
         places = _warping.even_grid(x_bounds, y_bounds, height, width)
         moved = places + self.displacement(parameters[0], height, width)
         return _warping.sampled(image, moved, self._filter, self.fill)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         height, width = annotations.size
         # The movement is one of points of the result: that of a source's point is about the opposite.
         moves = self.displacement(parameters[0], height, width)[0].numpy() * (width / 2, height / 2)

@@ -20,9 +20,9 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
-from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform, with_sheet
+from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
 from fastload.transforms.sheets import GREY, UNLABELLED, Matrix, Placement, Sheet, Size, render
-from fastload.transforms.transform import Parameters, Pixels
+from fastload.transforms.transform import Parameters, Pixels, Row
 
 
 class Mosaic(SceneTransform):
@@ -69,16 +69,14 @@ class Mosaic(SceneTransform):
             found = integers(parameters[:, 3:], count)
         return np.where(parameters[:, :1] < self.p, found, positions[:, None])
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         _require_original(self, scene)
         size, (own,) = self.imgsz, scene.sources
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
-            placements = (Placement(0, scene.size, loaded),)
-            sheet = Sheet(loaded, placements, None, loaded, is_exact=self.exact)
-            return with_sheet(scene, sheet, on_canvas(sheet, [scene.objects]))
+            alone = (Placement(0, scene.size, loaded),)
+            sheet = Sheet(loaded, alone, None, loaded, is_exact=self.exact)
+            return scene.drawn_as(sheet, on_canvas(sheet, [scene.objects]))
         stored = [scene.size, *map(images.size, others)]
         if self.n == 4:
             border = -(-size // 2)
@@ -136,24 +134,22 @@ class ObjectPerspective(SceneTransform):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         scene = scene.settled(images)
         output, matrix = self._warp(scene.size, parameters)
         sheet = replace(scene.sheet, matrix=matrix, output=output)
-        return with_sheet(scene, sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
+        return scene.drawn_as(sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         size = image.shape[0], image.shape[1]
         output, matrix = self._warp(size, parameters)
         return _rendered(image, replace(Sheet.of(size), matrix=matrix, output=output))
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         output, matrix = self._warp(annotations.size, parameters)
         return through_matrix(annotations, matrix, output, parameters[3])
 
-    def _warp(self, size: Size, parameters: Sequence[float]) -> tuple[Size, Matrix]:
+    def _warp(self, size: Size, parameters: Row) -> tuple[Size, Matrix]:
         output = size if self.size is None else (self.size[1], self.size[0])
         tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
         return output, perspective_matrix(
@@ -195,18 +191,16 @@ class LetterBox(SceneTransform):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.array([self._sheet((height, width)).output for height, width in sizes.tolist()])
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not scene.is_original:
             scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.sheet.is_exact)
         sheet = replace(self._sheet(scene.size), is_exact=scene.sheet.is_exact)
-        return with_sheet(scene, sheet, self.apply_to(scene.objects, parameters))
+        return scene.drawn_as(sheet, self.apply_to(scene.objects, parameters))
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return _rendered(image, self._sheet((image.shape[0], image.shape[1])))
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         sheet = self._sheet(annotations.size)
         (height, width), place = annotations.size, sheet.placements[0]
         ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
@@ -248,16 +242,14 @@ class RandomHSV(SceneTransform):
         drawn: Parameters = (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
         return drawn
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not any(parameters):
             return scene
         scene = scene if scene.gains is None else scene.settled(images)
         hue, saturation, value = parameters
         return replace(scene, gains=(hue, saturation, value), is_original=False)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if image.shape[2] != 3 or not any(parameters):
             return image
         changed = image.copy()
@@ -265,7 +257,7 @@ class RandomHSV(SceneTransform):
         shift_hsv(changed, (hue, saturation, value))
         return changed
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations
 
 
@@ -275,8 +267,7 @@ def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
         rule = "LetterBox and ObjectPerspective take images of 3 channels or 1"
         options.require(channels == 1, rule, channels)
         return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
-    out = np.empty((*sheet.output, 3), np.uint8)
-    return render(sheet, lambda _, box, size: box.of(image), out)
+    return render(sheet, lambda _, box, size: box.of(image))
 
 
 def _require_original(step: SceneTransform, scene: Scene) -> None:

@@ -20,7 +20,7 @@ from fastload.transforms.compose import flattened
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneSteps, SceneTransform
-from fastload.transforms.transform import Parameters
+from fastload.transforms.transform import Parameters, Row
 
 # The parameters of MixUp's beta distribution, in Ultralytics.
 _ALPHA = 32.0
@@ -63,9 +63,7 @@ class _SecondPicture(SceneTransform):
         indices = np.column_stack((second, self._steps.others(parameters[:, 3:], second, count)))
         return np.where(parameters[:, :1] < self.p, indices, positions[:, None])
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if parameters[0] >= self.p:
             return scene
         second = self._steps.compose(Scene.of(others[0], images), parameters[3:], others[1:], images)
@@ -143,9 +141,7 @@ class CopyPaste(_SecondPicture):
         found = super().others(parameters, positions, count)
         return found if self.needed else found[:, :0]
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not scene.objects.polygons or not self.p:
             return scene
         if self.mode == "mixup":

@@ -14,7 +14,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.cropping import BoxCrop
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -87,7 +87,7 @@ class RandomIoUCrop(BoxCrop):
         is_fit = np.where(_has_centre(crops, boxes), _overlaps(crops, boxes), -1).max(axis=1) >= overlap
         return crops[is_fit.argmax()] if is_fit.any() else None
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         if tuple(parameters) == (0, 0, *annotations.size):
             return annotations
         moved = super().apply_to(annotations, parameters)
@@ -104,7 +104,7 @@ class ObjectTransform(Transform):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return True
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
@@ -121,7 +121,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
         self.min_size = options.to_number(min_size, "min_size", 1)
         self.min_area = options.to_number(min_area, "min_area", 1)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         boxes = annotations.boxes
         height, width = annotations.size
         sides = boxes[:, 2:] - boxes[:, :2]
@@ -140,7 +140,7 @@ class ClampBoundingBoxes(ObjectTransform):
     def __init__(self, clamping_mode: Any = "auto") -> None:
         self.clamping_mode = clamping_mode
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations.clipped()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Pixels
+from fastload.transforms.transform import Parameters, Pixels, Row
 
 
 class Strengths(NamedTuple):
@@ -117,14 +117,14 @@ class Policy(Distortion):
         super().__init__(interpolation, fill)
         self._names = list(self._space)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
         for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
             operation = _OPERATIONS[self._names[int(number)]]
             image = operation(image, strength, self._filter, self.fill)
         return image
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         raise OptionError(
             f"{type(self).__name__} must be given images without objects or a mask, as torchvision's: it is "
             "for classification; RandomAffine and ColorJitter are for images with boxes, too"

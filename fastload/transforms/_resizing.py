@@ -15,7 +15,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Size
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
@@ -44,11 +44,11 @@ class Resizing(Transform):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return geometry.resize(parameters.astype(np.int64), self._resampling)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         height, width = map(int, parameters)
         return image if image.shape[:2] == (height, width) else resize(image, height, width, self._resampling)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return self._resized(annotations, int(parameters[0]), int(parameters[1]))
 
     def _resized(self, annotations: Annotations, height: int, width: int) -> Annotations:
@@ -140,11 +140,11 @@ class RandomResizedCrop(Resizing):
         boxes = parameters.astype(np.int64)
         return geometry.is_only_crop and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         top, left, height, width = map(int, parameters)
         return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         top, left, height, width = map(int, parameters)
         return self._resized(annotations.cropped(top, left, height, width), *self.size)
 

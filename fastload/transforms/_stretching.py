@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.images.opencv import cv2
-from fastload.system.buffers import reusable_array
 from fastload.transforms._pixels import Pixels
 
 # Beginnings that are tried, of which the first that will do is taken: 17 pixels on average. Of Ultralytics'
@@ -74,8 +73,7 @@ def stretched(
     across, down = stretches
     if scales == (1, 1):
         return _shifted(pixels, across.fraction, down.fraction)
-    out = reusable_array((round(pixels.shape[0] * scales[1]), round(pixels.shape[1] * scales[0]), 3))
-    resized = cv2.resize(pixels, None, out, *scales, cv2.INTER_LINEAR)
+    resized = cv2.resize(pixels, None, fx=scales[0], fy=scales[1], interpolation=cv2.INTER_LINEAR)
     return np.asarray(
         resized[down.skipped : down.skipped + size[1], across.skipped : across.skipped + size[0]]
     )

@@ -72,22 +72,25 @@ class Annotations:
                 "a target must hold boxes (objects, 4) and a label for each, got boxes of shape "
                 f"{boxes.shape} and labels of shape {labels.shape}"
             )
-        polygons, points, corners, mask = map(target.get, ("polygons", "keypoints", "corners", "mask"))
-        masks = target.get("masks")
+
+        def given(name: str, dtype: type) -> Any:
+            return None if target.get(name) is None else np.asarray(target[name], dtype)
+
+        polygons = target.get("polygons")
         return cls(
             size,
             boxes,
             labels,
             polygons and [[np.asarray(each, np.float32) for each in rings] for rings in polygons],
-            None if points is None else np.asarray(points, np.float32),
-            None if corners is None else np.asarray(corners, np.float32),
-            None if mask is None else np.asarray(mask, np.uint8),
+            given("keypoints", np.float32),
+            given("corners", np.float32),
+            given("mask", np.uint8),
             {
                 name: value if isinstance(value, list) else np.asarray(value)
                 for name, value in target.items()
                 if name not in (*_OF_OBJECTS, "mask") and _is_of_objects(value, len(boxes))
             },
-            None if masks is None else np.asarray(masks, np.uint8),
+            given("masks", np.uint8),
         )
 
     def to_target(self) -> dict[str, Any]:

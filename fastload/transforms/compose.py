@@ -19,7 +19,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 Step = Callable[[Any], Any]
 
@@ -163,13 +163,13 @@ class _Sequence(Transform):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return self._follow(sizes, parameters, None)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         for number in map(int, parameters[: self._turns]):
             for step, columns in self._lists[number]:
                 image = step.apply_checked(image, parameters[columns])
         return image
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         for number in map(int, parameters[: self._turns]):
             for step, columns in self._lists[number]:
                 annotations = step.apply_to(annotations, parameters[columns])

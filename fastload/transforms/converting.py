@@ -7,7 +7,7 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.geometry import Geometry
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.transform import ColourTransform, Parameters, Pixels
+from fastload.transforms.transform import ColourTransform, Parameters, Pixels, Row
 
 
 class Conversion(ColourTransform):
@@ -30,7 +30,7 @@ class Conversion(ColourTransform):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return True
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
 
     def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Fill, Size
-from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.transform import Parameters, Row, Transform
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
 
 
@@ -43,11 +43,11 @@ class Pad(Transform):
         left, top, right, bottom = self.sides
         return sizes + np.array([top + bottom, left + right], np.int64)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         left, top, right, bottom = self.sides
         return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         _require_no_mirror(self, annotations, is_padded=any(self.sides))
         return annotations.padded(*self.sides, options.mask_fill(self.fill), self.padding_mode)
 
@@ -67,11 +67,11 @@ class BoxCrop(Transform):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return geometry.crop(parameters.astype(np.int64))
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         top, left, height, width = map(int, parameters)
         return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         top, left, height, width = map(int, parameters[:4])
         last = top + height - annotations.size[0], left + width - annotations.size[1]
         _require_no_mirror(self, annotations, is_padded=min(top, left) < 0 or max(last) > 0)

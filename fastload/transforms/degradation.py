@@ -20,7 +20,7 @@ from fastload.transforms._pixels import contiguous, with_last_axis, writable_cop
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Size
-from fastload.transforms.transform import ColourTransform, Parameters, Pixels
+from fastload.transforms.transform import ColourTransform, Parameters, Pixels, Row
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
@@ -44,7 +44,7 @@ class GaussianBlur(ColourTransform):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return draws.between(*self.sigma)[:, None]
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         along_x, along_y = (_weights(side, parameters[0]) for side in self.kernel_size)
         # With uint8 results OpenCV would round the weights to 8 bits.
         blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
@@ -73,7 +73,7 @@ class GaussianNoise(ColourTransform):
         """Draw seeds of the noise."""
         return seeds(draws.uniform(1))
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         self.require_dtype(image.dtype)
         noise = _normal_noise(int(parameters[0]), image.shape, np.dtype(np.float32))
         if image.dtype != np.uint8:
@@ -98,7 +98,7 @@ class JPEG(ColourTransform):
         low, high = self.quality
         return (low + integers(draws.uniform(1), high - low + 1)).astype(np.float64)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         require_channels(image)
         pixels = contiguous(image)
         plane = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
@@ -146,7 +146,7 @@ class RandomErasing(ColourTransform):
         rows[~fits | (numbers[:, -1] >= self.p), :4] = 0
         return rows
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[2] or not parameters[3]:
             return image
         erased = writable_copy(image)
@@ -158,7 +158,7 @@ class RandomErasing(ColourTransform):
             self._erase(image, row)
         return images
 
-    def _erase(self, image: Pixels, parameters: Sequence[float]) -> None:
+    def _erase(self, image: Pixels, parameters: Row) -> None:
         top, left, height, width, seed = map(int, parameters)
         channels = image.shape[2]
         if self._colour is None:

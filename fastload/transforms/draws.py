@@ -53,7 +53,7 @@ class Draws:
 
     def at(self, place: int) -> Draws:
         """Return the numbers of one position in the pipeline, independent of those of all others."""
-        return Draws(lambda: _mix(self.keys + _GOLDEN * np.array([place + 1], np.uint64)), self._count)
+        return Draws(lambda: mixed(self.keys + _GOLDEN * np.array([place + 1], np.uint64)), self._count)
 
     def image(self, position: int) -> Draws:
         """Return the numbers of one image of the batch."""
@@ -62,7 +62,7 @@ class Draws:
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return numbers in [0, 1), (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-        bits = _mix(self.keys[:, None] ^ _mix(counters))
+        bits = mixed(self.keys[:, None] ^ mixed(counters))
         numbers: NDArray[np.float64] = np.multiply(bits >> _UNUSED_BITS, 1.0 / (1 << 53))
         return numbers
 
@@ -128,8 +128,8 @@ def draws_for(indices: Sequence[int] | NDArray[np.int64]) -> Draws:
     seed = _epoch_seed.get()
     if seed is None:
         return fresh_draws(len(indices))
-    first = _mix(np.array([seed], np.uint64) + _GOLDEN)
-    keys = _mix(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
+    first = mixed(np.array([seed], np.uint64) + _GOLDEN)
+    keys = mixed(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
     return Draws(keys, len(keys))
 
 
@@ -138,7 +138,7 @@ def fresh_draws(count: int) -> Draws:
     return Draws(lambda: torch.randint(1 << 62, (count,)).numpy().view(np.uint64), count)
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Apply SplitMix64's finalizer."""
     values = (values ^ (values >> _SHIFTS[0])) * _FACTORS[0]
     values = (values ^ (values >> _SHIFTS[1])) * _FACTORS[1]

@@ -14,7 +14,7 @@ from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, with_last_axis
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.geometry import Geometry
-from fastload.transforms.transform import BernoulliTransform, Parameters
+from fastload.transforms.transform import BernoulliTransform, Parameters, Row
 
 
 class _RandomFlip(BernoulliTransform):
@@ -28,7 +28,7 @@ class _RandomFlip(BernoulliTransform):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return geometry.flip(self._axis, parameters[:, 0] > 0)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[0] or image.shape[self._axis] == 1:
             return image  # a flipped view of one row or column would have a stride that torch refuses
         if self._axis == 1 and image.flags.c_contiguous and _is_faster_in_opencv(image):
@@ -36,7 +36,7 @@ class _RandomFlip(BernoulliTransform):
             return with_last_axis(cv2.flip(image, 1))
         return np.flip(image, self._axis)
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations.flipped(self._axis, self.flip_idx) if parameters[0] else annotations
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:

@@ -19,7 +19,7 @@ from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
-from fastload.transforms.transform import ColourTransform, Pixels, Transform
+from fastload.transforms.transform import ColourTransform, Pixels, Row, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -138,7 +138,7 @@ class Rescaling(ColourTransform):
     def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         return self.of_image(image), target
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return Rescale.of([self], _torch_dtype(image)).of_array(image)
 
     def after(self, earlier: Rescale) -> Rescale:
@@ -236,7 +236,7 @@ class LinearTransformation(ColourTransform):
                 "put ToTensor before it"
             )
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
         # In the image's dtype, whatever the matrix's.
         return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)

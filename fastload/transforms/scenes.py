@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.region import Box
-from fastload.system.buffers import reusable_array
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.sheets import Sheet, Size, render
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
 Indices = NDArray[np.int64]
 
@@ -87,10 +86,14 @@ class Scene:
                 return images.region(source, box, size)
             return box.of(source)
 
-        pixels = render(self.sheet, region, reusable_array((*self.size, 3)))
+        pixels = render(self.sheet, region)
         if self.gains is not None:
             shift_hsv(pixels, self.gains)
         return pixels
+
+    def drawn_as(self, sheet: Sheet, objects: Annotations) -> Scene:
+        """Return the scene made by another sheet of the same images."""
+        return replace(self, sheet=sheet, objects=objects, is_original=False)
 
     def settled(self, images: ObjectImages) -> Scene:
         """Return a scene of one image and no matrix, which can be placed or warped."""
@@ -119,16 +122,14 @@ class SceneTransform(Transform):
         """
         return np.empty((len(positions), 0), np.int64)
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         """Return the transformed scene."""
         raise NotImplementedError
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         raise self._must_begin()
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         raise self._must_begin()
 
     def _must_begin(self) -> OptionError:
@@ -177,15 +178,8 @@ class SceneSteps:
         parts = [step.others(parameters[:, columns], positions, count) for step, columns, _ in self._parts]
         return np.concatenate((np.empty((len(positions), 0), np.int64), *parts), axis=1)
 
-    def compose(
-        self, scene: Scene, parameters: Sequence[float], others: Sequence[int], images: ObjectImages
-    ) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         """Return the scene with all steps done."""
         for step, columns, needed in self._parts:
             scene = step.compose(scene, parameters[columns], others[needed], images)
         return scene
-
-
-def with_sheet(scene: Scene, sheet: Sheet, objects: Annotations) -> Scene:
-    """Return the scene made by another sheet of the same images."""
-    return replace(scene, sheet=sheet, objects=objects, is_original=False)

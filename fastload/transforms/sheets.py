@@ -1,6 +1,6 @@
 """Pictures made of several images, as detectors are trained: decoded only where they are seen.
 
-    images ──place──▶ canvas ──matrix──▶ output         sheet = Sheet(placements, canvas, matrix, output)
+    images ──place──▶ canvas ──matrix──▶ output         sheet = Sheet(canvas, placements, matrix, output)
                                                         render(sheet, region, out)
 
 `render` makes only the part of the canvas that the output shows, of regions of the images. A matrix that
@@ -109,38 +109,33 @@ class Sheet:
         return across, down
 
     @property
-    def shown(self) -> Rectangle:
-        """The part of the output around which a resize makes nothing but grey; all of it without a resize."""
-        whole = 0, 0, self.output[1], self.output[0]
-        covers = [each for each in (place.within(self.whole) for place in self.placements) if has_area(each)]
+    def shown_rows(self) -> tuple[int, int]:
+        """The first and the end of the output's rows above and below which a resize makes only grey."""
+        height = self.output[0]
+        covers = [cover for cover in (each.within(self.whole) for each in self.placements) if has_area(cover)]
         if self.stretches is None or self.matrix is None or not covers:
-            return whole
-        x1, y1, x2, y2 = np.array(covers).T
-        (a, _, x), (_, e, y), _ = self.matrix.tolist()
-        # Each pixel is made of two neighbours on the canvas, at most 1/32 of a pixel off.
-        first = math.floor(a * (x1.min() - 2) + x), math.floor(e * (y1.min() - 2) + y)
-        last = math.ceil(a * (x2.max() + 1) + x), math.ceil(e * (y2.max() + 1) + y)
-        shown = common((*first, *last), whole)
-        return shown if has_area(shown) else whole
+            return 0, height
+        scale, offset = self.matrix[1, 1:].tolist()
+        # Each row is made of two neighbours on the canvas, at most 1/32 of a row off.
+        first = math.floor(scale * (min(top for _, top, _, _ in covers) - 2) + offset)
+        end = math.ceil(scale * (max(bottom for _, _, _, bottom in covers) + 1) + offset)
+        return (max(first, 0), min(end, height)) if first < height and end > 0 else (0, height)
 
-    def part(self, rectangle: Rectangle) -> Sheet:
-        """Return a part of the output, made by itself."""
+    def of_rows(self, first: int, end: int) -> Sheet:
+        """Return some rows of the output, made by themselves."""
         assert self.matrix is not None
-        x1, y1, x2, y2 = rectangle
-        moved = self.matrix - np.array(((0, 0, x1), (0, 0, y1), (0, 0, 0)))
-        return replace(self, matrix=moved, output=(y2 - y1, x2 - x1))
+        moved = self.matrix - np.array(((0, 0, 0), (0, 0, first), (0, 0, 0)))
+        return replace(self, matrix=moved, output=(end - first, self.output[1]))
 
 
-def render(sheet: Sheet, region: Region, out: Pixels) -> Pixels:
-    """Return a sheet's pixels, (height, width, 3), uint8: in `out`, or in other memory if that saves a copy.
+def render(sheet: Sheet, region: Region) -> Pixels:
+    """Return a sheet's pixels, (height, width, 3), uint8, in new memory, of which they may be a part.
 
-    `region` is called once for each image of which something is seen. Without a matrix, the pixels are in
-    `out`, whose channels may be planes.
+    `region` is called once for each image of which something is seen.
     """
     matrix, stretches = sheet.matrix, sheet.stretches
     if matrix is None:
-        _place(sheet, region, sheet.whole, out)
-        return out
+        return _placed(sheet, region, sheet.whole)
     if stretches is not None:
         across, down = stretches
         box = across.start, down.start, across.start + across.length, down.start + down.length
@@ -149,14 +144,16 @@ def render(sheet: Sheet, region: Region, out: Pixels) -> Pixels:
     box = sheet.whole if sheet.is_exact else _seen(matrix, sheet.output, sheet.canvas)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
-    return warped(_placed(sheet, region, box), matrix, sheet.output, cv2.INTER_LINEAR, GREY, out)
+    return warped(_placed(sheet, region, box), matrix, sheet.output, cv2.INTER_LINEAR, GREY)
 
 
-def warped(
-    pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int, out: Pixels | None = None
-) -> Pixels:
+def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
     """Return what an image of a (height, width) shows of pixels through a matrix, `level` where they end."""
-    options: dict[str, Any] = {"dst": out, "flags": interpolation, "borderValue": (level,) * 4}
+    options: dict[str, Any] = {
+        "dst": reusable_array((*size, *pixels.shape[2:])),
+        "flags": interpolation,
+        "borderValue": (level,) * 4,
+    }
     if matrix[2, 0] or matrix[2, 1]:
         return np.asarray(cv2.warpPerspective(pixels, matrix, size[::-1], **options))
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
@@ -166,6 +163,16 @@ def common(first: Rectangle, second: Rectangle) -> Rectangle:
     """Return what two rectangles have in common; see `has_area`."""
     (left, top, right, bottom), (x1, y1, x2, y2) = first, second
     return max(left, x1), max(top, y1), min(right, x2), min(bottom, y2)
+
+
+def around(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """Return what a hole leaves of a rectangle, as rectangles beside each other."""
+    x1, y1, x2, y2 = rectangle
+    left, top, right, bottom = within = common(rectangle, hole)
+    if not has_area(within):
+        return [rectangle]
+    parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
+    return list(filter(has_area, parts))
 
 
 def has_area(rectangle: Rectangle) -> bool:
@@ -194,58 +201,31 @@ def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
 def _placed(sheet: Sheet, region: Region, box: Rectangle) -> Pixels:
     """Return a part of the canvas, perhaps with some of what is beyond it."""
     canvas = reusable_array((box[3] - box[1], box[2] - box[0], 3))
-    _place(sheet, region, box, canvas)
-    return canvas
-
-
-def _place(sheet: Sheet, region: Region, box: Rectangle, out: Pixels) -> None:
-    """Write a part of the canvas to an array of its size."""
     bare = [box]
-    for place in sheet.placements:
-        x1, y1, x2, y2 = cover = place.within(common(box, sheet.whole))
+    for each in sheet.placements:
+        x1, y1, x2, y2 = cover = each.within(common(box, sheet.whole))
         if not has_area(cover):
             continue
-        bare = [part for each in bare for part in _around(each, cover)]
-        cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
-        image, stored, size, left, top = place
+        bare = [part for one in bare for part in around(one, cover)]
+        cell = canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
+        image, stored, size, left, top = each
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
         if stored == size:
-            _copy(region(image, Box(y1, x1, y2 - y1, x2 - x1), (y2 - y1, x2 - x1)), cell)
+            np.copyto(cell, region(image, Box(y1, x1, y2 - y1, x2 - x1), (y2 - y1, x2 - x1)))
             continue
         rows = (0, stored[0], 0, size[0]) if sheet.is_exact else _span(y1, y2, stored[0], size[0])
         columns = (0, stored[1], 0, size[1]) if sheet.is_exact else _span(x1, x2, stored[1], size[1])
         resized = rows[3] - rows[2], columns[3] - columns[2]
         part = Box(rows[0], columns[0], rows[1] - rows[0], columns[1] - columns[0])
         pixels = region(image, part, resized)
-        if resized == cell.shape[:2] and _is_of_pixels(cell):
+        if resized == cell.shape[:2]:
             cv2.resize(pixels, resized[::-1], dst=cell)
             continue
         pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, 3)))
-        _copy(pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]], cell)
+        np.copyto(cell, pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]])
     for x1, y1, x2, y2 in bare:
-        out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
-
-
-def _around(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """Return what a hole leaves of a rectangle, as rectangles beside each other."""
-    x1, y1, x2, y2 = rectangle
-    left, top, right, bottom = within = common(rectangle, hole)
-    if not has_area(within):
-        return [rectangle]
-    parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
-    return list(filter(has_area, parts))
-
-
-def _copy(pixels: Pixels, out: Pixels) -> None:
-    if _is_of_pixels(out):
-        np.copyto(out, pixels)
-    else:
-        cv2.split(pixels, [out[..., channel] for channel in range(3)])
-
-
-def _is_of_pixels(array: Pixels) -> bool:
-    """Return False for an array whose channels are planes."""
-    return array.strides[2] == 1
+        canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
+    return canvas
 
 
 def _span(first: int, end: int, stored: int, size: int) -> tuple[int, int, int, int]:

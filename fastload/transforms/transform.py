@@ -26,6 +26,7 @@ from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Described, to_probability
 
 Parameters = NDArray[np.float64]  # (images, width)
+Row = Sequence[float]  # the parameters of one image
 
 
 class Transform(Described):
@@ -75,7 +76,7 @@ class Transform(Described):
         """Add this transform to a geometry; return False if the geometry cannot express it."""
         return False
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         """Apply parameters to one image without changing it.
 
         Args:
@@ -104,7 +105,7 @@ class Transform(Described):
         """Write the result of `apply_batch` into `out`, which has its shape and dtype."""
         np.copyto(out, self.apply_batch(images, parameters))
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.
 
         Raises:
@@ -156,7 +157,7 @@ class Transform(Described):
         result = like(image, self.apply_checked(pixels, row))
         return result, {name: moved.get(name, value) for name, value in target.items()}
 
-    def apply_checked(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
         """Check the dtype of an image, then apply parameters to it."""
         self.require_dtype(image.dtype)
         return self.apply(image, parameters)
@@ -173,7 +174,7 @@ class Transform(Described):
 class ColourTransform(Transform):
     """Base class of transforms that leave every pixel where it is."""
 
-    def apply_to(self, annotations: Annotations, parameters: Sequence[float]) -> Annotations:
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations
 
 
@@ -188,7 +189,7 @@ class BernoulliTransform(ColourTransform):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return (draws.uniform(1) < self.p).astype(np.float64)
 
-    def apply(self, image: Pixels, parameters: Sequence[float]) -> Pixels:
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return self.changed(image) if parameters[0] else image
 
     def changed(self, image: Pixels) -> Pixels:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from ultralytics.data import base, utils
 from ultralytics.data.converter import merge_multi_segment
@@ -194,9 +195,9 @@ def _check(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
     splits.setdefault("train", str(found[0]))
     splits.setdefault("val", splits.get("test", splits["train"]))
     manifest = RecordReader(splits["train"]).manifest
-    details = manifest.made.get("details", {})
+    described = yaml.safe_load(manifest.made.get("details", {}).get("yaml") or "{}")
     names = dict(enumerate(manifest.classes))
-    kept = {name: details[name] for name in ("kpt_shape", "flip_idx", "kpt_names") if name in details}
+    kept = {name: described[name] for name in ("kpt_shape", "flip_idx", "kpt_names") if name in described}
     return {"path": folder, **splits, "names": names, "nc": len(names), "channels": 3, **kept}
 
 

@@ -23,7 +23,7 @@ from fastload.transforms.sheets import GREY, Sheet, Size, render
 Pixels = NDArray[np.uint8]
 
 
-class Source(Protocol):
+class PixelSource(Protocol):
     """Pixels of which pictures are made, in the order of colours that they are stored in."""
 
     @property
@@ -47,11 +47,11 @@ class Image:
 
     @property
     def size(self) -> Size:
-        """See `Source`."""
+        """See `PixelSource`."""
         return self.pixels.shape[0], self.pixels.shape[1]
 
     def region(self, box: Box) -> Pixels:
-        """See `Source`."""
+        """See `PixelSource`."""
         return box.of(self.pixels)
 
 
@@ -72,7 +72,7 @@ class Picture:
     def __init__(
         self,
         sheet: Sheet,
-        sources: Sequence[Source],
+        sources: Sequence[PixelSource],
         change: HsvChange | None = None,
         flip: int | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Picture:
         self.flip = flip
 
     @classmethod
-    def of(cls, source: Source) -> Picture:
+    def of(cls, source: PixelSource) -> Picture:
         """Return an image as it is."""
         return cls(Sheet.of(source.size), (source,))
 
@@ -99,13 +99,11 @@ class Picture:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.pixels() if dtype is None else self.pixels().astype(dtype)
 
-    def source(self) -> Source:
+    def source(self) -> PixelSource:
         """Return the image with all that was done so far, as part of another one."""
-        [place, *others] = self.sheet.placements
-        is_original = (
-            not others and self._is_flat and place == (0, self.sheet.output, self.sheet.output, 0, 0)
-        )
-        return self.sources[0] if is_original else Image(self._changed(self._rendered()), self.is_rgb)
+        if self._is_flat and self.sheet == Sheet.of(self.sheet.output):
+            return self.sources[0]
+        return Image(self._changed(render(self.sheet, self._region)), self.is_rgb)
 
     def settled(self) -> Picture:
         """Return the same picture, with nothing left to be done but to put parts beside each other."""
@@ -124,39 +122,28 @@ class Picture:
 
     def pixels(self) -> Pixels:
         """Return the pixels in an array of their own, BGR."""
-        pixels = self._changed(self._rendered())
+        pixels = self._changed(render(self.sheet, self._region))
         return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)) if self.is_rgb else pixels
 
     def write(self, out: Pixels, is_rgb: bool) -> None:
         """Write the pixels into an array (3, height, width), in RGB or BGR."""
         planes = out if self.is_rgb == is_rgb else out[::-1]
-        if self._is_flat:
-            render(self.sheet, self._region, planes.transpose(1, 2, 0))
-            return
+        sheet = self.sheet
         height, width, _ = self.shape
-        shown = left, top, right, bottom = self.sheet.shown
-        if shown != (0, 0, width, height):
+        first, end = sheet.shown_rows
+        if end - first < height:
+            sheet = sheet.of_rows(first, end)
+            first, end = (height - end, height - first) if self.flip == 0 else (first, end)
             grey = self._changed(np.full((1, 1, 3), GREY, np.uint8))
-            planes[...] = grey.reshape(3, 1, 1)
-            part = Picture(self.sheet.part(shown), self.sources, self.change, self.flip)
-            if self.flip == 0:
-                top, bottom = height - bottom, height - top
-            if self.flip == 1:
-                left, right = width - right, width - left
-            part._write_changed(planes[:, top:bottom, left:right])
-        else:
-            self._write_changed(planes)
-
-    def _write_changed(self, planes: Pixels) -> None:
-        """Write the pixels into planes, with colours changed and flipped while they are in a cache."""
-        height, width, _ = self.shape
-        pixels = self._rendered()
+            for plane, level in zip(planes, grey[0, 0], strict=True):
+                plane[:first] = plane[end:] = level
+        pixels = render(sheet, self._region)
         rows = max(1, BAND_PIXELS // width)
         memory = reusable_array((rows, width, 3))
-        for top in range(0, height, rows):
+        for top in range(0, len(pixels), rows):
             band = self._changed(pixels[top : top + rows], memory)
             # An image that is turned upside down is written from its end.
-            start = height - top - len(band) if self.flip == 0 else top
+            start = end - top - len(band) if self.flip == 0 else first + top
             cv2.split(band, list(planes[:, start : start + len(band)]))
 
     def tensor(self, is_rgb: bool) -> torch.Tensor:
@@ -175,10 +162,6 @@ class Picture:
         source = self.sources[number]
         pixels = source.region(box)
         return pixels if source.is_rgb == self.is_rgb else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
-
-    def _rendered(self) -> Pixels:
-        """Return the pixels before colours are changed and the image is flipped."""
-        return render(self.sheet, self._region, reusable_array(self.shape))
 
     def _changed(self, pixels: Pixels, out: Pixels | None = None) -> Pixels:
         """Return some of the rows changed, in `out` if there is anything to change."""

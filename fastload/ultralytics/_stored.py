@@ -80,18 +80,18 @@ class ImagesInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """A stored image; see `Source`."""
+    """A stored image; see `PixelSource`."""
 
     data: Pixels
     size: Sizes
 
     @property
     def is_rgb(self) -> bool:
-        """See `Source`."""
+        """See `PixelSource`."""
         return True
 
     def region(self, box: Box) -> Pixels:
-        """See `Source`."""
+        """See `PixelSource`."""
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 

@@ -11,7 +11,7 @@ import cv2
 import pytest
 
 import fastload
-from tests.commands import run
+from tests.commands import run, run_python
 from tests.folders import class_folders, encoded, files_in, pixels
 
 
@@ -44,7 +44,7 @@ class TestPack:
             for batch in loader:
                 print(len(batch))
         """)
-        done = subprocess.run([sys.executable, "-c", runnable], capture_output=True, text=True, timeout=280)
+        done = run_python("-c", runnable)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == "12"
         assert err == ""
@@ -55,7 +55,7 @@ class TestPack:
         code = (
             out[out.index("from fastload") :] + "\nimages, labels = next(iter(loader))\nprint(images.shape)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280)
+        done = run_python("-c", code)
         assert done.stdout.strip() == "torch.Size([12, 3, 20, 20])", done.stderr
 
     def test_auto_prints_its_reason(self, photos, tmp_path):

@@ -17,7 +17,7 @@ from fastload.cli._demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
 from fastload.sources.folder import list_folder
-from tests.commands import run_on_terminal
+from tests.commands import run_on_terminal, run_python
 from tests.folders import class_folders
 
 TINY = ("demo", "--rounds", "1", "--workers", "2")
@@ -113,7 +113,7 @@ def test_missing_pillow_is_named_with_the_remedy():
     without_pillow = (
         "import sys; sys.modules['PIL'] = None; from fastload.cli.main import main; sys.exit(main(['demo']))"
     )
-    done = subprocess.run([sys.executable, "-c", without_pillow], capture_output=True, text=True)
+    done = run_python("-c", without_pillow)
     assert done.returncode == 2
     assert "pip install pillow" in done.stderr
 

@@ -184,12 +184,9 @@ class TestTerminalsAndPipes:
 
     @pytest.mark.parametrize("options", [["info"], ["info", "--json"], ["verify"]])
     def test_closed_pipe_gives_no_traceback(self, packed, options):
-        command, *rest = options
         reader, writer = os.pipe()
         os.close(reader)
-        done = subprocess.run(
-            [*FASTLOAD, command, packed, *rest], stdout=writer, stderr=subprocess.PIPE, text=True
-        )
+        done = subprocess.run([*FASTLOAD, *options, packed], stdout=writer, stderr=subprocess.PIPE, text=True)
         os.close(writer)
         assert "Traceback" not in done.stderr
         assert "Exception ignored" not in done.stderr
@@ -198,9 +195,7 @@ class TestTerminalsAndPipes:
     @pytest.mark.parametrize("command", ["info", "verify"])
     def test_output_that_cannot_be_written_is_an_error(self, packed, command):
         with open("/dev/full", "w") as full:
-            done = subprocess.run(
-                [*FASTLOAD, command, packed], stdout=full, stderr=subprocess.PIPE, text=True
-            )
+            done = run(command, packed, stdout=full)
         assert done.returncode != 0
         assert "Traceback" not in done.stderr
         assert "No space left" in done.stderr

@@ -60,7 +60,7 @@ def run(*words):
 
 def test_labels_order_and_crops_are_those_of_a_plain_run(script, photos):
     path = script(TRAIN)
-    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    plain = commands.run_python(path, photos)
     ours = run(path, photos)
     assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
     assert ours.stdout == plain.stdout
@@ -81,7 +81,7 @@ def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script,
     reason = "getattr(getattr(loader, 'plan', None), 'num_workers', None)"
     end = f"    print(torch.rand(1).item())\n    print({reason})\n"
     path = script(TRAIN.replace(", num_workers=1", "") + end)
-    plain = subprocess.run([sys.executable, path, photos], capture_output=True, text=True)
+    plain = commands.run_python(path, photos)
     ours, tuned = run(path, photos), run("--tune", path, photos)
     *lines, last = ours.stdout.splitlines()
     assert lines == plain.stdout.splitlines()[:-1], plain.stderr
@@ -90,11 +90,24 @@ def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script,
     assert re.search(r"a sample takes .* of CPU time instead of .*: [0-9.]+ times faster", ours.stderr)
 
 
+def test_a_package_that_imports_the_loader_first_gets_the_replaced_one(tmp_path, monkeypatch):
+    package = tmp_path / "project"
+    package.mkdir()
+    (package / "__init__.py").write_text("from torch.utils.data import DataLoader")
+    (package / "train.py").write_text("from . import DataLoader\nprint(len(DataLoader(range(5))))")
+    monkeypatch.chdir(tmp_path)
+    done = run("-m", "project.train")
+    assert (done.returncode, done.stdout) == (0, "5\n")
+    assert "project/train.py:2: DataLoader of range" in done.stderr
+
+
 def test_a_script_without_a_loader_runs_as_it_is(script):
     done = run(script("import sys; print(sys.argv[1:]); sys.exit(3)"), "--lr", "0.1")
     assert done.returncode == 3
     assert done.stdout == "['--lr', '0.1']\n"
     assert "nothing was replaced" in done.stderr
+    closed = run(script("import sys; sys.stdout.close(); sys.stderr.close(); sys.exit(4)"))
+    assert closed.returncode == 4
 
 
 def test_an_unknown_dataset_is_left_as_it_is(script):
@@ -221,18 +234,28 @@ def test_image_files_are_cached(script, photos, tmp_path, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_used_is_said_once(script, photos, tmp_path, monkeypatch):
-    text = """
+    text = (
+        OPERATORS
+        + """
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import ToTensor
 from fastload import FolderDataset
 from torch.utils.data import DataLoader, TensorDataset
 import sys, torch
 for _ in range(2):
     DataLoader(FolderDataset(sys.argv[1]), num_workers=0)
 DataLoader(TensorDataset(torch.arange(3)), num_workers=0)
+class Own(ImageFolder):
+    def __getitem__(self, index):
+        return {"image": super().__getitem__(index)[0]}
+DataLoader(Own(sys.argv[1], ToTensor()), num_workers=0)
 """
+    )
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     done = run("--quiet", "--cache", "disk", script(text), photos)
     assert done.returncode == 0, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("fastload: the script runs without a cache: ")
-    assert "must be a folder that can be written to" in line
+    first, second = done.stderr.splitlines()
+    assert first.startswith("fastload: the script runs without a cache: ")
+    assert "must be a folder that can be written to" in first
+    assert "needs a dataset of image files that is known, got Own" in second

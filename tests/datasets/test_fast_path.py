@@ -13,11 +13,11 @@ from fastload.errors import OptionError
 from tests.datasets.pipelines import MEAN, PIPELINES, STD, TINY_PIPELINES
 from tests.datasets.reference import check_against_plain, filled, plain
 from tests.images.samples import file_of, photo
+from tests.products import sampled
 
 
 class TestFastPathEqualsPlainPath:
-    @pytest.mark.parametrize("encoding", ["keep", "jpeg", "yuv420", "raw"])
-    @pytest.mark.parametrize("name", PIPELINES)
+    @pytest.mark.parametrize(("name", "encoding"), sampled([*PIPELINES], ["keep", "jpeg", "yuv420", "raw"]))
     def test_photos(self, packed, name, encoding):
         dataset = PackedDataset(packed("photos", encoding), PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], [5, 0, 23, 11, 5, 16, 7, 8])
@@ -33,8 +33,7 @@ class TestFastPathEqualsPlainPath:
         dataset = PackedDataset(packed("photos", "tiled"), PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], list(range(24)))
 
-    @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-    @pytest.mark.parametrize("name", TINY_PIPELINES)
+    @pytest.mark.parametrize(("name", "container"), sampled([*TINY_PIPELINES], ["hdf5", "lmdb"]))
     def test_thumbnails(self, packed, name, container):
         dataset = PackedDataset(packed("thumbnails", "raw", container), TINY_PIPELINES[name])
         check_against_plain(dataset, TINY_PIPELINES[name], [39, 0, 3, 3, 21, 17])

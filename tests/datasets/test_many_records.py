@@ -1,7 +1,6 @@
 """A dataset of many records takes no more memory than one of few."""
 
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +15,7 @@ from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, ide
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.schema import CRC32C, record_columns
+from tests.commands import run_python
 
 
 def _write_pixels(path, count, shard_records):
@@ -77,8 +77,7 @@ print(opened - before, own() - before)
 class TestManyRecords:
     def check(self, tmp_path, count, shard_records, limit_bytes):
         path = _write_pixels(tmp_path / "many.fl", count, shard_records)
-        command = [sys.executable, "-c", OPEN_AND_READ, path, str(count)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_python("-c", OPEN_AND_READ, path, count)
         assert done.returncode == 0, done.stderr
         opened, read = map(int, done.stdout.split())
         assert opened < 5_000_000, "opening reads only the manifest"

@@ -1,9 +1,6 @@
 """Indexing, workers, stored records, damage and opening of both datasets."""
 
-import multiprocessing
 import pickle
-import subprocess
-import sys
 
 import cv2
 import numpy as np
@@ -13,6 +10,7 @@ import torch.utils.data
 
 import fastload
 from fastload import FolderDataset, PackedDataset
+from tests.commands import run_python
 from tests.datasets.reference import CLASSES, are_equal
 
 
@@ -51,8 +49,12 @@ class TestIndices:
 class TestWorkers:
     @pytest.mark.parametrize(
         ("loader", "method"),
-        [(fastload.DataLoader, method) for method in multiprocessing.get_all_start_methods()]
-        + [(torch.utils.data.DataLoader, None)],
+        [
+            (fastload.DataLoader, "fork"),
+            (fastload.DataLoader, "forkserver"),
+            pytest.param(fastload.DataLoader, "spawn", marks=pytest.mark.soak),
+            (torch.utils.data.DataLoader, None),
+        ],
     )
     def test_batches_with_workers_equal_those_without(self, packed_classes, method, loader):
         dataset = PackedDataset(packed_classes)
@@ -114,7 +116,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 8, open_now + 8))
 dataset = fastload.PackedDataset({str(packed_classes)!r})
 assert sum(len(dataset.read(i)["image"]) > 0 for i in list(range(30)) * 2) == 60
 """
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=280)
+        done = run_python("-c", code)
+        assert done.returncode == 0, done.stderr
 
 
 class TestDamage:

@@ -40,7 +40,7 @@ class TestCountedRandomness:
             epochs(dataset), epochs(dataset, num_workers=workers, persistent_workers=is_persistent)
         )
 
-    @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+    @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
     def test_batches_do_not_depend_on_the_start_method(self, packed, method):
         if method not in multiprocessing.get_all_start_methods():
             pytest.skip(f"{method} does not exist here")

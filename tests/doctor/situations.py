@@ -52,7 +52,6 @@ SITUATIONS = [
         "torchvision's transforms on an ImageFolder, two workers",
         "decoding",
         "--data {classes} --decoder imagefolder --transform torchvision --workers 2",
-        is_short=True,
     ),
     Situation(
         "torchvision's transforms in a dataset of one's own",

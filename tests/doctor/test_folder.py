@@ -106,8 +106,19 @@ def test_splits_are_packed_alike_as_packing_chooses(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.png").write_bytes(encoded(pixels(number, 240, 320), ".png"))
     chosen = fastload.pack(tmp_path, tmp_path.with_suffix(".fl"), workers=1).encoding
-    for found in examine_data(tmp_path):
+    for found, split in zip(examine_data(tmp_path), ("train", "val"), strict=True):
         assert f"auto' chooses {chosen}" in found.diagnosis.evidence[1]
+        assert found.measured.folder == str(tmp_path / split)  # which packing and FolderDataset take
+
+
+def test_images_with_annotations_are_examined(tmp_path):
+    make_photos(tmp_path / "images" / "train", 3, 64, 64)
+    (tmp_path / "labels" / "train").mkdir(parents=True)
+    (tmp_path / "labels" / "train" / "0000.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    (tmp_path / "data.yaml").write_text("train: images/train\nnames: [cat]\n")
+    [found] = examine_data(tmp_path / "data.yaml")
+    assert "3 samples" in found.diagnosis.evidence[0]
+    assert found.measured.folder == str(tmp_path / "data.yaml")
 
 
 def test_if_no_image_can_be_read_the_first_error_is_named(tmp_path):
@@ -150,12 +161,17 @@ def test_a_folder_and_its_packed_dataset_are_examined(tmp_path):
         assert any(text.startswith(chosen) for text in part["evidence"]) == (packed is None)
 
 
-def test_the_files_are_packed_as_packing_chooses(tmp_path):
+@pytest.mark.soak
+def test_annotated_files_are_packed_as_packing_chooses_and_need_their_annotations(tmp_path):
     photos = make_photos(tmp_path / "photos", 60, 480, 640)
-    many = tmp_path / "many"  # so that loading them takes long enough to matter
+    many = tmp_path / "images"  # so that loading them takes long enough to matter
     many.mkdir()
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat]\n")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     for number in range(3000):
         os.link(photos / f"{number % 60:04d}.jpg", many / f"{number}.jpg")
-    [found] = examine_data(many)
+    [found] = examine_data(tmp_path / "data.yaml")
     encoding = fastload.pack(photos, tmp_path / "photos.fl", workers=1).encoding
     assert found.measured.trial("pack").encoding == encoding
+    assert found.measured.trial("decoder") is None  # FolderDataset has no boxes

@@ -209,6 +209,13 @@ def test_a_gain_names_all_that_it_is_made_of():
     assert fix.why.endswith("in all, 179 samples/s instead of 132 samples/s")
 
 
+def test_workers_that_persist_are_not_started_in_each_epoch_with_a_fix_either():
+    trials = (trial(rate=400.0, start_s=5.0), trial("decoder", 2, 800.0, start_s=5.0))
+    measured = training(2, persistent_workers=True, epoch_batches=100, trials=trials)
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "decoder")
+    assert fix.gain == pytest.approx(2)
+
+
 def test_a_loader_that_is_created_for_each_epoch_cannot_keep_its_workers():
     measured = training(2, wait_s=0.08, epochs=4, epoch_batches=25, trials=(trial(rate=400.0, start_s=2.0),))
     for is_recreated, arguments in ((False, {"persistent_workers": True}), (True, {})):

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.commands import FASTLOAD
+from tests.commands import FASTLOAD, run
 from tests.doctor.places import place_of
 from tests.doctor.situations import SITUATIONS, TRAIN
 
@@ -18,8 +18,12 @@ from tests.doctor.situations import SITUATIONS, TRAIN
 def test_the_verdict_is_the_true_cause(situation, folders):
     with place_of(situation, folders) as (before, places):
         arguments = situation.arguments.format(**places).split()
-        command = [*before, *FASTLOAD, "doctor", "--json", "--seconds", str(situation.seconds)]
-        done = subprocess.run([*command, TRAIN, *arguments], capture_output=True, text=True, timeout=280)
+        command = ["doctor", "--json", "--seconds", str(situation.seconds), TRAIN, *arguments]
+        if before:
+            command = [*before, *FASTLOAD, *command]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        else:
+            done = run(*command)
     assert done.stdout, done.stderr
     [part, *_] = json.loads(done.stdout)["parts"]
     assert part["verdict"] == situation.verdict, "\n".join([part["headline"], *part["evidence"]])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.commands import wait_until_gone
+from tests.commands import start_python, wait_until_gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,13 +35,12 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     }
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", f"tests.frameworks.{module}", *map(str, arguments)],
+        start_python(
+            *("-m", f"tests.frameworks.{module}", *arguments),
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             # Leaders of sessions of their own, so that all their processes can be found.
             start_new_session=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch.utils.data import DistributedSampler
 
 import fastload
 from tests.frameworks.batches import read
+from tests.frameworks.distributed_ranks import trained
 
 NUMBERS = range(37)
 
@@ -47,6 +49,20 @@ def test_state_goes_on_with_the_next_batch(ranks):
     for rank in ranks:
         _, second, third = rank["torch"]
         assert rank["resumed"] == [second[2:], third]
+
+
+def test_weighted_ranks_learn_what_one_process_does(ranks):
+    alone = trained(fastload.ShardedSampler(range(37), seed=3), 12, lambda model: model)
+    for rank in ranks:
+        assert rank["weighted"] == pytest.approx(alone, abs=1e-12)
+
+
+def test_one_process_continues_an_epoch_of_two_ranks(ranks):
+    seen = [number for rank in ranks for batch in rank["sharded"]["seen"] for number in batch]
+    loader = fastload.DataLoader(range(37), 7, shuffle=True, seed=2, num_workers=1, sharded=True)
+    loader.load_state_dict(torch.load(io.BytesIO(bytes.fromhex(ranks[1]["sharded"]["state"]))))
+    seen += [number for batch in loader for number in batch.tolist()]
+    assert sorted(seen) == list(NUMBERS)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -220,6 +220,15 @@ def test_changes_of_the_functions_transforms_are_noticed(rows):
     assert "ToTensor" in fastload.explain(ours)
 
 
+def test_another_function_is_compiled_too(rows):
+    ours = fastload.compile(rows.with_transform(functools.partial(with_an_argument, transform=_train())))
+    ours.set_transform(functools.partial(with_an_argument, transform=_train().transforms[0]))
+    assert ours[0]["pixel_values"].size == (40, 40)
+    again = fastload.compile(ours)
+    assert "RandomResizedCrop  while decoding" in fastload.explain(again)
+    assert again[0]["pixel_values"].size == (40, 40)
+
+
 def test_it_can_be_sent_to_other_processes(rows):
     ours = fastload.compile(rows.with_transform(functools.partial(with_an_argument, transform=_train())))
     sent = pickle.loads(pickle.dumps(ours))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch.utils.data
 
 import fastload
+from tests.commands import run_python
 from tests.frameworks.batches import seed_all
 from tests.frameworks.programs import ROOT
 from tests.loader.datasets import Random, assert_same
@@ -80,7 +79,5 @@ list(loader)
 
 
 def test_program_that_ends_with_the_loader_alive_prints_nothing():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=280
-    )
+    done = run_python("-c", PROGRAM, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

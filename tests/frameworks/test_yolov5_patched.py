@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
+from tests.commands import run_python
 from tests.frameworks.batches import read
 from tests.frameworks.programs import ROOT
 
@@ -110,11 +108,7 @@ def repository(tmp_path_factory) -> Path:
 
 
 def result_of(repository: Path, *command: str) -> dict:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = (sys.executable, *command, str(repository / "result.json"))
-    done = subprocess.run(
-        command, cwd=repository, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    done = run_python(*command, repository / "result.json", cwd=repository)
     assert done.returncode == 0, done.stderr
     return read(repository / "result.json")
 

@@ -2,8 +2,6 @@
 
 import random
 import struct
-import subprocess
-import sys
 import zlib
 
 import cv2
@@ -16,6 +14,7 @@ from fastload.images.decode import decode
 from fastload.images.encodings import Jpeg, Keep
 from fastload.images.header import validate_file
 from fastload.images.jpeg import parse_jpeg
+from tests.commands import run_python
 from tests.images.samples import exif, file_of, photo, pil_rgb
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -289,7 +288,7 @@ try:
 except DecodeError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    done = run_python("-c", program, cwd=tmp_path)
     assert "run-length" in done.stdout, done.stderr
 
 

@@ -64,7 +64,8 @@ def yolo(root: Path, task: str = "boxes", *, has_masks: bool = False) -> Path:
             tree[f"masks/{split}/{number}.png"] = mask(number)
     names = "".join(f"  {label}: {name}\n" for label, name in enumerate(NAMES))
     keypoints = "kpt_shape:\n- 2\n- 3\nflip_idx:\n- 1\n- 0\n" if task == "keypoints" else ""
-    tree["data.yaml"] = f"train: images/train\nval: images/val\nnames:\n{names}{keypoints}"
+    further = f"nc: 3\n{keypoints}kpt_names:\n  0:\n  - nose\nreleased: 2024-01-02\ndownload: http://x\n"
+    tree["data.yaml"] = f"train: images/train\nval: images/val\nnames:\n{names}{further}"
     return written(root, tree)
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fastload import PackedDataset, SourceError, pack
+from fastload import PackedDataset, SourceError, pack, unpack
 from fastload.images.opencv import cv2
 from fastload.images.rle import counts_of_mask, decode_counts, encode_counts, mask_of_counts, outlines
 from fastload.sources import open_source
@@ -118,6 +118,31 @@ def test_splits_of_folders_with_a_json_each(tmp_path):
         ("train", "train/a.jpg"),
         ("val", "valid/a.jpg"),
     ]
+
+
+def test_names_with_backslashes_are_paths(tmp_path):
+    content = coco_content()
+    for image in content["images"]:
+        image["file_name"] = f"val2017\\{image['file_name']}"
+    [source] = open_source(coco(tmp_path / "data", content)).values()
+    assert source.read(0).key == "val2017/a.jpg"
+
+
+def test_images_that_the_json_does_not_list_are_told(tmp_path):
+    root = coco(tmp_path / "data")
+    written(root, {"val2017/d.jpg": photo(4), "val2017/notes.txt": ""})
+    [source] = open_source(root).values()
+    assert [(each.key, each.is_clutter) for each in source.left_out] == [("val2017/d.jpg", True)]
+    assert source.warnings[-1].endswith("such as val2017/d.jpg")
+
+
+def test_members_without_a_value_come_back(tmp_path):
+    content = coco_content()
+    content["annotations"][0] |= {"segmentation": None, "area": None, "iscrowd": None, "caption": "hi"}
+    pack(coco(tmp_path / "data", content), tmp_path / "x.fl", encode="keep", workers=1)
+    unpack(tmp_path / "x.fl", tmp_path / "out")
+    back = json.loads((tmp_path / "out/annotations/instances_val2017.json").read_text())
+    assert back["annotations"][0] == content["annotations"][0]
 
 
 def test_an_annotation_without_a_box_is_no_caption(tmp_path):

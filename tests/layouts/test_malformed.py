@@ -1,5 +1,7 @@
 """Malformed annotations: an error, or a listed skip, that names the file and the line or annotation."""
 
+import json
+
 import pytest
 
 from fastload import PackedDataset, SourceError, pack
@@ -25,6 +27,9 @@ YOLO_ROWS = {
     "negative width": ("0 0.5 0.5 -0.005 0.125\n", 1),
     "polygon after a box": (GOOD + "0 0.1 0.1 0.5 0.1 0.5 0.5\n", 2),
     "bytes of no text": (GOOD + "0 0.5 \xff\n", 2),
+    "digits of another script": ("0 ٠.٥ 0.5 0.25 0.125\n".encode().decode("latin-1"), 1),
+    "zero byte": ("0 0.5 0.5 0.25 0.125\0\n", 1),
+    "beyond float64": ("0 1e400 0.5 0.25 0.125\n", 1),
     "name for a class": ("cat 0.5 0.5 0.25 0.125\n", 1),
 }
 # float() takes underscores, and NumPy's comparison with nan is false, so that it is no smaller than 0.
@@ -89,6 +94,11 @@ YAML = {
     "malformed": "train: images\nnames: [a\n",
     "a tag that would run code": "train: images\nnames: !!python/object/apply:os.getcwd []\n",
     "keypoints of five numbers": "train: images\nnames: [a]\nkpt_shape: [2, 5]\n",
+    "names twice": "train: images\nnames: [a]\nnames: [b]\n",
+    "a number twice": "train: images\nnames: {0: a, 0: b}\n",
+    "a trillion classes": "train: images\nnc: 1000000000000\n",
+    "lists within lists": "train: images\na: &a [1]\nb: &b [*a, *a, *a, *a]\nnames: [[*b, *b, *b], *b]\n",
+    "half a character": 'train: images\nnames: ["\\ud800"]\n',
     "a path of numbers": "path: [1]\ntrain: images\nnames: [a]\n",
 }
 
@@ -124,6 +134,9 @@ COCO_OBJECTS = {
     "bbox with nan": change(*OBJECT, bbox=[float("nan"), 2, 3, 4]),
     "bbox missing": change(*OBJECT, bbox=None),
     "negative width": change(*OBJECT, bbox=[5, 5, -2, 4]),
+    "bbox beyond float64": change(*OBJECT, bbox=[10**400, 2, 3, 4]),
+    "polygon beyond the image": change(*OBJECT, segmentation=[[90, 90, 95, 90, 95, 95]]),
+    "run lengths without an end": change(*OBJECT, segmentation={"size": [40, 50], "counts": "o" * 10**6}),
     "beyond the image": change(*OBJECT, bbox=[55, 5, 2, 4]),
     "unknown category": change(*OBJECT, category_id=99),
     "category of words": change(*OBJECT, category_id="18"),
@@ -156,15 +169,26 @@ def test_coco_image_of_another_size(tmp_path):
     assert "got 60" in skipped.reason
 
 
+def all_boxes(content, box):
+    for annotation in content["annotations"]:
+        annotation["bbox"] = box
+
+
 COCO_FILES = {
     "image of no annotation's": (change(*OBJECT, image_id=77), "annotation 1"),
     "no id": (change(*OBJECT, id=None), r"annotations\[0\]"),
     "repeated id": (change(*OBJECT, id=7), r"annotations\[1\]"),
     "repeated image": (change("images", 1, id=9), r"images\[1\]"),
     "name that leads out": (change("images", 0, file_name="../b.jpg"), "image 9"),
+    "name with a drive": (change("images", 0, file_name="C:\\b.jpg"), "image 9"),
+    "name of half a character": (change("images", 0, file_name="\ud800.jpg"), "image 9"),
+    "id beyond int64": (change(*OBJECT, id=2**63), r"annotations\[0\]"),
+    "corners": (lambda content: all_boxes(content, [30, 20, 45, 35]), "got x1 y1 x2 y2 in all"),
+    "fractions": (lambda content: all_boxes(content, [0.1, 0.1, 0.5, 0.5]), "got fractions in all"),
     "name of no text": (change("images", 0, file_name=5), "image 9"),
     "category without a name": (change("categories", 0, name=None), "category 18"),
     "images are no list": (change(images={}), "images"),
+    "nested too deep for a manifest": (change(info=json.loads("[" * 40 + "]" * 40)), "nest at most 20"),
     "images are elsewhere": (
         lambda content: [image.update(file_name=f"x{image['id']}.jpg") for image in content["images"]],
         "folder near it",
@@ -181,11 +205,22 @@ def test_coco_file(tmp_path, name):
         pack(coco(tmp_path / "data", content), tmp_path / "x.fl", on_error="skip", workers=1)
 
 
+def test_a_member_that_a_json_names_twice_is_refused(tmp_path):
+    root = coco(tmp_path / "data")
+    path = root / "annotations/instances_val2017.json"
+    path.write_text(path.read_text().replace('"info"', '"images": [], "info"'))
+    with pytest.raises(SourceError, match=r"instances_val2017\.json.*a second 'images'"):
+        pack(path, tmp_path / "x.fl", workers=1)
+
+
 VOC = {
     "no xml": "hello",
     "another tag": "<x></x>",
     "truncated": voc_xml(voc_object())[:-20],
     "entities": '<!DOCTYPE a [<!ENTITY b "c">]>' + voc_xml(voc_object()),
+    "entities in UTF-16": ('<!DOCTYPE a [<!ENTITY b "c">]>' + voc_xml(voc_object())).encode("utf-16"),
+    "two boxes": voc_xml(voc_object(more="<bndbox><xmin>1</xmin></bndbox>")),
+    "side with an underscore": voc_xml(voc_object(box=("1_0", 2, 30, 40))),
     "no name": voc_xml(voc_object("")),
     "no box": voc_xml("<object><name>cat</name></object>"),
     "three sides": voc_xml(voc_object(box=(1, 2, 3))),

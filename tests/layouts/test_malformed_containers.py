@@ -101,6 +101,8 @@ def without(entries, key):
         (pickled() | {b"0": pickle.dumps((b"x", "1"))}, r"key '0': must be .*got \['bytes', 'str'\]"),
         (pickled() | {b"0": b"\xff\xff\xff\xffARROW"}, "key '0': .*records of old releases of pyarrow"),
         (stylegan2() | {b"length": b"x"}, "key 'length': must be the number"),
+        (crnn() | {b"num-samples": b"9" * 6000}, "key 'num-samples': must be the number"),
+        (pickled() | {b"0": pickle.dumps((b"x", 2**63))}, "key '0': must be .bytes of an image, integer"),
         ({b"length": b"1", b"other": b"x"}, "must have keys such as '256-00000'"),
         (without(stylegan2(), b"16-00000"), "key '16-00000': must exist"),
         ({b"a": b"no image"}, "key 'a': must be an image file, or the database one of CRNN"),
@@ -148,6 +150,39 @@ def test_an_hdf5_file_of_another_layout_is_refused(tmp_path, name, array):
         file[name] = array
     with pytest.raises(SourceError, match=rf"x\.hdf5: must hold .*'{name}'"):
         open_source(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "storage", "virtual"])
+def test_an_hdf5_file_gives_no_data_of_other_files(tmp_path, kind):
+    path, shape = write_biggan(tmp_path / "x.hdf5"), (5, 3, 8, 8)
+    with h5py.File(path, "a") as file:
+        del file["imgs"]
+        if kind == "link":
+            h5py.File(tmp_path / "y.h5", "w").create_dataset("imgs", shape, np.uint8)
+            file["imgs"] = h5py.ExternalLink("y.h5", "imgs")
+        elif kind == "storage":
+            file.create_dataset("imgs", shape, np.uint8, external=[(str(path), 0, h5py.h5f.UNLIMITED)])
+        else:
+            layout = h5py.VirtualLayout(shape, np.uint8)
+            layout[:] = h5py.VirtualSource("y.h5", "imgs", shape)
+            file.create_virtual_dataset("imgs", layout)
+    with pytest.raises(SourceError, match=r"x\.hdf5: must hold its own 'imgs'"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 0, 8), (5, 3, 1 << 20, 1 << 20)])
+def test_an_hdf5_file_of_impossible_images_is_refused(tmp_path, shape):
+    path = write_biggan(tmp_path / "x.hdf5")
+    with h5py.File(path, "a") as file:
+        del file["imgs"]
+        file.create_dataset("imgs", shape, np.uint8, chunks=(1, 1, 8, 8) if shape[2] else None)
+    with pytest.raises(SourceError, match="images of at most"):
+        open_source(path)
+
+
+def test_entries_of_no_record_are_told(tmp_path):
+    path = write_lmdb(tmp_path / "base", crnn() | {b"num-samples": b"2"})
+    assert open_source(path)[""].warnings == (f"{path} has 4 entries of no record, which are left out",)
 
 
 def test_a_truncated_hdf5_file_is_named(tmp_path):

@@ -1,6 +1,9 @@
+import bz2
 import contextlib
+import gzip
 import io
 import json
+import lzma
 import shutil
 import tarfile
 from dataclasses import replace
@@ -198,7 +201,11 @@ def test_members_that_lead_elsewhere_or_are_no_files_are_harmless(tmp_path):
             tar.addfile(entry, io.BytesIO(image(0)))
     source = one(path)
     assert [source.key(index) for index in range(len(source))] == ["evil.jpg", "abs.jpg"]
-    assert sorted(entry.key for entry in source.left_out) == ["x.tar/.hidden", "x.tar/__meta__"]
+    assert sorted(entry.key for entry in source.left_out) == [
+        "x.tar/.hidden",
+        "x.tar/0.jpg",
+        "x.tar/__meta__",
+    ]
     assert not (tmp_path.parent / "evil.jpg").exists()
 
 
@@ -218,6 +225,45 @@ def test_members_are_those_of_tarfile(tmp_path, form):
     with tarfile.open(path) as tar:
         expected = [(each.name, each.offset_data, each.size) for each in tar if each.isreg()]
     assert [tuple(member) for member in tar_members(str(path))] == expected
+
+
+COMPRESSED = {".tar.gz": gzip, ".tgz": gzip, ".tar.bz2": bz2, ".tar.xz": lzma}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_compressed_shards_are_read_and_written_again(tmp_path, suffix):
+    plain = write_tar(tmp_path / "x.tar", samples(0, 4)).read_bytes()
+    path = tmp_path / f"set{suffix}"
+    path.write_bytes(COMPRESSED[suffix].compress(plain))
+    source, expected = one(path), one(tmp_path / "x.tar")
+    for index in (3, 0, 2):  # also backwards
+        np.testing.assert_equal(source.read(index).values, expected.read(index).values)
+    pack(path, tmp_path / "x.fl", encode="keep", workers=2)
+    unpack(tmp_path / "x.fl", tmp_path / "out")
+    with tarfile.open(tmp_path / "out" / path.name) as mine, tarfile.open(tmp_path / "x.tar") as theirs:
+        assert {each.name: mine.extractfile(each).read() for each in mine} == {
+            each.name: theirs.extractfile(each).read() for each in theirs
+        }
+    for cut in (20, len(path.read_bytes()) - 20):
+        (tmp_path / f"cut{suffix}").write_bytes(path.read_bytes()[:cut])
+        with pytest.raises(SourceError, match=r"cut.*: must be a tar file that can be read"):
+            one(tmp_path / f"cut{suffix}")
+
+
+def test_a_shard_of_zstd_names_the_step_where_python_lacks_it(tmp_path):
+    (tmp_path / "x.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    with pytest.raises(SourceError, match=r"x\.tar\.zst: must be"):
+        one(tmp_path / "x.tar.zst")
+
+
+def test_sparse_members_are_refused(tmp_path):
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        entry = tarfile.TarInfo("a.jpg")
+        entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        tar.addfile(entry)
+    with pytest.raises(SourceError, match=r"offset 1024: must hold members without holes"):
+        one(path)
 
 
 def test_a_damaged_shard_is_named_with_the_offset(tmp_path):

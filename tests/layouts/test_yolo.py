@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import cv2
@@ -12,9 +11,12 @@ import torch
 
 from fastload import OptionError, PackedDataset, SourceError, pack
 from fastload.sources import open_source
+from tests.commands import run_python
 from tests.folders import encoded
 from tests.layouts.conformance import LayoutConformance
 from tests.layouts.samples import NAMES, ROWS, SIZE, photo, written, yolo
+
+BOX = "0 0.5 0.5 0.25 0.125\n"
 
 
 class TestBoxes(LayoutConformance):
@@ -37,6 +39,13 @@ class TestKeypoints(LayoutConformance):
         return yolo(root, "keypoints")
 
 
+class TestEmptyAndMissingLabels(LayoutConformance):
+    def make(self, root):
+        tree = {f"images/train/{at}.jpg": photo(at) for at in range(3)}
+        text = "train: images/train\nnames:\n  0: a\n"
+        return written(root, tree | {"labels/train/0.txt": BOX, "labels/train/1.txt": "", "data.yaml": text})
+
+
 class TestMasksBeside(LayoutConformance):
     def make(self, root):
         return yolo(root, has_masks=True)
@@ -51,7 +60,6 @@ def test_boxes_are_in_pixels_and_an_image_without_labels_has_none(tmp_path):
     assert (train.classes, val[0][1]["boxes"].shape) == (NAMES, (0, 4))
 
 
-BOX = "0 0.5 0.5 0.25 0.125\n"
 FOLDERS = {
     "images and labels": ({"images/a.jpg": 0, "labels/a.txt": BOX}, {"": ["images/a.jpg"]}),
     "labels beside images": ({"a.jpg": 0, "labels/a.txt": BOX}, {"": ["a.jpg"]}),
@@ -147,7 +155,7 @@ PROGRAM = """
 import json, sys
 from ultralytics.data.utils import verify_image_label, img2label_paths
 found = []
-for image, keypoint, classes, points, numbers in json.load(sys.stdin):
+for image, keypoint, classes, points, numbers in json.load(open(sys.argv[1])):
     [label] = img2label_paths([image])
     result = verify_image_label((image, label, "", keypoint, classes, points, numbers, False))
     boxes, segments, points = result[1], result[3], result[4]
@@ -181,13 +189,8 @@ def test_boxes_labels_and_refusals_are_those_of_ultralytics(tmp_path):
         "YOLO_OFFLINE": "true",
         "YOLO_VERBOSE": "false",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    (tmp_path / "requests.json").write_text(json.dumps(requests))
+    done = run_python("-c", PROGRAM, tmp_path / "requests.json", env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     for (task, source, at), theirs in zip(cases, found, strict=False):

@@ -77,7 +77,7 @@ def hold_at_random(batches: int, most_held: int) -> None:
 
 
 def test_thousands_of_batches_and_views_dropped_in_random_order():
-    hold_at_random(batches=2500, most_held=60)
+    hold_at_random(batches=800, most_held=60)
 
 
 @pytest.mark.soak

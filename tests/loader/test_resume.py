@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler, TensorDataset
 
 import fastload
 from tests.loader.datasets import Rows
+from tests.products import sampled
 
 DATA = TensorDataset(torch.arange(50))
 
@@ -75,10 +76,7 @@ def take(iterator: Any, count: int) -> list[list[int]]:
     return labels(next(iterator) for _ in range(count))
 
 
-@pytest.mark.parametrize(
-    "workers", [(0, 0), (2, 0), (0, 2), (2, 1)], ids=lambda pair: f"{pair[0]}to{pair[1]}"
-)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(("sampling", "workers"), sampled([*SAMPLINGS], [(2, 1), (0, 0), (0, 2), (2, 0)]))
 def test_the_next_batches_and_epochs_are_as_without_a_resume(sampling, workers):
     seed_all(1)
     uninterrupted = make(sampling, workers[0])
@@ -129,8 +127,10 @@ def test_a_restored_global_state_gives_the_epochs_that_other_draws_led_to(sampli
     assert list(train(second, 2)) == whole[22:]
 
 
-@pytest.mark.parametrize("persistent", [(True, True), (True, False), (False, True)])
-@pytest.mark.parametrize("sampling", ["shuffle", "generator", "seed", "weighted"])
+@pytest.mark.parametrize(
+    ("sampling", "persistent"),
+    sampled(["shuffle", "generator", "seed", "weighted"], [(True, True), (True, False), (False, True)]),
+)
 def test_persistent_workers_change_nothing(sampling, persistent):
     seed_all(1)
     whole = make(sampling, 1, persistent_workers=persistent[0])

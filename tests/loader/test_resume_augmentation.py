@@ -14,6 +14,7 @@ import fastload
 import fastload.transforms as T
 from tests.folders import class_folders
 from tests.loader.datasets import Random, assert_same
+from tests.products import sampled
 
 SEEDINGS: dict[str, Any] = {
     "global": dict,
@@ -42,9 +43,9 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed)
 
 
-@pytest.mark.parametrize("seeding", SEEDINGS)
-@pytest.mark.parametrize(("workers", "persistent"), WORKERS)
-def test_pixels_of_this_and_later_epochs_are_as_without_a_resume(dataset, workers, persistent, seeding):
+@pytest.mark.parametrize(("workers", "seeding"), sampled(WORKERS, [*SEEDINGS]))
+def test_pixels_of_this_and_later_epochs_are_as_without_a_resume(dataset, workers, seeding):
+    workers, persistent = workers
     seed_all(1)
     whole = make(dataset, workers, persistent, seeding)
     epochs = [list(whole) for _ in range(5)]

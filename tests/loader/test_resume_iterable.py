@@ -11,11 +11,12 @@ import fastload
 from fastload import OptionError
 from tests.loader.datasets import Counting, StatefulCounting
 from tests.loader.test_resume import saved
+from tests.products import sampled
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("kind", [Counting, StatefulCounting])
-@pytest.mark.parametrize("taken", [0, 1, 5, 13])
+@pytest.mark.parametrize(
+    ("kind", "workers", "taken"), sampled([Counting, StatefulCounting], [2, 1, 0, 2], [5, 1, 0, 13])
+)
 def test_iterable_datasets_resume(kind, workers, taken):
     def numbers(batches: Any) -> list[list[int]]:
         return [batch[:, 0].tolist() for batch in batches]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from torch.utils.data import dataloader
 
 import fastload.loader
 from fastload.loader import _torch
+from tests.commands import run_python
 
 ROOM = Path(fastload.loader.__file__).parent
 ROOMS = (ROOM, ROOM.parent / "doctor")
@@ -75,6 +74,8 @@ import inspect, sys, warnings
 import torch
 import torch.utils.data.dataloader as module
 {lacking}
+for name in [name for name in sys.modules if name.startswith("fastload")]:
+    del sys.modules[name]  # which a forked program has imported already
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import fastload
@@ -115,5 +116,5 @@ assert numbers(DataLoader([torch.ones(2)] * 3, cache="auto"))
 @pytest.mark.parametrize("name", LACKING)
 def test_loader_uses_torchs_own_iterators_if_torch_lacks_a_member(name):
     code = PROGRAM.format(lacking=LACKING[name], name=name)
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from fastload import DestinationError, PackedDataset, SourceError, pack
 from fastload.packing._staging import Staging
-from tests.commands import run
+from tests.commands import run, start_python
 from tests.folders import class_folders, tree
 
 
@@ -207,8 +206,8 @@ with Staging(Path(sys.argv[1]), False):
 @pytest.fixture
 def holder(tmp_path):
     """Another process that packs to x.fl."""
-    command = [sys.executable, "-c", HOLD, tmp_path / "x.fl"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with start_python("-c", HOLD, tmp_path / "x.fl", **pipes) as process:
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()

@@ -1,12 +1,11 @@
 """The bytes of a packed dataset depend only on source and options."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from fastload import pack
+from tests.commands import run_python
 from tests.folders import class_folders, tree
 
 CONTAINERS = pytest.mark.parametrize("container", ["hdf5", "lmdb"])
@@ -58,8 +57,8 @@ def test_bytes_do_not_depend_on_how_workers_start(tmp_path, source, method):
         "    options = dict(encode='raw', on_error='skip', workers=2, shard_size='100KB')\n"
         "    fastload.pack(sys.argv[2], sys.argv[3], **options)\n"
     )
-    command = [sys.executable, tmp_path / "program.py", method, source, tmp_path / "there.fl"]
-    subprocess.run(command, check=True, timeout=280)
+    done = run_python(tmp_path / "program.py", method, source, tmp_path / "there.fl")
+    assert done.returncode == 0, done.stderr
     assert tree(tmp_path / "here.fl") == tree(tmp_path / "there.fl")
 
 
@@ -80,4 +79,5 @@ def test_resizing_after_torch_has_used_its_threads_does_not_hang(tmp_path, sourc
         "options = dict(encode='raw', on_error='skip', workers=2)\n"
         "fastload.pack(sys.argv[1], sys.argv[2], size=(700, 900), **options)\n"
     )
-    subprocess.run([sys.executable, "-c", code, source, tmp_path / "x.fl"], check=True, timeout=280)
+    done = run_python("-c", code, source, tmp_path / "x.fl")
+    assert done.returncode == 0, done.stderr

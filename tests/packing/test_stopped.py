@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from multiprocessing import get_all_start_methods
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastload import PackError, pack
-from tests.commands import session_members, start, wait_until_gone, workers_of
+from tests.commands import session_members, start, start_python, wait_until_gone, workers_of
 from tests.folders import class_folders
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds processes in /proc")
@@ -59,8 +58,8 @@ def states(pids):
 def test_packing_with_stopped_workers_ends_by_any_signal(tmp_path, method, number, state):
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "out").mkdir()
-    command = [sys.executable, tmp_path / "program.py", method, tmp_path / "out", state]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    command = [tmp_path / "program.py", method, tmp_path / "out", state]
+    process = start_python(*command, start_new_session=True, stderr=subprocess.PIPE)
     try:
         end_s = time.monotonic() + 60
         while len(workers := [name for name in os.listdir(tmp_path / "out") if name.isdigit()]) < 2:
@@ -90,8 +89,8 @@ def test_verifying_with_a_stopped_worker_ends_by_any_signal(tmp_path, number):
         "        os.kill(os.getpid(), signal.SIGSTOP)\n"
         "fastload.verify(sys.argv[1], workers=2, progress=stop)\n"
     )
-    command = [sys.executable, "-c", code, tmp_path / "x.fl"]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    command = ["-c", code, tmp_path / "x.fl"]
+    process = start_python(*command, start_new_session=True, stderr=subprocess.PIPE)
     try:
         while states([process.pid]) != {"T"}:  # it has stopped itself with its workers running
             time.sleep(0.01)

@@ -2,13 +2,12 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 
 import pytest
 
 import fastload
 from fastload.packing.unpack import safe_path, unpack
+from tests.commands import run
 from tests.folders import class_folders, files_in, pixels, tree
 from tests.packing.labelled import rows_of
 
@@ -144,8 +143,7 @@ def test_a_class_folder_with_too_long_a_path_does_not_affect_others(tmp_path):
 
 def test_the_command_names_the_refused_records_and_exits_with_1(pack_keys, tmp_path):
     packed = pack_keys(["a.png", "/".join(["d" * 200] * 30)], encode="keep")
-    command = [sys.executable, "-m", "fastload", "unpack", str(packed), str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run("unpack", packed, tmp_path / "out")
     assert done.returncode == 1
     assert "left out: record 1 (key 'dddd" in done.stderr
     assert (tmp_path / "out" / "a.png").exists()

@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import struct
-import subprocess
-import sys
 import traceback
 import zlib
 
@@ -15,6 +13,7 @@ import pytest
 
 import fastload
 from fastload.packing.verify import verify
+from tests.commands import run
 from tests.folders import class_folders, tree
 from tests.images.samples import exif, file_of, photo
 
@@ -286,8 +285,7 @@ def test_the_command_checks_pixels(tmp_path):
     photos = class_folders(tmp_path / "photos", count=3)
     (photos / "class1" / "damaged.png").write_bytes(undecodable_png())
     fastload.pack(photos, tmp_path / "p.fl", encode="keep", workers=1)
-    command = [sys.executable, "-m", "fastload", "verify", str(tmp_path / "p.fl")]
-    assert subprocess.run(command, capture_output=True).returncode == 0
-    done = subprocess.run([*command, "--check", "pixels"], capture_output=True, text=True)
+    assert run("verify", tmp_path / "p.fl").returncode == 0
+    done = run("verify", tmp_path / "p.fl", "--check", "pixels")
     assert done.returncode == 1
     assert "damaged.png" in done.stderr

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import CRC32C, DTYPES, Field, record_columns
 from fastload.shards.shard import writer_for
+from tests.commands import run_python
 from tests.shards.contents import IMAGE, content_of
 
 FIELDS = (
@@ -273,5 +272,5 @@ def test_more_shards_than_descriptors_are_read(tmp_path, container):
         "        for reader in readers:\n"
         "            assert reader.read(index)['label'] == index"
     )
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+    done = run_python("-c", code, folder)
     assert done.returncode == 0, done.stderr

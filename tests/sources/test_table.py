@@ -171,6 +171,11 @@ def test_repeated_rows_stay_repeated(table):
     assert source.size_bytes() == 3
 
 
+def test_rows_of_one_image_with_numbers_name_the_header_of_boxes(table):
+    source = table("1.jpg,1,2,3,4,a\n1.jpg,2,3,4,5,b\n")
+    assert "image,xmin,ymin,xmax,ymax,label as a header" in source.warnings[-1]
+
+
 def test_missing_file_is_an_error_of_its_row_when_it_is_read(table):
     source = table("path,label\n1.jpg,a\n\ngone.jpg,b\n3.jpg,a\n")
     assert source.read(2).image == b"3"

@@ -38,14 +38,6 @@ def disk(tmp_path):
     return tmp_path
 
 
-def speeds(reading):
-    return reading.cold_random, reading.cold_parallel
-
-
-def is_faster(one, other):
-    return one.bytes_per_s > other.bytes_per_s and one.records_per_s > other.records_per_s
-
-
 @needs_linux
 class TestPages:
     def test_read_pages_are_there_and_dropped_ones_are_not(self, disk):
@@ -99,14 +91,6 @@ class TestRanges:
         assert len({s.offset // (2 * MIB) for s in ranges}) == 100
         assert ranges[-1].offset + 100_000 <= 200 * MIB
 
-    def test_files_above_16_mib_are_shards_of_128_kib_records(self, tmp_path):
-        for name, size in (("photo", 15 * MIB), ("shard", 17 * MIB)):
-            with (tmp_path / name).open("wb") as file:
-                file.truncate(size)
-        ranges = choose_ranges([tmp_path / "photo", tmp_path / "shard"], None)
-        assert {each.size for each in ranges if each.is_whole} == {15 * MIB}
-        assert {each.size for each in ranges if not each.is_whole} == {128 << 10}
-
     def test_small_shard_still_gives_records(self, tmp_path):
         ranges = choose_ranges([write(tmp_path / "a", 350_000)], 100_000)
         assert sorted(s.offset for s in ranges) == [0, 100_000, 200_000]
@@ -120,14 +104,11 @@ class TestRanges:
 
 class TestMeasureReading:
     def test_single_small_file_is_measured(self, disk):
-        reading = measure_reading([write(disk / "a.jpg", 8000)])
-        for speed in speeds(reading):
-            assert speed.bytes_per_s > 0
-            assert speed.records_per_s == pytest.approx(speed.bytes_per_s / 8000)
+        assert measure_reading([write(disk / "a.jpg", 8000)]).bytes_per_s > 0
 
     def test_shard_is_measured_by_records(self, disk):
         reading = measure_reading([write(disk / "shard", 40 * MIB)], 50_000)
-        assert reading.cold_random.records_per_s > 0
+        assert reading.bytes_per_s > 0
         assert reading.bytes_read > 0
 
     def test_no_path_is_an_error(self):
@@ -140,7 +121,7 @@ class TestMeasureReading:
 
     def test_unreadable_file_among_others_is_left_out(self, disk):
         reading = measure_reading([write(disk / "a", 5000), disk / "missing"])
-        assert reading.cold_random.bytes_per_s > 0
+        assert reading.bytes_per_s > 0
 
     @needs_linux
     def test_files_on_a_disk_are_read_cold(self, disk):
@@ -154,7 +135,7 @@ class TestMeasureReading:
             file.flush()
             reading = measure_reading([file.name])
         assert not reading.is_cold
-        assert reading.cold_random.bytes_per_s > 0
+        assert reading.bytes_per_s > 0
 
     @needs_linux
     def test_file_that_is_mapped_is_skipped(self, disk):
@@ -164,7 +145,7 @@ class TestMeasureReading:
         assert measure_reading(paths).is_cold
         reading = measure_reading(paths[:1])
         assert not reading.is_cold
-        assert reading.cold_random.bytes_per_s > 0
+        assert reading.bytes_per_s > 0
 
     @pytest.mark.parametrize("most_bytes", [64 << 10, MIB, 3 * MIB + 1])
     @pytest.mark.parametrize("kind", ["files", "shard"])
@@ -180,8 +161,7 @@ class TestMeasureReading:
         ticks = count()
         reading = measure_reading(paths, most_s=100.0, clock=lambda: float(next(ticks)))
         assert next(ticks) < 150
-        for speed in speeds(reading):
-            assert speed.bytes_per_s > 0
+        assert reading.bytes_per_s > 0
 
     def test_nothing_is_left_behind_and_no_random_state_is_touched(self, disk):
         paths = [write(disk / f"{n}", 20_000) for n in range(40)] + [write(disk / "shard", 20 * MIB)]
@@ -207,18 +187,15 @@ class TestSlowDisk:
         with slow_disk(tmp_path, bytes_per_s=20e6, latency_s=0.01) as mount:
             reading = measure_reading([mount / f"{n}" for n in range(160)])
         assert reading.is_cold
-        # 11 ms a file at best, one reader; 20 MB/s at best, all readers.
-        assert reading.cold_random.records_per_s < 91
-        assert reading.cold_parallel.bytes_per_s < 21e6
-        assert is_faster(reading.cold_parallel, reading.cold_random)
+        # One reader needs at least 11 ms a file; all readers get at most 20 MB/s.
+        assert 20_000 / 0.011 < reading.bytes_per_s < 21e6
 
     def test_very_slow_disk_is_measured_within_the_time(self, tmp_path):
         (tmp_path / "shard").write_bytes(os.urandom(2 * MIB))
         with slow_disk(tmp_path, bytes_per_s=1e5, latency_s=0.0) as mount:
             reading = measure_reading([mount / "shard"], 100_000, most_s=1.0)
         assert reading.is_cold
-        assert 0 < reading.cold_random.bytes_per_s < 1.1e5
-        assert 0 < reading.cold_parallel.bytes_per_s < 1.1e5
+        assert 0 < reading.bytes_per_s < 1.1e5
 
     def test_mount_and_server_are_gone_when_a_test_fails(self, tmp_path):
         write(tmp_path / "a", 1000)

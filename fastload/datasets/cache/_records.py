@@ -68,7 +68,6 @@ class CachedRecords(CachedSamples):
 
     @property
     def folder(self) -> Path:
-        """The packed dataset."""
         return self._reader.folder
 
     def verify_records(self, indices: NDArray[np.int64]) -> None:

@@ -81,7 +81,6 @@ class StoreFolder:
             os.close(gate)  # which unlocks it
 
     def file(self, key: str, suffix: str) -> str:
-        """Return the path of a store's file."""
         return os.path.join(self.path, f"{key}.{suffix}")
 
     def open(self, key: str, suffix: str) -> int:

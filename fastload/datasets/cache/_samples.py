@@ -62,7 +62,6 @@ class CachedSamples(ABC):
 
     @property
     def holds_pixels(self) -> bool:
-        """True if images are stored as pixels."""
         return self.opening.form == "decoded"
 
     def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:

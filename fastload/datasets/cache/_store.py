@@ -159,12 +159,10 @@ class Store:
 
     @property
     def ready(self) -> int:
-        """The number of records stored."""
         return int(np.count_nonzero(self._states == State.READY))
 
     @property
     def used_bytes(self) -> int:
-        """The bytes that the records take."""
         return int(self._header["front"] + self._header["back"])
 
     def missing(self) -> NDArray[np.int64]:

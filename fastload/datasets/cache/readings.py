@@ -79,11 +79,9 @@ def _disk_bytes_per_s(extent: Extent) -> float:
     are_files = len(extent.paths) >= extent.samples
     record_bytes = None if are_files else max(1, extent.stored_bytes // max(1, extent.samples))
     try:
-        reading = measure_reading(extent.paths, record_bytes, most_s=_MOST_S, most_bytes=_MOST_BYTES)
+        return measure_reading(extent.paths, record_bytes, most_s=_MOST_S, most_bytes=_MOST_BYTES).bytes_per_s
     except OptionError:
         return 0.0
-    parallel = 0.0 if os.cpu_count() == 1 else reading.cold_parallel.bytes_per_s
-    return max(reading.cold_random.bytes_per_s, parallel)
 
 
 def _memory_bytes_per_s() -> float:

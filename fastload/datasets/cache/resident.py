@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import Dataset
 
-from fastload.datasets.batch import HostMemory
+from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.cache._limits import margin_of, memory_room
 from fastload.errors import OptionError
 from fastload.system.units import format_size
@@ -33,7 +34,7 @@ from fastload.transforms.converting import (
 )
 from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop
 from fastload.transforms.degradation import RandomErasing
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import current_seed, draws_for, epoch_seed
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.options import to_colour
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
@@ -79,11 +80,13 @@ def require_resident(transform: Any) -> list[Transform]:
     return steps
 
 
-class Resident:
+class Resident(Dataset[Any]):
     """A dataset's pixels (samples, height, width, 3), uint8, and its targets (samples, …) on one device.
 
     A batch is made with the transform that the dataset has at that time.
     """
+
+    counts_draws = True  # see `ImageDataset`
 
     def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: ImageDataset) -> None:
         self.pixels = pixels
@@ -121,6 +124,13 @@ class Resident:
         if not done:
             raise OptionError('cache="device" must have samples, got none: use cache=None')
         return cls(pixels, targets, dataset)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def fetch_into(self, indices: Sequence[int], out: BatchMemory) -> list[torch.Tensor]:
+        """Make a batch, which is on the device already; called by fastload's DataLoader."""
+        return self.batch(indices, current_seed())
 
     def batch(self, indices: Sequence[int], seed: int | None = None) -> list[torch.Tensor]:
         """Make a batch on the device: [images (batch, channels, height, width), targets].

@@ -12,25 +12,9 @@ from typing import Any
 
 import torch.utils.data
 
+from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._pipeline import CompiledTransform
-
-
-class Explained:
-    """Base of compiled datasets, which describe themselves."""
-
-    def explain(self) -> str:
-        """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described  # which imports this module
-
-        return "\n".join(described(self))
-
-    def explanation_lines(self) -> list[str]:
-        """Return the dataset's name and, indented, its description; [] to have its attributes described."""
-        return []
-
-    def __repr__(self) -> str:
-        return f"compiled {self.explain()}"
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
@@ -73,8 +57,8 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     try:
         return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
-    except TypeError:
-        return dataset  # its class does not allow such a subclass
+    except Exception:
+        return dataset  # of a class that cannot be derived from like that, or that forbids it
 
 
 def _sharing(kind: type, dataset: Any) -> Any:

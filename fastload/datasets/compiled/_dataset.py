@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
@@ -11,8 +10,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
-from fastload.datasets.compiled._attributes import Explained
-from fastload.datasets.compiled._explain import description_of, indented
+from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import held_by, images_of
@@ -21,50 +19,40 @@ from fastload.errors import OptionError
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import fresh_draws
 
-_OWN = frozenset({"theirs", "images", "memory_format", "decodes_late", "_held", "_compiled"})
 
-
-class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
+class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     """Makes the samples of another dataset, faster.
 
-    All other attributes, such as `transform` and `classes`, are the other dataset's; they can be set in both.
-
     Attributes:
-        theirs: The other dataset.
         images: Its images and targets, without a transform.
         decodes_late: Whether images that are not converted to tensors may be decoded on first use.
     """
 
+    images: ImageDataset
+    decodes_late: bool
+    _held: tuple[Any, ...]
+    _compiled: CompiledTransform
+
     counts_draws = False  # torch's generators draw, in the order of the samples
 
-    def __init__(
-        self, theirs: Any, images: ImageDataset, memory_format: torch.memory_format = torch.contiguous_format
-    ) -> None:
-        self.theirs = theirs
-        self.images = images
-        self.memory_format = memory_format
-        self.decodes_late = False
-        self._held = held_by(theirs)
-        self._compiled = CompiledTransform(theirs.transform)
+    def __init__(self, theirs: Any, images: ImageDataset) -> None:
+        super().__init__(
+            theirs,
+            images=images,
+            decodes_late=False,
+            _held=held_by(theirs),
+            _compiled=CompiledTransform(theirs.transform),
+        )
 
-    def explanation_lines(self) -> list[str]:
+    @property
+    def compiled_transform(self) -> CompiledTransform:
+        """The other dataset's transform, compiled."""
         self._follow()
-        return [type(self.theirs).__name__, *indented(description_of(self._compiled))]
+        return self._compiled
 
     def __len__(self) -> int:
         self._follow()
         return len(self.images)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "theirs":
-            raise AttributeError(name)
-        return getattr(self.theirs, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OWN or name in vars(self) or not hasattr(self.theirs, name):
-            super().__setattr__(name, value)
-        else:
-            setattr(self.theirs, name, value)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         self._follow()
@@ -120,7 +108,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         """Same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         if self._is_batch(prepared):
-            return self._compiled.batch(prepared, out, self.memory_format), targets
+            return self._compiled.batch(prepared, out, torch.contiguous_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
@@ -134,18 +122,12 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
-        return fill(source, pipeline, drawn, out, self.memory_format)
+        return fill(source, pipeline, drawn, out, torch.contiguous_format)
 
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.makes_tensors
         return prepared if is_left else self._compiled.finish(prepared)
-
-    @property
-    def has_known_steps(self) -> bool:
-        """True if a step of the transform is known."""
-        self._follow()
-        return self._compiled.is_useful
 
     def _follow(self) -> None:
         """Recompile what the user has replaced or changed: the transform, the lists of samples."""
@@ -166,8 +148,7 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
     @property
     def is_known(self) -> bool:
         """True if each step of the transform is known, and targets are not transformed."""
-        self._follow()
-        has_unknown = any(kind == "unknown" for _, kind in self._compiled.kinds())
+        has_unknown = any(kind == "unknown" for _, kind in self.compiled_transform.kinds())
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
@@ -197,14 +178,9 @@ class CompiledDataset(Explained, Dataset[tuple[Any, Any]]):
         return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._held = held_by(self.theirs)
-        self._compiled = CompiledTransform(self.theirs.transform)
-
-    def __copy__(self) -> Any:
-        result = object.__new__(type(self))
-        result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
-        return result
+        theirs = state["theirs"]
+        held, compiled = held_by(theirs), CompiledTransform(theirs.transform)
+        self.__dict__.update(state, _held=held, _compiled=compiled)
 
 
 class SkippingDataset(CompiledDataset):

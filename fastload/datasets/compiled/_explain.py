@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from fastload.datasets.compiled._attributes import Explained, compiled_attributes
+from torch.utils.data import ConcatDataset, Dataset
+
+from fastload.datasets.compiled._attributes import compiled_attributes
+from fastload.datasets.compiled._counterpart import Counterpart
+from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
 from fastload.system.units import aligned
@@ -20,6 +24,7 @@ _HOW = {
     "rescale": "once for a batch",
     "erase": "once for a batch",
 }
+_LATE = "images: decoded when their pixels are asked for"
 _LEFT = "left as it is, called with one image at a time"
 _RESIZES = (
     *("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter"),
@@ -36,25 +41,37 @@ _CLOSENESS = {
 
 def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
     """Return the lines that describe a dataset; `outer` are the datasets that contain it."""
-    if isinstance(dataset, Explained) and (own := dataset.explanation_lines()):
-        return own
-    lines = [type(dataset).__name__]
-    for name, part in compiled_attributes(dataset).items():
+    name = type(dataset.theirs if isinstance(dataset, Counterpart) else dataset).__name__
+    if isinstance(dataset, CompiledDataset):
+        late = [_LATE] if dataset.decodes_late else []
+        return [name, *indented(late + description_of(dataset.compiled_transform))]
+    if isinstance(dataset, ConcatDataset):
+        parts = [described(part, (*outer, dataset)) for part in dataset.datasets]
+        return ["ConcatDataset", *indented(_each_once(parts))]
+    lines = [name]
+    for attribute, part in compiled_attributes(dataset).items():
         if any(part is each for each in (*outer, dataset)):
             continue
         is_transform = isinstance(part, CompiledTransform)
         inner = description_of(part) if is_transform else described(part, (*outer, dataset))
-        lines += [f"  {name}:", *indented(indented(inner))]
+        lines += [f"  {attribute}:", *indented(indented(inner))]
     if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
-        lines.append("  images: decoded when their pixels are asked for")
-        for name, transform in function.transforms.items():
-            lines += [f"  {name}:", *indented(indented(description_of(transform)))]
-    return lines if len(lines) > 1 else [*lines, f"  left as it is: {why_left(dataset)}"]
+        lines += indented([_LATE])
+        for attribute, transform in function.transforms.items():
+            lines += [f"  {attribute}:", *indented(indented(description_of(transform)))]
+    if len(lines) > 1:
+        return lines
+    # An attribute, and no property, which may do anything.
+    held = getattr(dataset, "__dict__", {}).get("dataset")
+    if isinstance(held, Dataset) and not any(held is each for each in (*outer, dataset)):
+        first, *others = described(held, (*outer, dataset))
+        return [f"{name} of {first}", *others]
+    return [name, f"  left as it is: {why_left(dataset)}"]
 
 
-def description_of_parts(parts: list[Any]) -> list[str]:
+def _each_once(parts: list[list[str]]) -> list[str]:
     """Return the lines that describe the parts of a dataset; equal parts are described once."""
-    counts = Counter("\n".join(described(part)) for part in parts)
+    counts = Counter(map("\n".join, parts))
     lines = []
     for text, count in counts.items():
         name, *others = text.split("\n")

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 
 from fastload.datasets.compiled._encoded import lazily_decoded
-from fastload.datasets.compiled._reached import CompiledFunction
+from fastload.datasets.compiled._functions import CompiledFunction
 
 
 @dataclass(repr=False)
@@ -33,7 +33,8 @@ def with_lazy_images(dataset: Any) -> Any:
     """
     format = dataset.format
     features = dataset.features.items()
-    columns = [name for name, feature in features if type(feature) is datasets.Image and feature.decode]
+    kinds = datasets.Image, _LazyImages  # which stay if another function is set
+    columns = [name for name, feature in features if type(feature) in kinds and feature.decode]
     if format["type"] != "custom" or not columns:
         return dataset
     result = copy.copy(dataset)

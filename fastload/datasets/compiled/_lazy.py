@@ -94,7 +94,6 @@ class LazyImage(PIL.Image.Image):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels."""
         return self._view.window.height, self._view.window.width, self._channels
 
     @property

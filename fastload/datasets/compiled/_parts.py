@@ -11,28 +11,26 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
-from fastload.datasets.compiled._attributes import Explained
+from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._explain import described, description_of_parts, indented
 from fastload.datasets.compiled._lazy import info_at
 from fastload.images.region import Box
 
 
-class CompiledSubset(Explained, Subset[Any]):
+class CompiledSubset(Counterpart, Subset[Any]):
     """A Subset of a compiled dataset."""
 
-    def explanation_lines(self) -> list[str]:
-        name, *others = described(self.dataset)
-        return [f"Subset of {name}", *others]
+    def __init__(self, theirs: Subset[Any], dataset: Any) -> None:
+        super().__init__(theirs, dataset=dataset)
 
 
-class CompiledConcat(Explained, ConcatDataset[Any]):
+class CompiledConcat(Counterpart, ConcatDataset[Any]):
     """A ConcatDataset of compiled parts; whole batches are made at once if all parts share a transform."""
 
     counts_draws = False  # see `CompiledDataset`
 
-    def explanation_lines(self) -> list[str]:
-        return ["ConcatDataset", *indented(description_of_parts(self.datasets))]
+    def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
+        super().__init__(theirs, datasets=datasets)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         made = self._made(indices, HostMemory())

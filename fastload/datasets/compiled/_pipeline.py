@@ -12,7 +12,8 @@ Parts of a pipeline:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ from fastload.transforms.rescaling import Rescale, ToDtype
 
 # A transform's parameters are not compared at greater depth, or in larger containers.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
-_PLAIN = frozenset({bool, float, int, str})
+
+# A container, a function that returns its values as they are now, and its values as they were.
+_Watched = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
 
 
 class CompiledTransform:
@@ -45,7 +48,7 @@ class CompiledTransform:
 
     def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
         self.theirs = transform
-        self._state = _state_of(transform)
+        self._watched = list(_watched(transform))
         self.steps = steps_of(transform) if steps is None else steps
         first = _known(self.steps)
         is_known = first == len(self.steps)
@@ -65,12 +68,15 @@ class CompiledTransform:
         self.wrap = _wrapper_of(conversions)
         self.vector = vectorized(self.steps) if is_known else None
         self.makes_tensors = _make_tensors(conversions)
+        # Only ToTensor puts one colour behind the other; random numbers for a tensor are drawn in its order.
+        is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
+        self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
         self._of_arrays = self._for_arrays()
 
     def is_of(self, transform: Any) -> bool:
         """Return True if this was compiled from a transform, and that has not changed since."""
-        return self.theirs is transform and self._state == _state_of(transform)
+        return self.theirs is transform and all(map(_is_unchanged, self._watched))
 
     def _for_arrays(self) -> CompiledTransform | None:
         """Return the transform for arrays in place of PIL images; None if only the original takes them."""
@@ -140,8 +146,7 @@ class CompiledTransform:
         if not self.makes_tensors:
             prepared.load()
             return prepared
-        tensor = self.batch([prepared], HostMemory(), torch.contiguous_format)[0]
-        return self.wrap(tensor)
+        return self.wrap(self.batch([prepared], HostMemory(), self._memory_format)[0])
 
     def batch(
         self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
@@ -200,29 +205,38 @@ class CompiledTransform:
 
 def _is_image_array(image: Any) -> bool:
     """Return True for pixels as OpenCV returns them: (height, width, 1 or 3), uint8."""
-    return (
-        isinstance(image, np.ndarray)
-        and image.dtype == np.uint8
-        and image.ndim == 3
-        and image.shape[2] in (1, 3)
-        and image.size > 0
-    )
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        return False
+    return image.ndim == 3 and image.shape[2] in (1, 3) and image.size > 0
 
 
-def _state_of(value: Any, depth: int = 0) -> Any:
-    """Return the parameters of a transform and of those that it contains, for comparison."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind in (list, tuple) and len(value) <= _MOST_PARTS:
-        return [_state_of(part, depth) for part in value]
-    held = getattr(value, "__dict__", None) if depth < _MOST_DEPTH and callable(value) else None
-    if not held or kind is type:
-        return id(value)
-    # Of a Module's private attributes, only its submodules matter.
-    inner = held["_modules"].values() if "_modules" in held else ()
-    parts = [part for name, part in held.items() if name[0] != "_"]
-    return [id(value), *(_state_of(part, depth + 1) for part in (*inner, *parts))]
+def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
+    """Yield the containers of the parameters of a transform and of those that it contains."""
+    parts: tuple[Any, ...] = ()
+    if type(value) in (list, tuple):
+        if len(value) <= _MOST_PARTS:
+            parts = tuple(value)
+            yield value, tuple, parts
+    elif depth < _MOST_DEPTH and callable(value) and type(value) is not type:
+        depth += 1
+        attributes = getattr(value, "__dict__", {})
+        # Of a Module's private attributes, only its submodules matter.
+        for container in (attributes, attributes.get("_modules", {})):
+            if values := _public_values(container):
+                yield container, _public_values, values
+                parts += values
+    for part in parts:
+        yield from _watched(part, depth)
+
+
+def _public_values(named: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple([value for name, value in named.items() if name[0] != "_"])
+
+
+def _is_unchanged(watched: _Watched) -> bool:
+    container, values_of, before = watched
+    values = values_of(container)
+    return len(values) == len(before) and all(map(operator.is_, values, before))
 
 
 def _make_tensors(steps: Sequence[Step]) -> bool:
@@ -248,10 +262,11 @@ def _known(steps: Sequence[Step]) -> int:
             rescalings.append(step.rescaling)
             rescale = _rescale_of(rescalings)
             is_known = is_known and rescale is not None
-            are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
-            form = "levels" if are_levels else "numbers"
+            if not (form == "bytes" and rescale is not None and rescale.dtype == torch.uint8):
+                are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
+                form = "levels" if are_levels else "numbers"
         else:
-            is_last = all(later.kind == "erase" for later in steps[place:])
+            is_last = all(later.kind == "erase" or later.name == "ToPureTensor" for later in steps[place:])
             is_known = step.kind == "erase" and form != "image" and is_last
         if not is_known or (
             step.kind in ("region", "pixels") and _changes_class(step) and _is_tv_image(steps[:place], steps)
@@ -263,7 +278,7 @@ def _known(steps: Sequence[Step]) -> int:
 def _is_same_for_tensors(step: Step, form: str) -> bool:
     """Return True if transforming bytes before their conversion changes pixels by at most a level."""
     theirs = step.theirs
-    if form == "numbers" or is_timms(theirs) or getattr(theirs, "antialias", True) is False:
+    if form == "numbers" or is_timms(theirs) or not getattr(theirs, "antialias", True):
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"

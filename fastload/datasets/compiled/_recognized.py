@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-from fastload.datasets.compiled._reached import CompiledFunction
+from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
 from fastload.datasets.images import ImageDataset
 from fastload.transforms.compose import package_of
@@ -40,13 +40,9 @@ def why_left(dataset: Any) -> str:
         return _why_left_ours(dataset)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return "it is iterable, and not read by index"
-    # Attributes, and no properties, which may do anything.
-    attributes = getattr(dataset, "__dict__", {})
-    inner = attributes.get("dataset")
-    if isinstance(inner, torch.utils.data.Dataset):
-        return f"of its {type(inner).__name__}, {why_left(inner)}"
-    if attributes.get("transform") is None:
-        return "it has no transform"
+    # An attribute, and no property, which may do anything.
+    if getattr(dataset, "__dict__", {}).get("transform") is None:
+        return "none of its attributes is a known transform"
     return "no step of its transform is known"
 
 

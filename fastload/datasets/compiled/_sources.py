@@ -177,7 +177,7 @@ class Arrays(ImageDataset):
         # Read from the dataset's own list, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
-            return np.array([targets[position] for position in positions.tolist()])
+            return np.array(list(map(targets.__getitem__, positions.tolist())))
         return np.asarray(targets)[positions]
 
     def _extent(self, wants_pixels: bool) -> Extent:

@@ -31,9 +31,7 @@ from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
-from fastload.transforms.transform import Parameters, Transform
-
-Row = Sequence[float]  # the parameters of one image
+from fastload.transforms.transform import Parameters, Row, Transform
 
 # The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
 _WORDS_AN_IMAGE = 6
@@ -50,13 +48,13 @@ class _Drawer(ABC):
     ours: Transform
     size: tuple[int, int] | None = None
 
-    @abstractmethod
     def count(self, size: tuple[int, int]) -> int | None:
         """Return how many words an image of this size needs; None if that depends on the words."""
+        return None
 
-    @abstractmethod
     def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        """Return the parameters of images of this size from their words: (images, words of each)."""
+        """Return the parameters of images from their words, (images, count); called if there is a count."""
+        raise NotImplementedError
 
     @abstractmethod
     def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
@@ -142,12 +140,6 @@ class _ResizedCrop(_Drawer):
         self.ours = self._ours
         self.size = self._ours.size
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
-
-    def count(self, size: tuple[int, int]) -> None:
-        return None
-
-    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        raise NotImplementedError
 
     def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
         height, width = size

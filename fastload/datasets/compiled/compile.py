@@ -7,7 +7,8 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._attributes import Explained, with_compiled_attributes
+from fastload.datasets.compiled._attributes import with_compiled_attributes
+from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
 from fastload.datasets.compiled._explain import described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
@@ -48,15 +49,14 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
     outer = (*outer, dataset)
     if type(dataset) is Subset:
         inner = _compiled(dataset.dataset, outer)
-        return dataset if inner is dataset.dataset else CompiledSubset(inner, dataset.indices)
+        return CompiledSubset(dataset, inner) if _is_compiled(inner) else dataset
     if type(dataset) is ConcatDataset:
         parts = [_compiled(part, outer) for part in dataset.datasets]
-        are_left = all(part is given for part, given in zip(parts, dataset.datasets, strict=True))
-        return dataset if are_left else CompiledConcat(parts)
+        return CompiledConcat(dataset, parts) if any(map(_is_compiled, parts)) else dataset
     if is_huggingface(dataset):
         from fastload.datasets.compiled._huggingface import with_lazy_images  # which needs the package
 
-        return dataset if compiled_function(dataset) is not None else with_lazy_images(dataset)
+        return dataset if _is_compiled(dataset) else with_lazy_images(dataset)
     images = images_of(dataset)
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
@@ -66,12 +66,18 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
     return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer))
 
 
+def _is_compiled(dataset: Any) -> bool:
+    has_function = is_huggingface(dataset) and compiled_function(dataset) is not None
+    return has_function or isinstance(dataset, Explained)
+
+
 def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
     """Compile a dataset that another one reads, if that makes the other one faster."""
     result = _compiled(dataset, outer)
-    for part in leaves(result) if result is not dataset else ():
-        if isinstance(part, CompiledDataset):
-            if not (may_decode_late or part.has_known_steps):
+    given = list(leaves(dataset))
+    for part in leaves(result):
+        if isinstance(part, CompiledDataset) and not any(part is each for each in given):
+            if not (may_decode_late or part.compiled_transform.is_useful):
                 return dataset
             part.decodes_late = may_decode_late
     return result

@@ -101,7 +101,7 @@ class BatchOrder:
         self._seeds_batches = start.seeds_batches
         self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
         self._iterator = iterator
-        is_read_ahead = is_seeded and start.reads_samples and view.is_batched
+        is_read_ahead = is_seeded and view.is_batched
         self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,6 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
-    def make_with(self, make: Callable[[Any], Any]) -> None:
-        """Make batches by a function of their indices instead of by torch's fetcher."""
-        self._dataset_fetcher = _TimedFetcher(make, self._recorder)
-
     def _next_data(self) -> Any:
         self.clock.ask()
         batch = self._next_batch()
@@ -92,18 +88,6 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         if self._undrawn is not None:
             self.progress.note_draw(start_state(self._undrawn))
             self._undrawn = None
-
-
-class _TimedFetcher:
-    """Replacement of torch's fetcher that makes a batch as a whole."""
-
-    def __init__(self, make: Callable[[Any], Any], recorder: StatsRecorder) -> None:
-        self._make = make
-        self._recorder = recorder
-
-    def fetch(self, indices: Any) -> Any:
-        self._recorder.fetched(count_samples(indices, is_batched=True))
-        return self._make(indices)
 
 
 class _TimedCollate:

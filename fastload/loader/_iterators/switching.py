@@ -223,6 +223,5 @@ class SharedOrder:
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of an error's text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else repr(error)

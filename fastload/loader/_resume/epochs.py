@@ -24,6 +24,7 @@ from fastload.loader._resume.drawing import (
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
+from fastload.loader.sharded_sampler import ShardedSampler
 
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
@@ -145,14 +146,15 @@ class Epochs:
         # The dataset's `__len__` may never have been called, and may raise anything.
         with contextlib.suppress(Exception):
             samples = len(view.dataset)
-        return {
+        settings = {
             "seed": self._seed,
-            "batch_size": view.batch_size,
             "sampler": type(view.sampler).__name__,
             "samples": samples,
-            "batches": view.batches,
             "num_workers": num_workers,
         }
+        if isinstance(view.sampler, ShardedSampler) and view.batch_size is not None:
+            return {**settings, "step_size": view.sampler.step_size(view.batch_size)}
+        return {**settings, "batch_size": view.batch_size, "batches": view.batches}
 
 
 def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | None:

@@ -136,6 +136,7 @@ class Progress:
                 "saved it, or begin a new epoch"
             )
         try:
+            state = _with_steps_of(settings, state)
             _require_equal(state["settings"], settings, bool(state.get("workers")))
             return cls(
                 epoch=state["epoch"],
@@ -154,6 +155,30 @@ class Progress:
                 "the state must be what a DataLoader's state_dict() returned, got "
                 f"{type(state).__name__}, which lacks {error}"
             ) from error
+
+
+def _with_steps_of(settings: State, state: State) -> State:
+    """Return a state for a ShardedSampler's steps of another size, on another number of ranks, for example.
+
+    Its sampler then begins where the epoch was left, so that no batch is skipped.
+    """
+    saved, step_size = state["settings"].get("step_size"), settings.get("step_size")
+    if saved is None or step_size in (None, saved) or not state["is_begun"]:
+        return {**state, "settings": {**state["settings"], "step_size": step_size}} if saved else state
+    if state["early"]:
+        raise OptionError(
+            "the state was saved by a loader that had handed out batches out of order: resume on as many "
+            "ranks, with the same batch size, or set in_order=True before saving"
+        )
+    sampler = state["start"]["samplers"]["sampler"]
+    position = min(sampler["state"]["position"] + state["position"] * saved, settings["samples"])
+    moved = {**sampler, "state": {**sampler["state"], "position": position}}
+    return {
+        **state,
+        "settings": {**state["settings"], "step_size": step_size},
+        "start": {**state["start"], "samplers": {**state["start"]["samplers"], "sampler": moved}},
+        "position": 0,
+    }
 
 
 def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> None:

@@ -84,7 +84,6 @@ class WorkerInit:
         self._arena = arena
 
     def __call__(self, worker_id: int) -> None:
-        """Prepare the calling worker."""
         _limit_opencv_to_one_thread()
         worker = get_worker_info()
         assert worker is not None

@@ -54,7 +54,6 @@ class SeedingFetcher:
         self._bits: np.random.MT19937 | None = None
 
     def fetch(self, task: BatchTask) -> Any:
-        """Return the samples of a task."""
         if task.seed is None or get_ident() != self._thread or self._draws_nothing():
             return self._fetcher.fetch(task.indices)
         if self._bits is None:

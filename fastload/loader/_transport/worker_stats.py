@@ -35,7 +35,6 @@ class StatsRecorder:
         self._began = self._began_cpu = self._began_delay = self._fetched = 0.0
 
     def begin(self) -> None:
-        """Start a batch."""
         if self._is_long:
             self._began_delay = self._delays.seconds()
             self._began_cpu = time.process_time()
@@ -47,7 +46,6 @@ class StatsRecorder:
         self._fetched = time.perf_counter()
 
     def end(self) -> None:
-        """End a batch."""
         now = time.perf_counter()
         busy = now - self._began
         sums = self._sums
@@ -67,7 +65,6 @@ _recorder: StatsRecorder | None = None
 
 
 def use_recorder(recorder: StatsRecorder) -> None:
-    """Set this process's recorder."""
     global _recorder
     _recorder = recorder
 

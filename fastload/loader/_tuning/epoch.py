@@ -54,7 +54,7 @@ class TunedIterator(SwitchingIterator):
         self._note_draw()
         candidate = self._tuner.next or self._tuner.best
         if candidate.num_workers:
-            self._go_to_checked(candidate)
+            self._switch_after_check(candidate)
         if not self._is_measuring:
             self._watch_from_now()
 
@@ -81,15 +81,15 @@ class TunedIterator(SwitchingIterator):
                 self._tuner.forbid_workers(reason)
             self._handed_state = None
             self._tuner.is_dataset_checked = True
-            self._go_on()
+            self._continue_search()
         elif not self._is_measuring:
             self._watch()
         elif self._window.is_over():
             self._note_window()
-            self._go_on()
+            self._continue_search()
         elif workers and self._tuner.is_behind(workers):
             self._tuner.note_trial(self._window.trial(since=self._candidate_first))
-            self._go_on()
+            self._continue_search()
         else:
             self._due = self._window.next_check()
 
@@ -109,7 +109,7 @@ class TunedIterator(SwitchingIterator):
                 self._cache.decide(self._view.dataset, cost)
         self._tuner.note_trial(self._window.trial())
 
-    def _go_on(self) -> None:
+    def _continue_search(self) -> None:
         """Switch to the next candidate, or to the best if none is left."""
         candidate, best = self._tuner.next, self._tuner.best
         if candidate is None:
@@ -122,7 +122,7 @@ class TunedIterator(SwitchingIterator):
         if candidate.num_workers > self._started and not self._fits(candidate):
             # The next epoch will begin with it.
             candidate = best if best.num_workers <= self._started else self._candidate
-        self._go_to_checked(candidate)
+        self._switch_after_check(candidate)
 
     def _fits(self, candidate: Candidate) -> bool:
         """Return whether switching to workers pays off in the rest of this epoch."""
@@ -137,7 +137,7 @@ class TunedIterator(SwitchingIterator):
         """Continue with the best candidate."""
         best = self._tuner.best
         if best.num_workers <= self._started or self._fits(best):
-            self._go_to_checked(best)
+            self._switch_after_check(best)
         if not best.num_workers:
             self._dismiss_workers()
         self._watch_from_now()
@@ -169,7 +169,7 @@ class TunedIterator(SwitchingIterator):
         """Measure again, loading without workers first."""
         self._tuner.restart(f"measured again in this run, because {reason}")
         self._tuner.begin_measuring(self)
-        self._go_to(SINGLE_PROCESS)
+        self._switch_to(SINGLE_PROCESS)
 
     def _end(self) -> None:
         """Record the last measurements at the epoch's end."""
@@ -188,16 +188,16 @@ class TunedIterator(SwitchingIterator):
         elif self._tuner.is_settled and self._candidate.num_workers:
             self._watch()
 
-    def _go_to_checked(self, candidate: Candidate) -> None:
+    def _switch_after_check(self, candidate: Candidate) -> None:
         """Switch to a candidate, after checking whether loading changes the dataset."""
         if candidate.num_workers and not self._tuner.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
         else:
-            self._go_to(candidate)
+            self._switch_to(candidate)
 
-    def _go_to(self, candidate: Candidate) -> None:
+    def _switch_to(self, candidate: Candidate) -> None:
         """Switch to a candidate, or continue with it, in a new window."""
         first = self.clock.batches
         if candidate != self._candidate:

@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.commands import start_python
 
 
 def plenty() -> int:
@@ -17,7 +17,6 @@ def plenty() -> int:
 
 ROOT = Path(__file__).parents[3]
 
-# Without a dataset, because importing torch takes seconds.
 _PROGRAM = """
 import json, os, sys, time
 from fastload.datasets.cache._attaching import Extent, attach
@@ -73,15 +72,8 @@ class Program:
     """A program that has opened a folder's cache, whose stores are in `place`."""
 
     def __init__(self, path: Path, place: Path, kind: str = "ram", form: str = "encoded") -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(path), kind, str(place), form],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = start_python("-c", _PROGRAM, path, kind, place, form, cwd=ROOT, **pipes)
         self.opened = self.answer()
 
     def answer(self) -> dict[str, int]:

@@ -4,7 +4,6 @@ import copy
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from fastload import Cache, DataLoader, FolderDataset
 from fastload.packing._filling import fill
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
+from tests.commands import run_python, start_python
 from tests.datasets.cache.programs import ROOT, is_alive, wait_for
 from tests.datasets.reference import filled
 
@@ -113,7 +113,7 @@ class TestProcess:
 
     def test_its_priority_is_low(self):
         code = "import os; from fastload.packing import _filling as f; f._lower_priority(); print(os.nice(0))"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+        done = run_python("-c", code, cwd=ROOT)
         assert int(done.stdout) > os.nice(0)
 
     def test_it_ends_with_its_dataset_and_the_next_one_goes_on(self, photos, caches):
@@ -132,7 +132,7 @@ dataset = FolderDataset({str(photos)!r}, cache=Cache("disk", {str(caches)!r}))
 print(dataset._disk_cache._process.pid, flush=True)
 time.sleep(60)
 """
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as program:
+        with start_python("-c", code, stdout=subprocess.PIPE, cwd=ROOT) as program:
             process = int(program.stdout.readline())
             program.kill()
         wait_for(lambda: not is_alive(process))

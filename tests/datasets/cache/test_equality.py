@@ -16,6 +16,9 @@ from fastload import FolderDataset, OptionError, PackedDataset
 from tests.datasets.pipelines import PIPELINES, TINY_PIPELINES
 from tests.datasets.reference import check_against_plain, filled
 from tests.images.samples import exif, file_of, photo
+from tests.products import sampled
+
+FORMS = ["encoded", "decoded"]
 
 # Every pipeline; and every encoding for the pipelines whose decoding differs.
 CASES = [(name, "jpeg") for name in PIPELINES]
@@ -36,15 +39,14 @@ def check_cold_and_warm(dataset, plain_one, transform, indices):
 
 
 class TestEqual:
-    @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    @pytest.mark.parametrize(("name", "encoding"), CASES)
-    def test_packed_photos(self, packed, cache, name, encoding, form):
+    @pytest.mark.parametrize(("case", "form"), sampled(CASES, FORMS))
+    def test_packed_photos(self, packed, cache, case, form):
+        name, encoding = case
         path = packed("photos", encoding)
         dataset = PackedDataset(path, PIPELINES[name], cache=cache("ram", form))
         check_cold_and_warm(dataset, PackedDataset(path, PIPELINES[name]), PIPELINES[name], INDICES)
 
-    @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    @pytest.mark.parametrize("name", PIPELINES)
+    @pytest.mark.parametrize(("name", "form"), sampled([*PIPELINES], FORMS))
     def test_photos_in_files(self, photos, cache, name, form):
         dataset = FolderDataset(photos, PIPELINES[name], cache=cache("ram", form))
         check_cold_and_warm(dataset, FolderDataset(photos, PIPELINES[name]), PIPELINES[name], INDICES)
@@ -56,18 +58,17 @@ class TestEqual:
         dataset = PackedDataset(path, PIPELINES["train"], cache=cache("ram", form))
         check_cold_and_warm(dataset, PackedDataset(path, PIPELINES["train"]), PIPELINES["train"], INDICES)
 
-    @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
-    @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    @pytest.mark.parametrize("encoding", ["raw", "keep"])
-    @pytest.mark.parametrize("name", TINY_PIPELINES)
+    @pytest.mark.parametrize(
+        ("name", "encoding", "form", "container"),
+        sampled([*TINY_PIPELINES], ["raw", "keep"], FORMS, ["hdf5", "lmdb"]),
+    )
     def test_packed_thumbnails(self, packed, cache, name, encoding, form, container):
         path = packed("thumbnails", encoding, container)
         dataset = PackedDataset(path, TINY_PIPELINES[name], cache=cache("ram", form))
         plain_one = PackedDataset(path, TINY_PIPELINES[name])
         check_cold_and_warm(dataset, plain_one, TINY_PIPELINES[name], [39, 0, 3, 3, 21, 17])
 
-    @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    @pytest.mark.parametrize("name", TINY_PIPELINES)
+    @pytest.mark.parametrize(("name", "form"), sampled([*TINY_PIPELINES], FORMS))
     def test_thumbnails_in_files(self, thumbnails, cache, name, form):
         dataset = FolderDataset(thumbnails, TINY_PIPELINES[name], cache=cache("tmpfs", form))
         plain_one = FolderDataset(thumbnails, TINY_PIPELINES[name])
@@ -183,7 +184,7 @@ class TestSharing:
                     os.rename(tmp_path / "away", path)
                 assert again.cached.misses == 0
 
-    @pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+    @pytest.mark.parametrize("method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
     @pytest.mark.parametrize("kind", ["ram", "tmpfs"])
     def test_workers_of_torchs_loader_share_a_cache(self, photos, cache, method, kind):
         transform = T.Compose([T.CenterCrop(32)])

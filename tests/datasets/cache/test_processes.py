@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
@@ -212,6 +213,11 @@ class TestFilling:
         assert dataset.cached.stopped == ""
         with pytest.raises(fastload.DecodeError, match="truncated"):
             dataset[3]
+
+    def test_unreadable_listed_file_does_not_prevent_a_cache_of_pixels(self, folder, cache):
+        min(folder.rglob("*.jpg")).write_bytes(b"no image")
+        dataset = fastload.compile(ImageFolder(folder), cache=cache("ram", "decoded"))
+        assert dataset.images.cached.kind == "ram"
 
 
 def _opened(place, count=8, capacity=1 << 20):

@@ -87,6 +87,36 @@ PIPELINES = {
         v2.Compose([_to_float_v2(v2.CenterCrop(40)), v2.RandomErasing(p=0.9, value="random")]),
         0,
     ),
+    "bytes of bytes": (
+        v2.Compose(
+            [
+                v2.ToImage(),
+                v2.ToDtype(torch.uint8, scale=True),
+                v2.RandomCrop(40, padding=[8], fill=100),
+                v2.RandomGrayscale(0.5),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, STD),
+                v2.RandomErasing(p=0.9),
+                v2.ToPureTensor(),
+            ]
+        ),
+        1,
+    ),
+    "noise, in the order of a tensor's memory": (
+        v2.Compose(
+            [
+                v2.CenterCrop(40),
+                v2.ToImage(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Lambda(lambda image: image + torch.randn_like(image)),
+            ]
+        ),
+        0,
+    ),
+    "tensors that are not smoothed": (
+        transforms.Compose([transforms.ToTensor(), transforms.Resize(40, antialias=None)]),
+        0,
+    ),
     "colours": (_to_float(transforms.CenterCrop(40), transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)), 30),
     "colours v2": (_to_float_v2(v2.CenterCrop(40), v2.ColorJitter(0.4, 0.4, 0.4, 0.1)), 16),
     "greys": (_to_float(transforms.RandomGrayscale(0.5), transforms.RandomCrop(20)), 1),

@@ -157,7 +157,7 @@ def test_a_wrapper_gets_images_that_are_decoded_late(photos):
     ours = fastload.compile(theirs)
     _same(theirs, ours)
     assert set(ours.kinds[1::2]) == {LazyImage}
-    assert "    Subset of ImageFolder" in fastload.explain(ours).splitlines()
+    assert "    Subset of ImageFolder\n      images: decoded when" in fastload.explain(ours)
     assert type(theirs.inner.dataset) is ImageFolder
 
 

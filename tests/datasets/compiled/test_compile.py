@@ -199,6 +199,14 @@ def test_an_own_dataset_gets_a_compiled_transform():
     assert pickle.loads(pickle.dumps(ours))[1][1] == {"index": 1}
 
 
+def test_a_class_that_forbids_subclasses_is_left_alone():
+    class Final(Own):
+        def __init_subclass__(cls):
+            raise ValueError("there is one already")
+
+    assert fastload.compile(dataset := Final(PIPELINES["train"][0])) is dataset
+
+
 def test_a_dataset_without_known_transforms_is_left_alone():
     for dataset in (Own(lambda image: image), torch.utils.data.TensorDataset(torch.zeros(3))):
         assert fastload.compile(dataset) is dataset
@@ -283,7 +291,7 @@ def test_it_can_be_sent_to_other_processes(photos):
     from torchvision.datasets import ImageFolder
 
     dataset = fastload.compile(ImageFolder(str(photos), transform=PIPELINES["evaluation"][0]))
-    sent = pickle.loads(pickle.dumps(dataset))
+    sent = pickle.loads(pickle.dumps(dataset, protocol=2))  # torch.save's
     assert all(torch.equal(sent[index][0], dataset[index][0]) for index in range(len(dataset)))
     loader = torch.utils.data.DataLoader(dataset, 8, num_workers=1, multiprocessing_context="fork")
     assert [len(labels) for _, labels in loader] == [8, 8, 8]

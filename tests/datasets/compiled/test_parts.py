@@ -1,5 +1,6 @@
 """Subset, ConcatDataset and random_split of compiled datasets."""
 
+import copy
 import pickle
 
 import pytest
@@ -98,6 +99,28 @@ def test_a_split_says_what_was_compiled(folder):
     assert repr(pickle.loads(pickle.dumps(part))) == repr(part)
 
 
+def test_parts_of_a_compiled_dataset_are_compiled(folder):
+    whole = fastload.compile(folder("train"))
+    part, _ = random_split(whole, [10, 14])
+    assert fastload.explain(part).splitlines()[0] == "Subset of ImageFolder"
+    both = fastload.compile(ConcatDataset([whole, part]))
+    images, _ = both.fetch_into([0, 24], HostMemory())
+    assert len(images) == 2
+
+
+def test_a_part_shares_its_attributes_with_the_given_one(folder):
+    theirs = Subset(folder("train"), [1, 2, 3])
+    theirs.note = "the training's"
+    ours = fastload.compile(theirs)
+    theirs.indices = [4, 20]
+    assert (ours.note, len(ours), ours[1][1]) == (theirs.note, 2, theirs[1][1])
+    ours.indices = [7]
+    assert len(theirs) == 1
+    other = copy.copy(ours)
+    other.indices = [1, 2]
+    assert (len(other), len(ours), len(copy.deepcopy(other))) == (2, 1, 2)
+
+
 def test_a_concatenation_says_each_thing_once(folder):
     dataset = ConcatDataset(
         [folder("train"), Own(PIPELINES["train"][0]), folder("train"), TensorDataset(torch.zeros(1))]
@@ -105,7 +128,7 @@ def test_a_concatenation_says_each_thing_once(folder):
     lines = fastload.compile(dataset).explain().splitlines()
     assert lines[:2] == ["ConcatDataset", "  2 x ImageFolder"]
     assert "  Own" in lines
-    assert lines[-2:] == ["  TensorDataset", "    left as it is: it has no transform"]
+    assert lines[-2:] == ["  TensorDataset", "    left as it is: none of its attributes is a known transform"]
 
 
 def test_any_dataset_is_explained(folder, photos):
@@ -124,6 +147,6 @@ def test_any_dataset_is_explained(folder, photos):
         (unknown, "no step of its transform is known"),
         (Subset(unknown, [0]), "no step of its transform is known"),
         (torch.utils.data.ChainDataset([]), "it is iterable, and not read by index"),
-        ([1, 2], "it has no transform"),
+        ([1, 2], "none of its attributes is a known transform"),
     ):
         assert f"left as it is: {reason}" in fastload.explain(dataset) or reason in fastload.explain(dataset)

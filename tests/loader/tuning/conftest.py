@@ -9,10 +9,11 @@ from fastload.loader._tuning.limits import read_limits
 
 @pytest.fixture
 def _hasty(monkeypatch):
-    """Settles on less evidence than would be wise, and among fewer workers."""
+    """Tries workers in short epochs, settles on less evidence than would be wise, and on two at most."""
     monkeypatch.setattr("fastload.loader._tuning.tuner.read_limits", _at_most_two_workers)
     monkeypatch.setattr("fastload.loader._tuning.decide.WINDOW_S", 0.05)
     monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.05)
+    monkeypatch.setattr("fastload.loader._tuning.decide._BUDGET_SHARE", 0.1)
 
 
 def _at_most_two_workers(context, batch_bytes):

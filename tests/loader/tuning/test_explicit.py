@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import fastload
 from fastload.loader._arguments import Unset
+from tests.commands import run_python
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.seen import numbers
+
+pytestmark = pytest.mark.usefixtures("_hasty")
 
 
 def tried(loader):
@@ -31,24 +31,24 @@ def test_explicit_parameters_are_obeyed(explicit):
 
 
 def test_prefetch_factor_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(700), batch_size=8, prefetch_factor=3)
-    assert numbers(loader) == list(range(700))
+    loader = fastload.DataLoader(Slow(300), batch_size=8, prefetch_factor=3)
+    assert numbers(loader) == list(range(300))
     assert {trial.prefetch_factor for trial in loader.plan.measured.trials} <= {3, 0}
     assert loader.prefetch_factor == 3
 
 
 def test_persistent_workers_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
     for _ in range(3):
-        assert numbers(loader) == list(range(600))
+        assert numbers(loader) == list(range(300))
     assert loader.plan.persistent_workers.value is True
 
 
 def test_recreated_loader_with_persistent_workers_gives_complete_epochs():
-    loader = fastload.DataLoader(Slow(600), batch_size=8, persistent_workers=True)
+    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
     loader.num_workers = Unset(3)  # as copied from another loader
     for _ in range(3):
-        assert numbers(loader) == list(range(600))
+        assert numbers(loader) == list(range(300))
 
 
 def test_number_of_workers_set_in_the_attribute_is_obeyed():
@@ -67,11 +67,12 @@ def test_start_method_may_be_set_after_an_epoch():
         "list(fastload.DataLoader(range(10)))\n"
         "multiprocessing.set_start_method('spawn')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_loader_recreated_from_its_attributes_is_still_tuned():
-    loader = fastload.DataLoader(Slow(900), batch_size=8)
+    loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
     again = fastload.DataLoader(**{name: getattr(loader, name) for name in names})

@@ -113,10 +113,11 @@ class Warning_(Slow):
         return torch.tensor(0)
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_warning_filters_apply_in_workers():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        loader = fastload.DataLoader(Warning_(700), batch_size=8)
+        loader = fastload.DataLoader(Warning_(300), batch_size=8)
         assert set(numbers(loader)) == {1}
     assert tried(loader) - {0}
 

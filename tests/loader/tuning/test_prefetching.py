@@ -34,7 +34,7 @@ class Uneven(Dataset[Any]):
     """Every sixteenth sample takes long; each sample says which worker made it."""
 
     def __len__(self) -> int:
-        return 400
+        return 96
 
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(0.04 if index % 16 == 0 else 0.0005)

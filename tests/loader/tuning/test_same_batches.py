@@ -107,7 +107,7 @@ def test_plan_from_the_cache_changes_nothing(workers, single_process):
     assert loader.last_epoch.num_workers == workers
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.soak)])
 def test_start_method_changes_no_batch(method, single_process):
     seed_all()
     assert_same(

@@ -17,6 +17,8 @@ import fastload
 from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
 from tests.loader.tuning.seen import numbers
 
+pytestmark = pytest.mark.usefixtures("_hasty")
+
 
 def tried(loader):
     return {trial.num_workers for trial in loader.plan.measured.trials}
@@ -24,9 +26,9 @@ def tried(loader):
 
 def test_slow_samples_get_workers_and_the_order_is_torchs():
     torch.manual_seed(1)
-    order = numbers(torch.utils.data.DataLoader(range(900), batch_size=10, shuffle=True))
+    order = numbers(torch.utils.data.DataLoader(range(300), batch_size=10, shuffle=True))
     torch.manual_seed(1)
-    loader = fastload.DataLoader(Slow(900), batch_size=10, shuffle=True)
+    loader = fastload.DataLoader(Slow(300), batch_size=10, shuffle=True)
     assert numbers(loader) == order
     assert tried(loader) - {0}
 
@@ -43,7 +45,7 @@ def test_slow_samples_get_workers_and_the_order_is_torchs():
     ids=str,
 )
 def test_loader_that_has_measured_can_be_pickled(explicit):
-    loader = fastload.DataLoader(Slow(300), batch_size=8, **explicit)
+    loader = fastload.DataLoader(Slow(300, seconds=0.001), batch_size=8, **explicit)
     list(loader)
     iterator = iter(loader)
     next(iterator)
@@ -62,12 +64,12 @@ def test_loader_that_has_measured_can_be_pickled(explicit):
 
 
 def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
-    dataset = Slow(600, log=tmp_path / "reads")
+    dataset = Slow(300, log=tmp_path / "reads")
     loader = fastload.DataLoader(dataset, batch_size=8, shuffle=True)
     for epoch in (1, 2):
-        assert sorted(numbers(loader)) == list(range(600))
+        assert sorted(numbers(loader)) == list(range(300))
         reads = Counter(map(int, (tmp_path / "reads").read_text().split()))
-        assert reads == Counter(dict.fromkeys(range(600), epoch))
+        assert reads == Counter(dict.fromkeys(range(300), epoch))
     assert tried(loader) - {0}
 
 
@@ -87,16 +89,16 @@ def test_cheap_samples_are_loaded_without_workers_as_in_torch(length):
 
 @pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
 def test_dataset_that_changes_when_read_is_loaded_by_the_training_process(kind):
-    loader = fastload.DataLoader(kind(length=800), batch_size=5, shuffle=True)
-    assert sorted(numbers(loader)) == list(range(800))
+    loader = fastload.DataLoader(kind(length=300), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(300))
     assert loader.plan.num_workers.value == 0
     assert "reading changes the dataset" in loader.plan.num_workers.reason
-    assert getattr(loader.dataset, "reads", 800) == 800
+    assert getattr(loader.dataset, "reads", 300) == 300
 
 
 def test_dataset_with_an_open_file_is_loaded_by_the_training_process(tmp_path):
-    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=800), batch_size=5, shuffle=True)
-    assert sorted(numbers(loader)) == list(range(800))
+    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=300), batch_size=5, shuffle=True)
+    assert sorted(numbers(loader)) == list(range(300))
     assert "holds open" in loader.plan.num_workers.reason
     loader.dataset.file.close()
 
@@ -106,29 +108,29 @@ def test_epoch_left_in_a_trial_is_resumed_at_the_next_batch():
         torch.manual_seed(2)
         whole = numbers(torch.utils.data.DataLoader(range(1000), batch_size=10, shuffle=True))
         torch.manual_seed(2)
-        loader = fastload.DataLoader(Slow(1000, seconds=0.002), batch_size=10, shuffle=True)
+        loader = fastload.DataLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
         iterator = iter(loader)
         first = numbers(next(iterator) for _ in range(stop))
         state = loader.state_dict()
         del iterator
-        other = fastload.DataLoader(Slow(1000, seconds=0.002), batch_size=10, shuffle=True)
+        other = fastload.DataLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
         other.load_state_dict(state)
         assert first + numbers(other) == whole
 
 
 def test_two_epochs_at_once_give_all_batches_of_both():
-    loader = fastload.DataLoader(Slow(600), batch_size=6)
+    loader = fastload.DataLoader(Slow(300), batch_size=6)
     pairs = list(zip(loader, loader, strict=True))
-    assert numbers(first for first, _ in pairs) == list(range(600))
-    assert numbers(second for _, second in pairs) == list(range(600))
+    assert numbers(first for first, _ in pairs) == list(range(300))
+    assert numbers(second for _, second in pairs) == list(range(300))
 
 
 def test_held_batches_do_not_change_when_workers_change():
-    loader = fastload.DataLoader(Slow(1500), batch_size=10)
+    loader = fastload.DataLoader(Slow(400), batch_size=10)
     held = [list(loader)]
     while len(tried(loader)) < 2 and len(held) < 5:  # a busy machine may need more than one epoch
         held.append(list(loader))
-    assert [numbers(epoch) for epoch in held] == [list(range(1500))] * len(held)
+    assert [numbers(epoch) for epoch in held] == [list(range(400))] * len(held)
     assert len(tried(loader)) >= 2
 
 
@@ -141,7 +143,7 @@ class Endless(Sampler[list[int]]):
 
 
 def test_batch_sampler_without_a_length_is_tuned():
-    loader = fastload.DataLoader(Slow(1200), batch_sampler=Endless())
+    loader = fastload.DataLoader(Slow(1200, seconds=0.001), batch_sampler=Endless())
     for _ in range(2):
         assert numbers(loader) == list(range(1200))
     assert tried(loader) - {0}
@@ -157,7 +159,6 @@ def test_iterable_dataset_is_loaded_once_without_workers():
     assert "iterable" in loader.plan.num_workers.reason
 
 
-@pytest.mark.usefixtures("_hasty")
 def test_epoch_too_short_for_a_trial_counts_as_one():
     loader = fastload.DataLoader(Slow(40, seconds=0.02), batch_size=2)
     for _ in range(20):

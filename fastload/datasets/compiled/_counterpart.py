@@ -1,0 +1,49 @@
+"""Bases of compiled datasets."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+
+class Explained:
+    """Base of compiled datasets, which describe themselves."""
+
+    def explain(self) -> str:
+        """See `fastload.explain`."""
+        from fastload.datasets.compiled._explain import described  # which imports this module
+
+        return "\n".join(described(self))
+
+    def __repr__(self) -> str:
+        return f"compiled {self.explain()}"
+
+
+class Counterpart(Explained):
+    """Base of compiled datasets that share the attributes of another dataset, which is of another class.
+
+    All attributes but their own, such as `classes`, are the other dataset's; they can be set in both.
+
+    Attributes:
+        theirs: The other dataset.
+    """
+
+    def __init__(self, theirs: Any, **own: Any) -> None:
+        self.__dict__.update(own, theirs=theirs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "theirs":
+            raise AttributeError(name)
+        return getattr(self.theirs, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = name in self.__dict__ or not hasattr(self.theirs, name)
+        if is_own:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.theirs, name, value)
+
+    def __copy__(self) -> Any:
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
+        return result

@@ -1,0 +1,273 @@
+"""ShardedSampler: one order for all ranks, which any number of ranks can continue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch.distributed
+from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from fastload.errors import OptionError
+from fastload.loader._sharding.order import EpochOrder, Sequential, Shuffled, ShuffledWindows
+from fastload.loader._sharding.shares import share_of
+
+_ENDS = ("pad", "drop", "exact")
+_VERSION = 1
+
+# Samples whose places are computed at once: some 0.1 µs for each, and 64 KB in all.
+_AT_ONCE = 4096
+
+
+class ShardedSampler(DistributedSampler[int]):
+    """Sampler of one rank's part of an epoch that all ranks share.
+
+    The order is a function of (seed, epoch), computed where it is needed: memory does not grow with the
+    dataset. An epoch that was saved on some number of ranks is continued on any other with the samples that
+    were left. Each iteration is the next epoch, unless `set_epoch` says otherwise.
+
+    Args:
+        dataset: A map-style dataset.
+        num_replicas, rank: The number of ranks that get different samples, and which of them this is. None:
+            those of torch.distributed; one rank if the training is not distributed.
+        shuffle: Whether the order is random.
+        seed: What the order depends on, beside the epoch; the same on all ranks.
+        drop_last: With `ends` unset, whether `"drop"` is meant rather than `"pad"`.
+        ends: What happens if the samples cannot be dealt out evenly: `"pad"`, some are repeated; `"drop"`,
+            some are left out; `"exact"`, each is given once, so that ranks may have different numbers of
+            batches (see `torch.distributed.algorithms.join.Join`).
+        weights: One number for each rank, in proportion to which they get samples: batch sizes, for example.
+            A loader's `batch_size` must be in the same proportion. None: all ranks get as many.
+        window: Shuffle the dataset's shards, and samples only within windows of so many shards: for disks and
+            networks on which random reads are slow. None: all samples are shuffled together.
+        mesh: A one-dimensional torch DeviceMesh of the ranks that get different samples, instead of
+            `num_replicas` and `rank`; of a mesh with more dimensions, its part: `mesh["dp"]`.
+
+    Raises:
+        OptionError: A parameter has an invalid value.
+
+    Example:
+        >>> sampler = ShardedSampler(range(10), num_replicas=2, rank=0, shuffle=False)
+        >>> list(sampler)
+        [0, 2, 4, 6, 8]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        ends: str | None = None,
+        weights: Sequence[float] | None = None,
+        window: int | None = None,
+        mesh: Any = None,
+    ) -> None:
+        self.dataset = dataset
+        self.num_replicas, self.rank = _ranks(num_replicas, rank, mesh)
+        self.shuffle = shuffle
+        self.seed = seed
+        self.ends = ends or ("drop" if drop_last else "pad")
+        self.drop_last = self.ends == "drop"
+        self.window = window
+        self.weights = (1.0,) * self.num_replicas if weights is None else tuple(weights)
+        self._check()
+        self.epoch = 0
+        self._share = share_of(self.rank, self.weights)
+        # Of the next iteration, and of the latest one: positions in the order where they begin.
+        self._position = self._latest_position = 0
+
+    def _check(self) -> None:
+        if self.ends not in _ENDS:
+            raise OptionError(f"ends must be one of {', '.join(map(repr, _ENDS))}, got {self.ends!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise OptionError(f"seed must be an integer of at least 0, got {self.seed!r}")
+        if len(self.weights) != self.num_replicas:
+            raise OptionError(
+                f"weights must be one for each of {self.num_replicas} ranks, got {len(self.weights)}"
+            )
+        if self.window is not None:
+            if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
+                raise OptionError(f"window must be a number of shards, at least 1, got {self.window!r}")
+            if not self.shuffle:
+                raise OptionError("window is a way to shuffle: give it with shuffle=True")
+            self._shard_sizes()
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """The number of this rank's samples in an epoch."""
+        return self._share.count(self.total_size)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """The number of all ranks' samples in an epoch."""
+        return self._end(0)
+
+    def __iter__(self) -> Iterator[int]:
+        order, begin = self._order(self.epoch), self._position
+        self._latest_position, self._position, self.epoch = begin, 0, self.epoch + 1
+        samples = len(self.dataset)  # type: ignore[arg-type]
+        count = self._share.count(self._end(begin) - begin)
+        for first in range(0, count, _AT_ONCE):
+            numbers = np.arange(first, min(first + _AT_ONCE, count))
+            positions = begin + self._share.positions(numbers)
+            yield from order.samples(positions % samples).tolist()
+
+    def __len__(self) -> int:
+        """Return the number of this rank's samples in the next iteration."""
+        return self._share.count(self._end(self._position) - self._position)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded."""
+        if epoch != self.epoch:
+            self.epoch, self._position = epoch, 0
+
+    def loss_scale(self, batch_size: int, step: int = 0) -> float:
+        """Return the factor for the mean loss of this rank's batch in a step of the latest iteration.
+
+        DistributedDataParallel averages gradients over ranks. With this factor, the result is the gradient of
+        the mean over all samples of the step, however many each rank has: it differs from 1 with `weights`,
+        and in the last step with `ends="exact"`.
+
+        Args:
+            batch_size: This rank's.
+            step: Batches of this rank since the iteration began.
+
+        Raises:
+            OptionError: Batch sizes are not in proportion to the weights.
+        """
+        begin, step_size = self._latest_position, self.step_size(batch_size)
+        left = self._end(begin) - begin
+        first, last = (min(number * step_size, left) for number in (step, step + 1))
+        own = self._share.count(last) - self._share.count(first)
+        return own * self.num_replicas / (last - first) if last > first else 0.0
+
+    def step_size(self, batch_size: int) -> int:
+        """Return the number of samples of all ranks in a step, given this rank's batch size.
+
+        Raises:
+            OptionError: Batch sizes of this size are not in proportion to the weights.
+        """
+        rounds, rest = divmod(batch_size, self._share.size)
+        if rest:
+            raise OptionError(
+                f"batch_size must be a multiple of {self._share.size} on rank {self.rank}, because the "
+                f"weights are {self.weights}, got {batch_size}"
+            )
+        return rounds * self._share.round_size
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the next iteration begins; that of a DataLoader also tells how far it has come."""
+        return {"version": _VERSION, "epoch": self.epoch, "position": self._position, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration begin where a state says, on any number of ranks.
+
+        Raises:
+            OptionError: The state is invalid, or of another order.
+        """
+        try:
+            if state["version"] != _VERSION:
+                raise OptionError(
+                    f"the sampler's state must be of version {_VERSION}, got {state['version']!r}: load it "
+                    "with the release of fastload that saved it"
+                )
+            for name, value in self._identity().items():
+                if state[name] != value:
+                    raise OptionError(
+                        f"the state was saved by a ShardedSampler with {name}={state[name]!r}, and this one "
+                        f"has {value!r}: the order would be another one"
+                    )
+            self.epoch, self._position = int(state["epoch"]), int(state["position"])
+        except (KeyError, TypeError) as error:
+            raise OptionError(
+                f"the state must be what a ShardedSampler's state_dict() returned, got {state!r}"
+            ) from error
+
+    def _identity(self) -> dict[str, Any]:
+        """Return all that the order depends on, beside the epoch."""
+        samples = len(self.dataset)  # type: ignore[arg-type]
+        return {"samples": samples, "seed": self.seed, "shuffle": self.shuffle, "window": self.window}
+
+    def _end(self, begin: int) -> int:
+        """Return the position at which an iteration ends that begins at `begin`."""
+        samples, size = len(self.dataset), self._share.round_size  # type: ignore[arg-type]
+        left = max(samples - begin, 0)
+        if self.ends == "exact":
+            return begin + left
+        return begin + (left // size if self.ends == "drop" else -(-left // size)) * size
+
+    def _order(self, epoch: int) -> EpochOrder:
+        samples = len(self.dataset)  # type: ignore[arg-type]
+        if not self.shuffle or samples == 0:
+            return Sequential()
+        if self.window is None:
+            return Shuffled(samples, self.seed, epoch)
+        return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
+
+    def _shard_sizes(self) -> Sequence[int]:
+        sizes: Sequence[int] | None = getattr(self.dataset, "shard_sizes", None)
+        if sizes is None:
+            raise OptionError(
+                "window needs a dataset in shards, such as PackedDataset, got "
+                f"{type(self.dataset).__name__}: leave window unset"
+            )
+        return sizes
+
+
+def sharded(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    seed: int | None,
+    drop_last: bool,
+) -> ShardedSampler:
+    """Return the sampler of a DataLoader with `sharded=True`.
+
+    Raises:
+        OptionError: Another sampler is given, or the dataset has none.
+    """
+    if isinstance(sampler, ShardedSampler):
+        return sampler  # of a loader that a framework makes again from its attributes
+    if sampler is not None:
+        raise OptionError("sharded=True makes a ShardedSampler: leave sampler and batch_sampler out")
+    if batch_size is None or isinstance(dataset, IterableDataset):
+        raise OptionError("sharded=True needs a map-style dataset and a batch_size")
+    return ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
+
+
+def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, int]:
+    """Return the number of ranks, and this process's."""
+    if mesh is not None:
+        if num_replicas is not None or rank is not None:
+            raise OptionError("mesh cannot be combined with num_replicas and rank: give one or the other")
+        if mesh.ndim != 1:
+            raise OptionError(f'mesh must have one dimension, such as mesh["dp"], got {mesh.ndim}')
+        return mesh.size(), mesh.get_local_rank()
+    if (num_replicas is None) != (rank is None):
+        raise OptionError("num_replicas and rank must be given together")
+    if num_replicas is None or rank is None:
+        return _torch_ranks()
+    if not 0 <= rank < num_replicas:
+        raise OptionError(f"rank must be from 0 to num_replicas - 1 = {num_replicas - 1}, got {rank}")
+    return num_replicas, rank
+
+
+def _torch_ranks() -> tuple[int, int]:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    launched = os.environ.get("WORLD_SIZE", "1")
+    if launched != "1":
+        raise OptionError(
+            f"torch.distributed is not initialised, although WORLD_SIZE={launched}: call "
+            "torch.distributed.init_process_group() first, or give num_replicas and rank"
+        )
+    return 1, 0

@@ -1,0 +1,129 @@
+"""A loader with a ShardedSampler saves positions of the epoch that all ranks share."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset, RandomSampler
+
+import fastload
+from fastload.errors import OptionError
+from tests.folders import class_folders
+
+NUMBERS = torch.arange(61)
+
+
+def loader_of(rank: int, ranks: int, batch_size: int = 4, **options: Any) -> fastload.DataLoader[Any]:
+    sampler = fastload.ShardedSampler(NUMBERS, ranks, rank, seed=5, ends="exact")
+    return fastload.DataLoader(NUMBERS, batch_size, sampler=sampler, seed=1, **options)
+
+
+def samples(batches: Any) -> list[int]:
+    return [int(number) for batch in batches for number in batch]
+
+
+def saved(loader: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize(("before", "after", "workers"), [(2, 1, 0), (2, 4, 2), (4, 3, 1)])
+def test_an_epoch_continues_on_another_number_of_ranks(before, after, workers):
+    done, states = [], []
+    for rank in range(before):
+        loader = loader_of(rank, before, num_workers=workers)
+        samples(loader)
+        done += samples(itertools.islice(loader, 3))
+        states.append(saved(loader))
+    rest, following = [], []
+    for rank in range(after):
+        loader = loader_of(rank, after, batch_size=2, num_workers=workers)
+        loader.load_state_dict(states[rank % before])
+        rest += samples(loader)
+        following += samples(loader)
+    assert sorted(done + rest) == list(range(61))
+    assert sorted(following) == list(range(61))
+
+
+@pytest.mark.parametrize("workers", [None, 0, 2])
+def test_the_same_ranks_continue_with_the_same_batches(workers):
+    options = {} if workers is None else {"num_workers": workers}
+    loader = loader_of(1, 2, **options)
+    whole = [[batch.tolist() for batch in loader] for _ in range(3)]
+    loader = loader_of(1, 2, **options)
+    samples(loader)
+    first = [batch.tolist() for batch in itertools.islice(loader, 2)]
+    state = saved(loader)
+    resumed = loader_of(1, 2, **options)
+    resumed.load_state_dict(state)
+    assert first + [batch.tolist() for batch in resumed] == whole[1]
+    assert [batch.tolist() for batch in resumed] == whole[2]
+
+
+def test_a_resume_is_resumed_on_other_ranks():
+    states = [loader_of(0, 3)]
+    done = samples(itertools.islice(states[0], 2)) + samples(itertools.islice(loader_of(1, 3), 2))
+    done += samples(itertools.islice(loader_of(2, 3), 2))
+    second = []
+    for rank in range(2):
+        loader = loader_of(rank, 2)
+        loader.load_state_dict(saved(states[0]))
+        done += samples(itertools.islice(loader, 3))
+        second.append(saved(loader))
+    last = loader_of(0, 1)
+    last.load_state_dict(second[1])
+    assert sorted(done + samples(last)) == list(range(61))
+
+
+def test_epochs_between_states_begin_anew():
+    loader = loader_of(0, 2)
+    samples(loader)
+    resumed = loader_of(0, 1, batch_size=8)
+    resumed.load_state_dict(saved(loader))
+    assert sorted(samples(resumed)) == list(range(61))
+
+
+def test_sharded_makes_a_sampler_of_the_loaders_arguments():
+    loader = fastload.DataLoader(NUMBERS, 4, shuffle=True, seed=9, drop_last=True, sharded=True)
+    sampler = loader.sampler
+    assert isinstance(sampler, fastload.ShardedSampler)
+    assert (sampler.shuffle, sampler.seed, sampler.ends) == (True, 9, "drop")
+    assert len(samples(loader)) == 60
+    assert samples(fastload.DataLoader(NUMBERS, 4, sharded=True)) == list(range(61))
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dataset": NUMBERS, "sampler": RandomSampler(NUMBERS)},
+        {"dataset": NUMBERS, "batch_sampler": [[1]]},
+        {"dataset": NUMBERS, "batch_size": None},
+        {"dataset": Stream()},
+    ],
+)
+def test_sharded_refuses_what_it_cannot_shard(options):
+    with pytest.raises(OptionError, match="sharded=True"):
+        fastload.DataLoader(sharded=True, **options)
+
+
+def test_windows_are_of_a_packed_datasets_shards(tmp_path):
+    class_folders(tmp_path / "photos")
+    fastload.pack(tmp_path / "photos", tmp_path / "photos.fl", shard_size=4096)
+    dataset = fastload.PackedDataset(tmp_path / "photos.fl")
+    assert len(dataset.shard_sizes) > 2
+    shard_of = [shard for shard, size in enumerate(dataset.shard_sizes) for _ in range(size)]
+    order = list(fastload.ShardedSampler(dataset, window=1))
+    assert sorted(order) == list(range(len(dataset)))
+    visits = [shard for shard, _ in itertools.groupby(shard_of[sample] for sample in order)]
+    assert sorted(visits) == list(range(len(dataset.shard_sizes)))
