@@ -68,11 +68,11 @@ def _summary(
 ) -> Iterator[str]:
     if ranks:
         yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
-        return
-    if not replaced:
+    elif not replaced:
         yield "fastload: the script made no DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
+    if not replaced:
         return
     yield "\nfastload replaced:"
     for each in replaced:

@@ -105,12 +105,9 @@ subprocess.run([sys.executable, "-c", "pass", name], check=True)
 def test_ranks_that_ultralytics_starts_are_patched_and_said_to_be(data, tmp_path):
     pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
-    environment["PYTHONPATH"] = str(ROOT)
     (tmp_path / "ranks.py").write_text(RANKS)
-    command = [sys.executable, "-m", "fastload", "run", "ranks.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    environment["PYTHONPATH"] = str(ROOT)
+    done = run_python("-m", "fastload", "run", "ranks.py", cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "the ranks that Ultralytics started load their images through" in done.stderr
     assert "nothing" not in done.stderr
