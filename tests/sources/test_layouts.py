@@ -158,8 +158,6 @@ def test_packed_layout_is_refused_as_class_folders(tmp_path, name):
     with pytest.raises(SourceError, match=message) as caught:
         FolderDataset(root)
     assert f"fastload pack {root}" in str(caught.value)
-    with pytest.raises(SourceError, match="fastload pack"):
-        examine_data(root)
     assert {source.kind for source in open_source(root).values()} == {PACKED[name]}
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload import PackedDataset, pack
-from fastload.errors import OptionError, SourceError
+from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
 from tests.folders import pixels
@@ -118,7 +118,7 @@ def test_masks_of_objects_are_stored_without_loss():
             assert stored == b""
 
 
-def test_masks_of_objects_move_with_their_image_or_are_refused(tmp_path):
+def test_masks_of_objects_move_with_their_image(tmp_path):
     samples = Samples(detection(index, count) for index, count in enumerate([2, 0, 5]))
     pack(samples, tmp_path / "x.fl", encode="keep", workers=1)
     pack(samples, tmp_path / "half.fl", encode="jpeg", size=(6, 32), workers=1)
@@ -134,8 +134,6 @@ def test_masks_of_objects_move_with_their_image_or_are_refused(tmp_path):
             assert torch.equal(target["masks"], move(before["masks"])), name
     for (_, target), (_, before) in zip(PackedDataset(tmp_path / "half.fl"), samples, strict=True):
         assert torch.equal(target["masks"], before["masks"][:, 1::2].repeat_interleave(2, 2))
-    with pytest.raises(OptionError, match="mask each can only be cropped, padded, resized and flipped"):
-        PackedDataset(tmp_path / "x.fl", T.RandomRotation((5, 6)))[0]
 
 
 def test_boxes_of_tv_tensors_keep_their_format():
