@@ -110,6 +110,12 @@ def test_a_script_without_a_loader_runs_as_it_is(script):
     assert closed.returncode == 4
 
 
+def test_a_process_that_the_script_forks_prints_no_summary(script):
+    done = run(script("import os\nif os.fork():\n    os.wait()\nelse:\n    raise SystemExit(3)\n"))
+    assert done.returncode == 0
+    assert done.stderr.count("nothing was replaced") == 1
+
+
 def test_an_unknown_dataset_is_left_as_it_is(script):
     path = script(
         """
