@@ -92,7 +92,7 @@ def loaders_replaced(
             if str(error) not in said:
                 said.add(str(error))
                 say(str(error))
-        place, is_direct = _place(began_in)
+        place, is_direct = _place(began_in, self)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # Frameworks create new loaders from the datasets of existing ones.
         known = None if is_direct else next(of_this, None)
@@ -151,13 +151,16 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
-def _place(began_in: str) -> tuple[str, bool]:
+def _place(began_in: str, loader: DataLoader[Any]) -> tuple[str, bool]:
     """Return the innermost line of the script's own files, and whether that line itself creates the loader.
 
     If there is none, return the line that creates it. A script's own files lie beside it, those of a module
     that is run in the folder where it was started.
     """
     frame: Any = sys._getframe(2)
+    # Lightning wraps `__init__`; a subclass's own is no such wrapper.
+    while type(loader) is DataLoader and next(iter(frame.f_locals.values()), None) is loader:
+        frame = frame.f_back
     called = frame
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None) or ""

@@ -198,6 +198,23 @@ def test_loaders_are_named_by_the_scripts_own_line(script, tmp_path):
     assert "fastload.compile(dataset)" not in done.stderr
 
 
+WRAPPED = """
+from torch.utils.data import DataLoader
+names = {"plain": DataLoader.__init__}
+exec(compile("def init(of, *args, **options): plain(of, *args, **options)", "library.py", "exec"), names)
+DataLoader.__init__ = names["init"]
+DataLoader(range(4))
+"""
+
+
+def test_a_line_whose_loader_a_library_wraps_still_makes_it_itself(script):
+    """As Lightning does, which wraps `__init__`."""
+    done = run(script(WRAPPED))
+    assert _places(done.stderr) == ["train.py:6: DataLoader of range"]
+    assert "DataLoader(…, compile=True)" in done.stderr
+    assert "fastload.compile(dataset)" not in done.stderr
+
+
 def test_an_environment_in_the_scripts_folder_is_not_the_scripts_own(script, tmp_path):
     environment = tmp_path / ".venv"
     venv.create(environment, with_pip=False, symlinks=True)
