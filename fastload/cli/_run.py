@@ -73,7 +73,7 @@ def _summary(
         yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
         return
     if not replaced:
-        yield "fastload: the script made no DataLoader, so nothing was replaced"
+        yield "fastload: the script made no loader by torch's DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
         return

@@ -90,6 +90,21 @@ def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script,
     assert re.search(r"a sample takes .* of CPU time instead of .*: [0-9.]+ times faster", ours.stderr)
 
 
+def test_a_loader_of_fastload_that_a_script_makes_itself_stays_as_it_is(script):
+    text = """
+        from fastload import DataLoader
+        import torch.utils.data
+        loader = DataLoader(range(4))
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        print(loader.compile, "set by you" in str(loader.plan))
+        print([batch.tolist() for batch in loader])
+        """
+    path = script(text)
+    plain, ours = commands.run_python(path), run(path)
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout)
+    assert "nothing was replaced" in ours.stderr
+
+
 def test_a_package_that_imports_the_loader_first_gets_the_replaced_one(tmp_path, monkeypatch):
     package = tmp_path / "project"
     package.mkdir()
