@@ -254,6 +254,17 @@ class TestOptions:
         dataset = FolderDataset(photos, cache="disk")
         assert str(tmp_path / "fastload" / "photos-") in dataset.cached.reason
 
+    def test_samples_that_are_set_after_compiling_are_kept_too(self, photos, caches, no_process):
+        from torchvision.datasets import ImageFolder
+
+        dataset = fastload.compile(ImageFolder(str(photos)), cache=Cache("disk", caches))
+        before = dataset.images.cached.reason
+        dataset.samples = dataset.samples[:8]
+        report = dataset.images.cached
+        assert report.kind == "disk"
+        assert report.reason != before
+        assert len(dataset.images) == 8
+
     def test_one_line_for_an_image_folder(self, photos, caches, no_process):
         from torchvision import transforms
         from torchvision.datasets import ImageFolder
