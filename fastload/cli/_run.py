@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -49,12 +50,14 @@ def run(options: argparse.Namespace) -> int:
         if local_rank() == 0:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
+    process = os.getpid()
     with loaders_replaced(options.cache, say, options.tune) as replaced, patched_on_import() as ranks:
         script = find(options.path, options.is_module, options.arguments)
         ending = run_script(script)
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
-    if not options.quiet and local_rank() == 0:
+    is_forked = os.getpid() != process  # by the script
+    if not options.quiet and local_rank() == 0 and not is_forked:
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             sys.stdout.flush()
         with contextlib.suppress(OSError, ValueError):
@@ -69,7 +72,7 @@ def _summary(
     if ranks:
         yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
     elif not replaced:
-        yield "fastload: the script made no DataLoader, so nothing was replaced"
+        yield "fastload: the script made no loader by torch's DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
     if not replaced:

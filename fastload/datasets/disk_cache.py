@@ -58,12 +58,13 @@ def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> 
     if sys.platform == "win32":
         raise OptionError('cache="disk" needs Linux or macOS (flock): leave it out, or pack the dataset')
     folder = CacheFolder(cache.folder)
-    folder.make()
     # Decoders differ between releases, by a level at most.
     decoder = "" if form == "encoded" else cv2.__version__
     parts = "\n".join((str(_VERSION), str(form), decoder, source.fingerprint()))
     title = "".join(each if each.isalnum() else "_" for each in os.path.basename(source.name)) or "files"
     name = f"{title}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+    if not folder.dataset(name).is_dir() or folder.description(name).get("stopped"):
+        folder.make()  # a complete one may lie in a folder that can only be read
     path = str(folder.dataset(name))
     opened = _opened.get(path)
     if opened is None:

@@ -75,6 +75,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.reducing_gap = reducing_gap
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
+        self.cache_option: Cache | None = None
         self._open_cache = _NO_CACHE
         self._disk_cache: DiskCache | None = None
 
@@ -172,10 +173,11 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         Raises:
             OptionError: This cache is not possible here.
         """
-        if cache is None:
+        self.cache_option = option = None if cache is None else cache_of(cache)
+        if option is None:
             self.close_cache()
             return self.cached
-        option, measured = cache_of(cache), measured or Measured()
+        measured = measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
             raise OptionError(
                 "a cache of decoded images cannot be combined with reducing_gap, which decodes them for each "

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch.utils.data
 
+import fastload
 from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
 from fastload.loader._advice import seconds_saved
@@ -26,6 +27,12 @@ from fastload.system.patching import patched
 
 # In DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers), after the dataset.
 _ARGUMENTS_BEFORE_WORKERS = 5
+
+
+class ScriptsLoader(DataLoader[Any]):
+    """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
+
+    _begin = DataLoader._begin
 
 
 @dataclass(slots=True)
@@ -81,9 +88,11 @@ def loaders_replaced(
 
     @functools.wraps(plain_init)
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
-        options.setdefault("compile", find_spec("PIL") is not None)
-        if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
-            options.setdefault("num_workers", 0)
+        is_scripts = isinstance(self, ScriptsLoader)
+        if not is_scripts:
+            options.setdefault("compile", find_spec("PIL") is not None)
+            if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
+                options.setdefault("num_workers", 0)
         plain_init(self, dataset, *arguments, **options)
         try:
             if cache is not None:
@@ -92,7 +101,9 @@ def loaders_replaced(
             if str(error) not in said:
                 said.add(str(error))
                 say(str(error))
-        place, is_direct = _place(began_in)
+        if is_scripts:
+            return
+        place, is_direct = _place(began_in, self)
         of_this = (loader for of, loader in loaded if of() is dataset)
         # Frameworks create new loaders from the datasets of existing ones.
         known = None if is_direct else next(of_this, None)
@@ -118,6 +129,7 @@ def loaders_replaced(
     with patched(
         (DataLoader, "__init__", init),
         (DataLoader, "_begin", begin),
+        (fastload, "DataLoader", ScriptsLoader),
         *((module, "DataLoader", DataLoader) for module in modules),
     ):
         yield replaced
@@ -151,13 +163,16 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
 
 
-def _place(began_in: str) -> tuple[str, bool]:
+def _place(began_in: str, loader: DataLoader[Any]) -> tuple[str, bool]:
     """Return the innermost line of the script's own files, and whether that line itself creates the loader.
 
     If there is none, return the line that creates it. A script's own files lie beside it, those of a module
     that is run in the folder where it was started.
     """
     frame: Any = sys._getframe(2)
+    # Lightning wraps `__init__`; a subclass's own is no such wrapper.
+    while type(loader) is DataLoader and next(iter(frame.f_locals.values()), None) is loader:
+        frame = frame.f_back
     called = frame
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None) or ""

@@ -78,7 +78,8 @@ def fill(
     folder.describe(name, **{**folder.description(name), "dataset": source.name, "total": len(source)})
     encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
     ends = sizes.cumsum() + _METADATA_BYTES
-    room = folder.make_room(name, int(ends[-1]), most_bytes)
+    can_fit = most_bytes is None or most_bytes >= ends[0]  # otherwise no other cache is removed
+    room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0
     count = int(np.searchsorted(ends, room, side="right"))
     advice = "allow a larger size, or name a folder on another disk"
     if not count:

@@ -35,7 +35,7 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # and logs, checkpoints and other programs need room too.
 _FREE_SHARE = 0.1
 
-_FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 State = Literal["complete", "filling", "unfinished"]
 
@@ -106,8 +106,10 @@ class CacheFolder:
 
         Unless it may be new, raises FileNotFoundError for one that does not exist.
         """
+        access = os.O_RDONLY if shared else os.O_RDWR
+        flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
         while True:
-            descriptor = os.open(self.path / f"{name}.lock", _FLAGS | (os.O_CREAT if is_new else 0), 0o600)
+            descriptor = os.open(self.path / f"{name}.lock", flags, 0o600)
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except OSError as error:

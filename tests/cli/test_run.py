@@ -90,6 +90,21 @@ def test_draws_of_a_loader_without_workers_are_torchs_unless_it_is_tuned(script,
     assert re.search(r"a sample takes .* of CPU time instead of .*: [0-9.]+ times faster", ours.stderr)
 
 
+def test_a_loader_of_fastload_that_a_script_makes_itself_stays_as_it_is(script):
+    text = """
+        from fastload import DataLoader
+        import torch.utils.data
+        loader = DataLoader(range(4))
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        print(loader.compile, "set by you" in str(loader.plan))
+        print([batch.tolist() for batch in loader])
+        """
+    path = script(text)
+    plain, ours = commands.run_python(path), run(path)
+    assert (ours.returncode, ours.stdout) == (0, plain.stdout)
+    assert "nothing was replaced" in ours.stderr
+
+
 def test_a_package_that_imports_the_loader_first_gets_the_replaced_one(tmp_path, monkeypatch):
     package = tmp_path / "project"
     package.mkdir()
@@ -108,6 +123,12 @@ def test_a_script_without_a_loader_runs_as_it_is(script):
     assert "nothing was replaced" in done.stderr
     closed = run(script("import sys; sys.stdout.close(); sys.stderr.close(); sys.exit(4)"))
     assert closed.returncode == 4
+
+
+def test_a_process_that_the_script_forks_prints_no_summary(script):
+    done = run(script("import os\nif os.fork():\n    os.wait()\nelse:\n    raise SystemExit(3)\n"))
+    assert done.returncode == 0
+    assert done.stderr.count("nothing was replaced") == 1
 
 
 def test_an_unknown_dataset_is_left_as_it_is(script):
@@ -189,6 +210,23 @@ def test_loaders_are_named_by_the_scripts_own_line(script, tmp_path):
         "train.py:12: DataLoader of range",
         "own/loaders.py:5: DataLoader of TensorDataset",
     ]
+    assert "fastload.compile(dataset)" not in done.stderr
+
+
+WRAPPED = """
+from torch.utils.data import DataLoader
+names = {"plain": DataLoader.__init__}
+exec(compile("def init(of, *args, **options): plain(of, *args, **options)", "library.py", "exec"), names)
+DataLoader.__init__ = names["init"]
+DataLoader(range(4))
+"""
+
+
+def test_a_line_whose_loader_a_library_wraps_still_makes_it_itself(script):
+    """As Lightning does, which wraps `__init__`."""
+    done = run(script(WRAPPED))
+    assert _places(done.stderr) == ["train.py:6: DataLoader of range"]
+    assert "DataLoader(…, compile=True)" in done.stderr
     assert "fastload.compile(dataset)" not in done.stderr
 
 

@@ -24,12 +24,11 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     """Makes the samples of another dataset, faster.
 
     Attributes:
-        images: Its images and targets, without a transform.
         decodes_late: Whether images that are not converted to tensors may be decoded on first use.
     """
 
-    images: ImageDataset
     decodes_late: bool
+    _images: ImageDataset
     _held: tuple[Any, ...]
     _compiled: CompiledTransform
 
@@ -38,7 +37,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def __init__(self, theirs: Any, images: ImageDataset) -> None:
         super().__init__(
             theirs,
-            images=images,
+            _images=images,
             decodes_late=False,
             _held=held_by(theirs),
             _compiled=CompiledTransform(theirs.transform),
@@ -50,15 +49,20 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self._follow()
         return self._compiled
 
-    def __len__(self) -> int:
+    @property
+    def images(self) -> ImageDataset:
+        """Its images and targets, without a transform."""
         self._follow()
+        return self._images
+
+    def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         self._follow()
-        positions = self.images.positions_of([operator.index(index)])
+        positions = self._images.positions_of([operator.index(index)])
         (prepared,), (target,) = self._prepared(
-            self.images.source_of(positions), self.images.targets_of(positions)
+            self._images.source_of(positions), self._images.targets_of(positions)
         )
         return self._finished(prepared), target
 
@@ -83,12 +87,12 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     ) -> tuple[Any, Any]:
         """Return images and targets as `made_of` does; with `is_collated`, targets may be a tensor too."""
         self._follow()
-        positions = self.images.positions_of(indices)
-        source = self.images.source_of(positions)
+        positions = self._images.positions_of(indices)
+        source = self._images.source_of(positions)
         images = self._vectorized(source, len(positions), out)
         if images is not None and is_collated:
-            return images, self.images.batch_of_targets(positions, out)
-        stored = self.images.targets_of(positions)
+            return images, self._images.batch_of_targets(positions, out)
+        stored = self._images.targets_of(positions)
         return self._one_by_one(source, stored, out) if images is None else (images, stored)
 
     def made_of(
@@ -135,7 +139,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             self._compiled = CompiledTransform(self.theirs.transform)
         held = held_by(self.theirs)
         if any(new is not old for new, old in zip(held, self._held, strict=True)) or (
-            held[0] is not None and len(held[0]) != len(self.images)
+            held[0] is not None and len(held[0]) != len(self._images)
         ):
             images = images_of(self.theirs)
             if images is None:
@@ -143,7 +147,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
                     f"{type(self.theirs).__name__}: its samples were replaced by some of another form: "
                     "compile the dataset again"
                 )
-            self.images, self._held = images, held
+            if self._images.cached.kind is not None:
+                images.use_cache(self._images.cache_option)
+            self._images, self._held = images, held
 
     @property
     def is_known(self) -> bool:

@@ -5,6 +5,8 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -16,6 +18,7 @@ import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset, OptionError, PackedDataset
 from fastload.packing._filling import fill
 from fastload.system.cache_folder import CacheFolder
+from tests.datasets.cache.programs import ROOT
 from tests.datasets.compiled.pipelines import PIPELINES as THEIR_PIPELINES
 from tests.datasets.pipelines import PIPELINES
 from tests.datasets.reference import check_against_plain, filled, folder_of
@@ -112,6 +115,22 @@ class TestEqual:
             own = on_disk(FolderDataset(tmp_path / "mixed"), form)
             for index in range(len(theirs)):
                 assert torch.equal(own[index][0], FolderDataset(tmp_path / "mixed")[index][0])
+
+    def test_a_complete_one_is_read_where_nothing_can_be_written(self, photos, on_disk, caches):
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+            pytest.skip("mounting needs to be allowed")
+        on_disk(FolderDataset(photos))
+        code = f"""
+from fastload import Cache, FolderDataset
+dataset = FolderDataset({str(photos)!r}, cache=Cache("disk", {str(caches)!r}))
+dataset[3]
+print(dataset.cached.state, dataset.cached.hits)
+"""
+        mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+        command = ["unshare", "-m", "sh", "-c", mount, caches, sys.executable, "-W", "error", "-c", code]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert (done.returncode, done.stdout) == (0, "complete 1\n"), done.stderr
 
     def test_workers_read_it_too(self, photos, on_disk):
         transform = T.Compose([T.CenterCrop(32)])
@@ -234,6 +253,17 @@ class TestOptions:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         dataset = FolderDataset(photos, cache="disk")
         assert str(tmp_path / "fastload" / "photos-") in dataset.cached.reason
+
+    def test_samples_that_are_set_after_compiling_are_kept_too(self, photos, caches, no_process):
+        from torchvision.datasets import ImageFolder
+
+        dataset = fastload.compile(ImageFolder(str(photos)), cache=Cache("disk", caches))
+        before = dataset.images.cached.reason
+        dataset.samples = dataset.samples[:8]
+        report = dataset.images.cached
+        assert report.kind == "disk"
+        assert report.reason != before
+        assert len(dataset.images) == 8
 
     def test_one_line_for_an_image_folder(self, photos, caches, no_process):
         from torchvision import transforms

@@ -63,6 +63,13 @@ class TestBound:
         assert self.filled(source, folder, third, most).samples == 24
         assert {entry.name for entry in folder.entries()} == {first, third}
 
+    def test_nothing_is_removed_for_one_that_can_never_fit(self, source, folder):
+        first, second = (f"photos-{letter * 12}" for letter in "ab")
+        self.filled(source, folder, first)
+        with pytest.raises(fastload.PackError, match="there is no room"):
+            self.filled(source, folder, second, 1000)
+        assert folder.entry(first).state == "complete"
+
     def test_what_is_in_use_is_not_removed(self, source, folder):
         first, second = (f"photos-{letter * 12}" for letter in "ab")
         entry = self.filled(source, folder, first)
