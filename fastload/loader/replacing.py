@@ -32,6 +32,7 @@ _ARGUMENTS_BEFORE_WORKERS = 5
 class ScriptsLoader(DataLoader[Any]):
     """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
 
+    # The plain method: in a script that is run, DataLoader's own records what it has replaced.
     _begin = DataLoader._begin
 
 

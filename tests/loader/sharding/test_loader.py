@@ -66,6 +66,18 @@ def test_the_same_ranks_continue_with_the_same_batches(workers):
     assert [batch.tolist() for batch in resumed] == whole[2]
 
 
+def test_steps_are_counted_on_after_a_resume_on_as_many_ranks_and_anew_on_others():
+    loader = loader_of(0, 2)
+    samples(itertools.islice(loader, 6))
+    for ranks, last in ((2, 7), (1, 3)):
+        resumed = loader_of(0, ranks)
+        resumed.load_state_dict(saved(loader))
+        # 61 samples: the last step has 5, of which rank 0 of two gets 3; a single rank gets 1.
+        assert len(list(resumed)) == (2 if ranks == 2 else 4)
+        assert resumed.sampler.loss_scale(4, last) == pytest.approx(3 / 5 * 2 if ranks == 2 else 1)
+        assert resumed.sampler.loss_scale(4, last + 1) == 0
+
+
 def test_a_resume_is_resumed_on_other_ranks():
     states = [loader_of(0, 3)]
     done = samples(itertools.islice(states[0], 2)) + samples(itertools.islice(loader_of(1, 3), 2))
