@@ -137,8 +137,8 @@ class ShardedSampler(DistributedSampler[int]):
 
         Args:
             batch_size: This rank's.
-            step: Batches of this rank since the iteration began; after a resume on as many ranks, with the same
-                batch size, since the interrupted iteration began.
+            step: Batches of this rank since the iteration began; after a resume on as many ranks, with the
+                same batch size, since the interrupted iteration began.
 
         Raises:
             OptionError: Batch sizes are not in proportion to the weights.
