@@ -32,8 +32,7 @@ import fastload.transforms as T
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.rescaling import Rescale
 
-sys.path.append(str(Path(__file__).parent / "peers"))
-from torchvision_operators import declare_operators
+from fastload.bench.loaders.torchvision_operators import declare_operators
 
 FASTLOAD, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 

@@ -30,8 +30,7 @@ from _photos import copy_folder, make_folder
 import fastload
 from fastload.system.cpus import usable_cpus
 
-sys.path.append(str(ROOT / "benchmarks" / "peers"))
-from torchvision_operators import declare_operators
+from fastload.bench.loaders.torchvision_operators import declare_operators
 
 FORMS = ("PIL images, v1", "PIL images, v2", "tensors, v2")
 

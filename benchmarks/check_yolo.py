@@ -39,8 +39,7 @@ import fastload
 from fastload.bench.images import make_photo
 from fastload.system.cpus import usable_cpus
 
-sys.path.append(str(ROOT / "benchmarks" / "peers"))
-from torchvision_operators import declare_operators
+from fastload.bench.loaders.torchvision_operators import declare_operators
 
 # For each side: if it is fastload's, and the cache.
 _SIDES = {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import torch
 
 
-def declare_operators() -> Any:
-    """Declare the operators that torchvision's import needs; keep the result as long as it is used.
+@functools.cache
+def declare_operators() -> torch.library.Library | None:
+    """Declare the operators that torchvision's import needs, once for the life of the process.
 
     The torchvision of a package index is built for CUDA, so beside a CPU build of torch its compiled library
     does not load. Folders and transforms do not need it.
