@@ -38,7 +38,9 @@ _CEILING_STORES = ("keep", "tiled", "jpeg")
 def tables() -> dict[str, list[Side]]:
     """Return the sides of each table."""
     linear = [
-        fastload_side(linear_name(store), store, store == "folder", antialias=False, max_side=_max_side(store))
+        fastload_side(
+            linear_name(store), store, store == "folder", antialias=False, max_side=_max_side(store)
+        )
         for store in _STORES
     ]
     ceilings = [

@@ -43,7 +43,6 @@ from _harness import (
 from _photos import copy_folder, make_folder
 
 import fastload
-
 from fastload.bench.loaders.torchvision_operators import declare_operators
 
 PHOTOS, THUMBS = "Photos, batches of 64", "Thumbnails, batches of {}"

@@ -20,8 +20,8 @@ The peers are configured for speed according to their own documentation:
   faster generation: v2 for photos, the first for thumbnails; antialiased.
 - *torch DataLoader + OpenCV*: a Dataset of imdecode, crop, `INTER_LINEAR` resize, flip; not antialiased.
 - *torch DataLoader + torchvision.io*: torchvision's compiled decoder and its transforms on tensors.
-- *WebDataset, LitData, MosaicML Streaming*: the files' bytes in their own containers, a shuffle each, and the
-  same OpenCV calls in the workers of torch's DataLoader, or of the subclass that they bring.
+- *WebDataset, LitData, MosaicML Streaming*: the files' bytes in their own containers, with their own shuffle,
+  and the same OpenCV calls in the workers of torch's DataLoader, or of the subclass that they bring.
 - *Grain, SPDL*: the files and the same OpenCV calls in their threads; their batches are NumPy arrays.
 - *DALI*: its CPU pipeline on the files, in its own threads: once decoding whole images, once skipping what
   the crop does not need. Antialiased, triangular filter; chroma upsampled by copying (its default), which
@@ -40,12 +40,12 @@ The ceiling is a process that runs only `cv2.imdecode` and the resize, one after
 were cut out beforehand (of files with tiles, only the tiles that the crop touches).
 
 Reading it. `CPU` is the time of all processes of a side in an epoch: on a shared machine it is the steadier
-measure. The first batch is timed from the beginning of the first epoch; workers start then, and FFCV compiles.
-Memory is the most that all its processes had (PSS) in a turn after the timed ones. A side that fails is listed
-with its message. The last table divides rates: of the medians, and of each single run; below 1 is slower. CPU time
-and stored bytes are divided, too; there, below 1 is less. The rows with `2 × cv2.imdecode and resize` show
-the share of two cores' ceiling that is reached, and the CPU time of an image as a multiple of the
-ceiling's.
+measure. The first batch is timed from the beginning of the first epoch; workers start then, and FFCV
+compiles. Memory is the most that all processes of a side had (PSS) in a turn after the timed ones. A side
+that fails is listed with its message. The last table divides rates: of the medians, and of each single run;
+below 1 is slower. CPU time and stored bytes are divided, too; there, below 1 is less. The rows with
+`2 × cv2.imdecode and resize` show the share of two cores' ceiling that is reached, and the CPU time of an
+image as a multiple of the ceiling's.
 """
 
 from __future__ import annotations

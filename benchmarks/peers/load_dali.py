@@ -49,7 +49,9 @@ def prepare(job: Mapping[str, Any]) -> Loading:
         return (pipeline.run() for _ in range(batches))
 
     versions = {"DALI": version("nvidia-dali-cuda120")}
-    return Loading(epoch, Stored(Path(job["source"])), versions, lambda batch: batch[0].as_tensor().shape()[0])
+    return Loading(
+        epoch, Stored(Path(job["source"])), versions, lambda batch: batch[0].as_tensor().shape()[0]
+    )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ class Crops:
 def prepare(job: Mapping[str, Any]) -> Loading:
     """Make the dataset."""
     cv2.setNumThreads(0)
-    reading = grain.ReadOptions(num_threads=max(1, job["workers"]), prefetch_buffer_size=2 * job["batch_size"])
+    reading = grain.ReadOptions(
+        num_threads=max(1, job["workers"]), prefetch_buffer_size=2 * job["batch_size"]
+    )
     crops = grain.MapDataset.source(Crops(job["source"], job["size"]))
     seeds = itertools.count()
 

@@ -64,10 +64,14 @@ class Driver:
     """
 
     def __init__(self, python: Path, program: Path, job: Mapping[str, Any]) -> None:
+        self._command = [python, program, json.dumps(job)]
+        self._start()
+
+    def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         path = os.pathsep.join(filter(None, (str(LOADERS), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [python, program, json.dumps(job)],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -92,7 +96,12 @@ class Driver:
         return LoadingTurn(took["seconds"], took["samples"], self._cpu_s() - before)
 
     def cold_turn(self) -> LoadingTurn:
-        """Drop the stored files from the page cache, then load."""
+        """Load in new processes, after the stored files were dropped from the page cache.
+
+        Pages that a process has mapped cannot be dropped.
+        """
+        self.close()
+        self._start()
         cached = drop_files(self.stored)
         turn = self.turn()
         return LoadingTurn(turn.seconds, turn.samples, turn.cpu_s, cached)

@@ -129,10 +129,10 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
 
 
 def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked: bool = False) -> None:
-    """Fill a folder with `count` images in class folders: evenly spaced ones, or repeated if there are fewer.
+    """Fill a folder with `count` images in class folders: evenly spaced, or repeated if there are fewer.
 
-    The parent folder of an image is its class. Repetitions are separate files, because a page cache holds each
-    file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
+    The parent folder of an image is its class. Repetitions are separate files, because a page cache holds
+    each file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
     """
     written: dict[int, Path] = {}
     for number in range(count):

@@ -118,7 +118,9 @@ class SideComparison:
         return self.peers.absolute() / side.environment / "bin" / "python"
 
 
-def shared_job(source: Path, scratch: Path, setting: LoadSetting, batch_size: int, min_s: float) -> dict[str, Any]:
+def shared_job(
+    source: Path, scratch: Path, setting: LoadSetting, batch_size: int, min_s: float
+) -> dict[str, Any]:
     """Return the instructions that all loaders of photos share."""
     return {
         "work": "photos",
@@ -168,11 +170,12 @@ def compare_loading(
 
     Raises:
         SourceError: The folder holds no readable images.
-        OptionError: The images do not fill a batch or the disk has no room for them, or pages of files cannot be
-            dropped.
+        OptionError: The images do not fill a batch, the disk has no room for them, or pages of files cannot
+            be dropped.
     """
     _check(settings, batch_size, is_linked)
-    results, versions = [], {}
+    results: list[SettingResult] = []
+    versions: dict[str, str] = {}
     for setting in settings:
         with tempfile.TemporaryDirectory(prefix="fastload-bench-", dir=workdir) as name:
             source = Path(name) / "photos"
@@ -195,14 +198,14 @@ def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) ->
         raise OptionError(f"--images must be at least the batch size, {batch_size}, got {fewest}")
     if any(setting.cache == "cold" for setting in settings):
         if not page_cache.can_drop():
-            raise OptionError("--cache cold needs posix_fadvise, which this system lacks: measure with --cache warm")
+            raise OptionError("--cache cold needs posix_fadvise, which this system lacks: use --cache warm")
         if is_linked:
-            raise OptionError("--cache cold needs separate files: leave out --hard-links, or measure with --cache warm")
+            raise OptionError(
+                "--cache cold needs separate files: leave out --hard-links, or use --cache warm"
+            )
 
 
-def _fill(
-    folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool
-) -> None:
+def _fill(folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool) -> None:
     """Fill a folder with the images of a setting."""
     made = photos.with_name("made") / "class"
     if folder is None:
@@ -215,8 +218,8 @@ def _fill(
     needed = sum(path.stat().st_size for path in originals) / len(originals) * setting.images
     if not is_linked and needed > free_bytes(photos.parent):
         raise OptionError(
-            f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or repeat them "
-            "with --hard-links"
+            f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or repeat "
+            "them with --hard-links"
         )
     repeat_images(originals, photos, setting.images, is_linked)
     for temporary in (made.parent, photos.with_name("resized")):

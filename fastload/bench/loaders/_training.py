@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from torchvision_operators import declare_operators
 
 # The means and deviations of ImageNet's channels, in levels of 255.
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -17,7 +17,7 @@ class Training:
     """A ResNet-18 with its optimizer on a device; in bfloat16 on a GPU."""
 
     def __init__(self, device: str) -> None:
-        declare_operators()
+        importlib.import_module("torchvision_operators").declare_operators()
         from torchvision.models import resnet18
 
         self._device = torch.device(device)
@@ -33,7 +33,7 @@ class Training:
         if images.dtype == torch.uint8:
             images = (images.float() - self._mean) / self._std
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            loss = cross_entropy(self._model(images), labels.long() % _CLASSES)
+            loss: Any = cross_entropy(self._model(images), labels.long() % _CLASSES)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._optimizer.step()

@@ -101,7 +101,7 @@ def _turn(loading: Loading, work: Any, min_s: float, max_s: float) -> dict[str, 
             return {"seconds": seconds, "samples": samples, "first_batch_s": first_batch_s}
 
 
-def written(path: Path, write: Callable[[], None]) -> Stored:
+def written(path: Path, write: Callable[[], object]) -> Stored:
     """Write a dataset on first use; how long that took is kept next to it, for others that read it."""
     record = path.with_name(f"{path.name}.write_s")
     if not record.exists():

@@ -25,7 +25,7 @@ def random_crop(data: Any, size: int) -> Any:
 
     It is bilinear and not antialiased, as is usual where OpenCV replaces PIL.
     """
-    pixels = cv2.imdecode(
+    pixels: Any = cv2.imdecode(
         np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
     )
     top, left, height, width = draw_crop(*pixels.shape[:2])
