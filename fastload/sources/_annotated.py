@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from fastload.errors import FastloadError, SourceError
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
@@ -128,6 +131,10 @@ class AnnotatedFiles(Source):
         if self.is_upright and swaps_sides(header.orientation):
             return header.width, header.height
         return header.height, header.width
+
+    def sizes_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the size of each image's file; 0 for one that does not exist."""
+        return self.files.sizes_bytes.clip(min=0)
 
     def fingerprint(self) -> str:
         """Return a digest of names, sizes, times and texts; it does not change when the folder moves."""

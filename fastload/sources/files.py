@@ -205,6 +205,10 @@ class FileSource(Source):
         """Return a digest of names, sizes, times and values; it does not change when the folder moves."""
         return digest_of((self.kind, self.classes, self.fields), [self.files, *self.values.values()])
 
+    def sizes_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the size of each image's file; 0 for one that does not exist."""
+        return self.files.sizes_bytes.clip(min=0)
+
     def size_bytes(self) -> int:
         """Return the size of all files; a file listed twice counts twice."""
         lists = [self.files, *(column for column in self.values.values() if isinstance(column, FileList))]
