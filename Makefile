@@ -6,12 +6,13 @@ ARGS ?=
 VENV := .venv
 TORCH := torch==2.13.0
 EXTRA := dev
+PACKAGE := --editable .
 PEERS := .peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint pytest oldest newest frameworks gpu bench peers soak clean same-python
+.PHONY: help venv demo test lint pytest oldest newest frameworks gpu bench peers soak dist clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -60,6 +61,17 @@ $(PEERS)/%/.made: benchmarks/peers/install.py benchmarks/peers/%.txt
 soak: $(VENV)/.dev ## Run the long tests that 'make test' leaves out
 	$(BIN)/python -m pytest -m soak --timeout=0 -o faulthandler_timeout=0 $(ARGS)
 
+dist: $(VENV)/.dev ## Build and check sdist and wheel, install the wheel alone (.venv-dist), and take the first steps with it
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear .venv-dist
+	$(MAKE) VENV=.venv-dist PACKAGE=$$(echo dist/*.whl) installed
+	cd dist && PATH=$(CURDIR)/.venv-dist/bin:$$PATH python - < ../tests/first_steps.py
+
+installed: | $(BIN)/python # what a user installs, without extras
+	$(call install)
+
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find fastload tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -81,7 +93,7 @@ define install
 	|| { echo "Installing torch; where only CUDA builds are offered this takes gigabytes:" \
 	     "PIP_EXTRA_INDEX_URL can name an index of CPU builds."; \
 	     $(PIP) install $(TORCH) || $(PIP) install 'torch>=2.6'; }
-	$(PIP) install --quiet --editable '.[$(1)]'
+	$(PIP) install --quiet $(PACKAGE)$(if $(1),'[$(1)]')
 	@$(BIN)/python -c 'import cv2' 2>/dev/null \
 	|| { echo "opencv-python cannot be imported here (it needs libGL.so.1; on Debian: libgl1 libglib2.0-0):" \
 	     "taking opencv-python-headless in its place."; \
