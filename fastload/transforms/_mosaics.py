@@ -128,8 +128,7 @@ class ObjectPerspective(SceneTransform):
         spans = np.array((*(self.perspective,) * 2, self.degrees, (high - low) / 2, *(self.shear,) * 2))
         spans = np.concatenate((spans, (self.translate,) * 2))
         middles = np.array((0, 0, 0, (high + low) / 2, 0, 0, 0.5, 0.5))
-        drawn: Parameters = middles + spans * (2 * draws.uniform(8) - 1)
-        return drawn
+        return middles + spans * (2 * draws.uniform(8) - 1)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
@@ -239,8 +238,7 @@ class RandomHSV(SceneTransform):
         self.vgain = options.to_number(vgain, "vgain", 0, 1)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        drawn: Parameters = (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
-        return drawn
+        return (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not any(parameters):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling, resize
-from fastload.transforms.windows import crop_padded, pad
+from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
@@ -147,17 +147,6 @@ class Annotations:
 
         return self.rescaled((1, 1), (-left, -top), (height, width), cut, fill)
 
-    def padded(
-        self, left: int, top: int, right: int, bottom: int, fill: int = 0, mode: str = "constant"
-    ) -> Annotations:
-        """Return the annotations of the image with pixels added on each side."""
-
-        def add(mask: Mask, fill: int) -> Mask:
-            return pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
-
-        size = self.size[0] + top + bottom, self.size[1] + left + right
-        return self.rescaled((1, 1), (left, top), size, add, fill)
-
     def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
         """Return the annotations of the image resized; masks are by `nearest` or `nearest-exact`."""
 
@@ -196,11 +185,7 @@ class Annotations:
         to, or that of an object, which becomes 0.
         """
         factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
-        boxes = (self.boxes.reshape(-1, 2, 2) * factor + shift).reshape(-1, 4)
-        if min(factors) < 0:
-            first, last = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
-            boxes = np.concatenate((first, last), axis=1)
-        return self._moved(lambda points: points * factor + shift, boxes, size, move_mask, fill)
+        return self.mapped(lambda points: points * factor + shift, size, move_mask, fill)
 
     def warped(
         self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: int = 0
@@ -216,13 +201,8 @@ class Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners."""
         boxes = self.boxes
         if len(boxes):
-            corners = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
-            boxes = np.concatenate((corners.min(axis=1), corners.max(axis=1)), axis=1).astype(np.float32)
-        return self._moved(move, boxes, size, move_mask, fill)
-
-    def _moved(
-        self, move: Move, boxes: Floats, size: tuple[int, int], move_mask: MoveMask, fill: int
-    ) -> Annotations:
+            ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
+            boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(np.float32)
         polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
         if polygons is not None:
             polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
