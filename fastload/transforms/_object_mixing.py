@@ -39,6 +39,8 @@ class _SecondPicture(SceneTransform):
     `pre_transform`, which is done to the second image.
     """
 
+    needs_dataset = True
+
     def __init__(self, pre_transform: PreTransform = None, p: float = 0.0) -> None:
         self.p = options.to_probability(p)
         self.pre_transform = pre_transform

@@ -45,8 +45,8 @@ class Annotations:
     """
 
     size: tuple[int, int]
-    boxes: Floats
-    labels: NDArray[np.int64]
+    boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
+    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     polygons: list[list[Floats]] | None = None
     keypoints: Floats | None = None
     corners: Floats | None = None
