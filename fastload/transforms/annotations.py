@@ -98,20 +98,10 @@ class Annotations:
 
         Polygons are lists of lists of tensors, and a list in `others` stays one.
         """
-        target: dict[str, Any] = {
-            "boxes": torch.from_numpy(_owned(self.boxes)),
-            "labels": torch.from_numpy(_owned(self.labels)),
-        }
-        if self.polygons is not None:
-            target["polygons"] = [
-                [torch.from_numpy(_owned(each)) for each in rings] for rings in self.polygons
-            ]
-        arrays = {name: getattr(self, name) for name in ("keypoints", "corners", "mask", "masks")}
-        arrays |= self.others
-        for name, value in arrays.items():
-            if value is not None:
-                is_array = isinstance(value, np.ndarray)
-                target[name] = torch.from_numpy(_owned(value)) if is_array else value
+        fields = {name: getattr(self, name) for name in (*_OF_OBJECTS, "mask")}
+        target = {name: _as_tensors(value) for name, value in fields.items() if value is not None}
+        for name, value in self.others.items():
+            target[name] = _as_tensors(value) if isinstance(value, np.ndarray) else value
         return target
 
     def chosen(self, objects: NDArray[Any] | Sequence[int]) -> Annotations:
@@ -119,19 +109,14 @@ class Annotations:
         index = np.asarray(objects)
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
         rows = index.tolist()
-        return replace(
-            self,
-            boxes=self.boxes[index],
-            labels=self.labels[index],
-            polygons=None if self.polygons is None else [self.polygons[row] for row in rows],
-            keypoints=None if self.keypoints is None else self.keypoints[index],
-            corners=None if self.corners is None else self.corners[index],
-            masks=None if self.masks is None else self.masks[index],
-            others={
-                name: [value[row] for row in rows] if isinstance(value, list) else value[index]
-                for name, value in self.others.items()
-            },
-        )
+
+        def pick(value: Any) -> Any:
+            if value is None:
+                return None
+            return [value[row] for row in rows] if isinstance(value, list) else value[index]
+
+        fields = {name: pick(getattr(self, name)) for name in _OF_OBJECTS}
+        return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
 
     def clipped(self) -> Annotations:
         """Return the objects with boxes clipped to the image."""
@@ -245,9 +230,12 @@ def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.
     return moved
 
 
-def _owned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that torch accepts: writable, without negative strides."""
-    return array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
+def _as_tensors(value: Any) -> Any:
+    """Return arrays, possibly in nested lists, as tensors, copied where torch would not accept them."""
+    if isinstance(value, list):
+        return [_as_tensors(each) for each in value]
+    is_accepted = value.flags.writeable and min(value.strides, default=0) >= 0
+    return torch.from_numpy(value if is_accepted else value.copy())
 
 
 def _is_of_objects(value: Any, count: int) -> bool:
