@@ -174,7 +174,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
-            images.append(self._compiled.prepare(LazyImage.whole(source, place, size, source.channels)))
+            images.append(self._compiled.prepare(LazyImage(source, place, size, source.channels)))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
 
