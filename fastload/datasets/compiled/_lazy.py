@@ -57,9 +57,9 @@ class LazyImage(PIL.Image.Image):
         self.erasures: list[tuple[Box, Any]] = []
 
     @classmethod
-    def of(cls, pixels: Pixels) -> LazyImage:
-        """Return pixels (height, width, channels) as an image."""
-        return cls(_Array(pixels), 0, pixels.shape[:2], pixels.shape[2])
+    def of(cls, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> LazyImage:
+        """Return pixels (height, width, channels) as an image, with what `info` returns."""
+        return cls(_Array(pixels, info), 0, pixels.shape[:2], pixels.shape[2])
 
     @classmethod
     def from_pil(cls, image: PIL.Image.Image) -> LazyImage:
@@ -67,8 +67,7 @@ class LazyImage(PIL.Image.Image):
         if isinstance(image, LazyImage):
             return image
         pixels = np.asarray(image)
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-        return cls(_Array(pixels, image.info.copy), 0, pixels.shape[:2], pixels.shape[2])
+        return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels, image.info.copy)
 
     @classmethod
     def around(cls, image: PIL.Image.Image) -> LazyImage:
@@ -134,8 +133,7 @@ class LazyImage(PIL.Image.Image):
             return self.copy()
         if self._resampling is not None or self._adjustments or any(self._view.flips):
             info = functools.partial(info_at, self._source, self._position) if self._keeps_info else dict
-            pixels = _Array(self.pixels(), info)
-            return LazyImage(pixels, 0, self.shape[:2], self._channels).resize(size, resample)
+            return LazyImage.of(self.pixels(), info).resize(size, resample)
         whole = Box(0, 0, height, width)
         view = View(self._view.box, (height, width), whole, _UNFLIPPED)
         return self._with(_view=view, _resampling=resampling)
@@ -233,7 +231,7 @@ class LazyImage(PIL.Image.Image):
 class _Array:
     """One image in memory; see `Regions`."""
 
-    def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> None:
+    def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]]) -> None:
         self._pixels = pixels
         self._info = info
 
