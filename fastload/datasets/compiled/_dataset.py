@@ -111,22 +111,20 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
         """Same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
-        if self._is_batch(prepared):
+        makes_tensors = self._compiled.end.makes_tensors
+        is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
+        if is_batch and len({image.shape for image in prepared}) == 1:
             return self._compiled.end.batch(prepared, out, torch.contiguous_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
-        pipeline = self._compiled.vector
+        pipeline, end = self._compiled.vector, self._compiled.end
         if torch.get_default_dtype() != torch.float32:
             return None  # torchvision draws numbers of another precision
-        if (
-            pipeline is None
-            or not self._compiled.end.makes_tensors
-            or self.theirs.target_transform is not None
-        ):
+        if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
             return None
-        is_repeated = source.channels == 1 and self._compiled.end.grey_channels > 1
+        is_repeated = source.channels == 1 and end.grey_channels > 1
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
@@ -177,14 +175,6 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             images.append(self._compiled.prepare(LazyImage(source, place, size, source.channels)))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
-
-    def _is_batch(self, prepared: Sequence[Any]) -> bool:
-        """Return True if images can be finished as a batch: they have one size and become tensors."""
-        if not self._compiled.end.makes_tensors or not all(
-            isinstance(image, LazyImage) for image in prepared
-        ):
-            return False
-        return len({image.shape for image in prepared}) == 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}
