@@ -62,6 +62,11 @@ class Rescale(NamedTuple):
     def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
+        if self.rounds:
+            scratch = torch.empty(images.shape, dtype=torch.float32).permute(0, 3, 1, 2)
+            self._replace(dtype=torch.float32).into(images, scratch)
+            out.copy_(scratch)
+            return
         last = out.permute(0, 2, 3, 1)
         if last.is_contiguous():
             self._into_pixels(images, last)
@@ -95,9 +100,18 @@ class Rescale(NamedTuple):
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
         self._require_channels(images.shape[1])
+        if self.rounds:
+            return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
         _scale(out, self._numbers(out, 2, 1))
         return out
+
+    @property
+    def rounds(self) -> bool:
+        """True if intermediate results are fractions, which an integer result must round."""
+        # As lists, because NumPy's comparisons take ten times as long for so few numbers.
+        is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
+        return not self.dtype.is_floating_point and not is_neutral
 
     def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:
         """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
@@ -149,12 +163,9 @@ class ToDtype(Rescaling):
     def after(self, earlier: Rescale) -> Rescale:
         if self._only_uint8 and earlier.dtype != torch.uint8:
             return earlier
+        if earlier.rounds:
+            raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
         factors, offsets = earlier.factors, earlier.offsets
-        if not self.dtype.is_floating_point and (offsets.any() or (factors != 1).any()):
-            raise OptionError(
-                "ToDtype(torch.uint8) must not follow Normalize or a conversion that scales, whose fractions "
-                "it would round: put it before them, or leave it out"
-            )
         if self.scale and self.dtype.is_floating_point != earlier.dtype.is_floating_point:
             if not self.dtype.is_floating_point:
                 raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
