@@ -102,6 +102,12 @@ class TestEdges:
         dataset = PackedDataset(packed("thumbnails", "raw"), TINY_PIPELINES["cifar"])
         assert list(loader(dataset, batch_sampler=[[], [1]], collate_fn=len)) == [0, 1]
 
+    def test_values_are_rounded_only_at_the_end(self, packed):
+        steps = [T.ToDtype(torch.float32), T.Normalize((0,) * 3, (2,) * 3), T.ToDtype(torch.uint8)]
+        halved, _ = filled(PackedDataset(packed("thumbnails", "raw"), T.Compose(steps)), [1, 2])
+        full, _ = filled(PackedDataset(packed("thumbnails", "raw")), [1, 2])
+        assert torch.equal(halved, full // 2)
+
     def test_changed_parameter_takes_effect(self, packed):
         normalize = T.Normalize(MEAN, STD)
         transform = T.Compose([T.ToDtype(torch.float32, scale=True), normalize])
