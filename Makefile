@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint pytest oldest newest frameworks gpu bench peers soak dist clean same-python
+.PHONY: help venv demo test lint pytest oldest newest frameworks docs gpu bench peers soak dist clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -45,6 +45,10 @@ newest: ## Run the same tests with the newest releases of everything (.venv-newe
 	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch pytest ARGS="$(VERSIONED) $(ARGS)"
 
 frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
+
+docs: $(VENV)/.docs ## Build the documentation's site in build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env docs build/docs
+	@echo "build/docs/index.html"
 
 gpu: $(VENV)/.dev ## Run all that needs a CUDA device, and record it in benchmarks/results/gpu.json
 	$(BIN)/python benchmarks/check_gpu.py $(ARGS)
@@ -111,6 +115,10 @@ $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python same-python
 	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")" \
 	|| $(PIP) install --quiet --no-deps torchvision # before the release that belongs to this torch is out
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(call install,docs)
+	@touch $@
 
 # timm and Ultralytics come without their dependencies, which would bring another torch and another OpenCV; what the
 # tests use of them needs torchvision, which is there, and what the extra names.
