@@ -1,7 +1,7 @@
 """A ResNet trained with Accelerate, on one device or several.
 
-    python train_accelerate.py photos/
-    accelerate launch train_accelerate.py photos/
+python train_accelerate.py photos/
+accelerate launch train_accelerate.py photos/
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A ResNet trained by several processes from one packed dataset, resumed after an interruption.
 
-    sbatch slurm.sh                                                        # by Slurm
-    torchrun --nproc-per-node 2 train_distributed.py photos.fl             # on one machine
+sbatch slurm.sh                                                        # by Slurm
+torchrun --nproc-per-node 2 train_distributed.py photos.fl             # on one machine
 """
 
 import argparse

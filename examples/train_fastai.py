@@ -1,6 +1,6 @@
 """A ResNet trained by a Learner of fastai, with fastload's loaders.
 
-    python train_fastai.py photos/
+python train_fastai.py photos/
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A ResNet trained on class folders: torchvision's dataset and transforms, fastload's loader.
 
-    python train_imagefolder.py photos/
+python train_imagefolder.py photos/
 """
 
 import argparse

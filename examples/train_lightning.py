@@ -1,6 +1,6 @@
 """A ResNet trained by Lightning, whose checkpoints hold the loader's position too.
 
-    python train_lightning.py photos/
+python train_lightning.py photos/
 """
 
 import argparse

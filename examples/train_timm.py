@@ -1,6 +1,6 @@
 """A network of timm's trained with timm's dataset and transforms, and fastload's loader.
 
-    python train_timm.py photos/
+python train_timm.py photos/
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A ResNet of Hugging Face trained by its Trainer, from a dataset of its `datasets`.
 
-    python train_transformers.py photos/
+python train_transformers.py photos/
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A YOLO trained by Ultralytics, its images made by fastload.
 
-    python train_ultralytics.py data.yaml
+python train_ultralytics.py data.yaml
 """
 
 import argparse

@@ -52,7 +52,7 @@ def with_datasets(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_a_page_runs_after_the_ones_before(page, with_datasets):
-    """Blocks marked `py` train for long: tests/frameworks runs the script in examples/ that has their lines."""
+    """Blocks marked `py` train for long: tests/frameworks runs the script in examples/ with their lines."""
     names = {"__name__": "page"}
     for number, (kind, code) in enumerate(_BLOCK.findall(page.read_text())):
         if kind == "shell":
@@ -111,7 +111,9 @@ def test_every_page_is_in_the_sites_contents():
 
 def test_the_api_reference_has_every_public_name():
     documented, module = defaultdict(set), ""
-    for kind, name in re.findall(r"^\.\. (\w+):: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE):
+    for kind, name in re.findall(
+        r"^\.\. (\w+):: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE
+    ):
         if kind == "currentmodule":
             module = name
         else:

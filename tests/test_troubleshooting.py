@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 import fastload
 import fastload.transforms as T
 from fastload import DataLoader, FolderDataset, PackedDataset
+from fastload.errors import FastloadError
 from tests.commands import run, run_python
 from tests.folders import class_folders, encoded, pixels
 
@@ -24,7 +25,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "troubleshooting.md"
 
 
 def error_of(function: Callable[..., object], *arguments: object, **options: object) -> str:
-    with pytest.raises(Exception) as caught:
+    with pytest.raises((FastloadError, ImportError, RuntimeError, TypeError)) as caught:
         function(*arguments, **options)
     return str(caught.value)
 

@@ -18,7 +18,7 @@ from tests.frameworks.programs import ROOT
 
 
 def _nms(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Stands in for torchvision's operator: indices of boxes that overlap no box of a higher score by more."""
+    """Stands in for torchvision's operator: indices of boxes that overlap no better box by more."""
     from torchvision.ops import box_iou
 
     kept: list[int] = []

@@ -58,7 +58,9 @@ def test_example_trains_a_yolo(require_installed, run_programs, tmp_path):
     assert "mAP50 " in printed
 
 
-def test_ranks_that_slurm_starts_train_and_resume_on_another_number(photos, require_installed, run_programs, tmp_path):
+def test_ranks_that_slurm_starts_train_and_resume_on_another_number(
+    photos, require_installed, run_programs, tmp_path
+):
     require_installed("torchvision")
     packed = tmp_path / "photos.fl"
     fastload.pack(photos, packed, encode="raw", size=32, workers=1)
