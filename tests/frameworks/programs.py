@@ -14,8 +14,8 @@ from tests.commands import start_python, wait_until_gone
 ROOT = Path(__file__).parents[2]
 
 
-def run(settings: Path, *commands: Sequence[object]) -> None:
-    """Runs modules of this folder, all at once, to their ends.
+def run(settings: Path, *commands: Sequence[object]) -> list[str]:
+    """Runs modules of this folder, all at once, to their ends; returns what they printed.
 
     They must succeed, neither print a traceback nor have one ignored, and leave no process behind.
 
@@ -26,6 +26,7 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
     environment = {
         **os.environ,
         # Nothing is looked up in a network, installed or written into the user's home.
+        "HF_HOME": str(settings / "huggingface"),
         "HF_HUB_OFFLINE": "1",
         "YOLO_AUTOINSTALL": "false",
         "YOLO_CONFIG_DIR": str(settings),
@@ -57,3 +58,4 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
+    return outputs
