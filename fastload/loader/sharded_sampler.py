@@ -120,8 +120,8 @@ class ShardedSampler(DistributedSampler[int]):
             yield from order.samples(positions % samples).tolist()
 
     def __len__(self) -> int:
-        """Return the number of this rank's samples in the next iteration."""
-        return self._share.count(self._end(self._position) - self._position)
+        """Return `num_samples`, also if the next iteration continues an epoch."""
+        return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded."""
