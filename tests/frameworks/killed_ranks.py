@@ -33,12 +33,13 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     with open(folder / f"{ranks}-{rank}.txt", "w", buffering=1) as file:
         for step in range(SAMPLES):
             batch = next(batches, None)
+            # Before the others can know of this step, and save it.
+            file.write(f"{step} {[] if batch is None else batch.tolist()}\n")
             # In place of gradients. A dead rank's connections are closed, which ends the others.
             trained = torch.tensor(0 if batch is None else len(batch))
             torch.distributed.all_reduce(trained)
             if not trained:
                 break
-            file.write(f"{step} {[] if batch is None else batch.tolist()}\n")
             if step % STEPS_BETWEEN_CHECKPOINTS == 0 and rank == 0:
                 state = {"loader": loader.state_dict(), "steps": step + 1}
                 torch.save(state, folder / "partial.pt")

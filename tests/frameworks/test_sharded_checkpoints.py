@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def run_ranks(run_programs, require_installed, tmp_path_factory):
         run_programs(*((program, stage, rank, ranks, folder, *ways) for rank in range(ranks)))
         found = [read(folder / f"{stage}-{ranks}-{rank}.json") for rank in range(ranks)]
         return {
-            way: [sum(parts, []) for parts in zip(*(each[way] for each in found), strict=True)]
+            way: [list(itertools.chain(*parts)) for parts in zip(*(each[way] for each in found), strict=True)]
             for way in ways
         }
 
