@@ -68,7 +68,7 @@ class Cluster:
         return hops * (self.hop_s + self.gradient_bytes / self.ranks / self.node_bytes_per_s)
 
     def needed_bytes_per_s(self) -> float:
-        """Return the downloads of all ranks together with which a step on average is as long as its batch's."""
+        """Return the speed of the remote at which a batch's download takes as long as a mean step."""
         step_s = self.step_s + max(0.0, self.all_reduce_s() - self.overlap_s)
         return self.ranks * self.batch_bytes * (1 - self.cached) / step_s
 

@@ -1,4 +1,4 @@
-"""Real ranks that do what _cluster.py models, with made-up samples, and sleeps in place of steps and decoding.
+"""Real ranks that do what _cluster.py models; steps and decoding are sleeps, and samples made up.
 
 Each rank is a process of torch.distributed's gloo with fastload's DataLoader and its workers. A thread of it
 downloads batches in the epoch's order: it writes files, at the pace of a token bucket that all ranks share.

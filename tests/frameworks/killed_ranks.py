@@ -1,4 +1,4 @@
-"""Trains as one of several gloo ranks, with a checkpoint every few steps, until the epoch ends or a rank dies.
+"""Trains as one of several gloo ranks, with checkpoints, until the epoch ends or a rank is killed.
 
     python -m tests.frameworks.killed_ranks RANK RANKS FOLDER
 
