@@ -4,7 +4,8 @@ Question: how far does `ShardedSampler(dataset, window=…)` spread samples, and
 
 Method. A dataset of 128 shards with 1,000 samples each, in 1,000 classes. Once it is sorted by class, which
 is the worst case, and once it was shuffled before packing. The orders of ten epochs are compared: with
-windows of one shard and more, and shuffled fully. Then rank 999 of 1,000 begins an epoch of 10⁶ and of 10⁹ samples.
+windows of one shard and more, and shuffled fully. Then rank 999 of 1,000 begins an epoch of 10⁶ samples, and
+one of 10⁹.
 
 Reading it. "Distance": the mean distance in the order of two samples that are neighbours in the dataset, in
 units of a full shuffle's (a third of the dataset). "Classes": different classes in a batch of 256; "most of

@@ -11,8 +11,7 @@ they need; the time of an all-reduce and of starting workers is measured first.
 
 Reading it. First table: real epochs beside simulated ones. "Arithmetic" is the greater of the steps' time and
 of bytes divided by bandwidth: a network of 1.2 times the need does not make the training wait; a slower one
-makes it wait until the bytes are there. "Waiting" is the share of time after the first batch that a rank
-waits, for data or for other ranks. Second table: the simulated cluster.
+makes it wait until the bytes are there, so that the epoch takes longer by the difference. Second table: the simulated cluster.
 """
 
 from __future__ import annotations
@@ -145,29 +144,23 @@ def simulate(cluster: Cluster, ranks: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def checked_grid(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    heads = [
-        "Real ranks, network",
-        "real epoch",
-        "simulated",
-        "arithmetic",
-        "real / simulated",
-        "waiting, real / simulated",
-    ]
-    cells = [
-        [
-            f"{row['ranks']}, {row['network']} × the need",
-            *(f"{seconds:.2f} s" for seconds in _three(row)),
-            f"{row['real']['seconds'] / row['simulated']['seconds']:.2f}",
-            " / ".join(f"{waiting(row[side]):.0%}" for side in ("real", "simulated")),
-        ]
-        for row in rows
-    ]
-    return {"heads": heads, "rows": cells}
-
-
-def waiting(epoch: dict[str, float]) -> float:
-    """Return the share of an epoch after its start-up in which a rank waits for data, others or gradients."""
-    return (epoch["waiting_s"] + epoch["synchronising_s"]) / (epoch["seconds"] - epoch["start_up_s"])
+    enough = {row["ranks"]: row for row in rows if row["network"] == NEEDS[0]}
+    times = ["real epoch", "simulated", "arithmetic"]
+    waits = [f"longer than with {NEEDS[0]} ×: {kind}" for kind in ("real", "arithmetic")]
+    cells = []
+    for row in rows:
+        first = enough[row["ranks"]]
+        real_s, simulated_s, least_s = _three(row)
+        longer = [one - other for one, other in zip(_three(row), _three(first), strict=True)]
+        cells.append(
+            [
+                f"{row['ranks']}, {row['network']} × the need",
+                *(f"{seconds:.2f} s" for seconds in (real_s, simulated_s, least_s)),
+                f"{real_s / simulated_s:.2f}",
+                *("–" if row is first else f"{seconds:.2f} s" for seconds in (longer[0], longer[2])),
+            ]
+        )
+    return {"heads": ["Real ranks, network", *times, "real / simulated", *waits], "rows": cells}
 
 
 def _three(row: dict[str, Any]) -> tuple[float, float, float]:

@@ -64,6 +64,7 @@ def _whole(weights: Sequence[float]) -> list[int]:
     if 0 in fractions.values():
         raise OptionError(f"weights must be at least {1 / _FINEST}, got {weights!r}")
     denominator = math.lcm(*(each.denominator for each in fractions.values()))
-    shares = [int(fractions[weight] * denominator) for weight in weights]
+    whole = {weight: int(fraction * denominator) for weight, fraction in fractions.items()}
+    shares = [whole[weight] for weight in weights]
     divisor = math.gcd(*shares)
     return [share // divisor for share in shares]
