@@ -11,7 +11,8 @@ they need; the time of an all-reduce and of starting workers is measured first.
 
 Reading it. First table: real epochs beside simulated ones. "Arithmetic" is the greater of the steps' time and
 of bytes divided by bandwidth: a network of 1.2 times the need does not make the training wait; a slower one
-makes it wait until the bytes are there, so that the epoch takes longer by the difference. Second table: the simulated cluster.
+makes it wait until the bytes are there, so that the epoch takes longer by the difference. Second table: the
+simulated cluster.
 """
 
 from __future__ import annotations
