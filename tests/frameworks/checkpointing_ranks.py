@@ -27,18 +27,17 @@ from tests.frameworks.batches import write
 SAMPLES, BATCHES = 48, 3
 
 
-def make_loader(workers: int = 1) -> Any:
+def make_loader() -> Any:
     numbers = torch.arange(SAMPLES)
-    return fastload.DataLoader(numbers, 2, shuffle=True, seed=4, num_workers=workers, sharded=True)
+    return fastload.DataLoader(numbers, 2, shuffle=True, seed=4, num_workers=1, sharded=True)
 
 
 def samples(batches: Iterable[torch.Tensor]) -> list[int]:
     return [number for batch in batches for number in batch.tolist()]
 
 
-def by_torch(stage: str, folder: Path) -> list[list[int]]:
+def by_torch(loader: Any, stage: str, folder: Path) -> list[list[int]]:
     """Uses the loader as what DCP calls stateful."""
-    loader = make_loader()
     if stage == "save":
         seen = samples(itertools.islice(loader, BATCHES))
         torch.distributed.checkpoint.save({"loader": loader}, checkpoint_id=folder)
@@ -47,11 +46,11 @@ def by_torch(stage: str, folder: Path) -> list[list[int]]:
     return [samples(loader), samples(loader)]
 
 
-def by_accelerate(stage: str, folder: Path) -> list[list[int]]:
+def by_accelerate(loader: Any, stage: str, folder: Path) -> list[list[int]]:
     """Registers the loader; the model alone is prepared."""
     from accelerate import Accelerator
 
-    accelerator, loader = Accelerator(cpu=True), make_loader()
+    accelerator = Accelerator(cpu=True)
     accelerator.prepare(torch.nn.Linear(1, 1))
     accelerator.register_for_checkpointing(loader)
     if stage == "save":
@@ -62,7 +61,7 @@ def by_accelerate(stage: str, folder: Path) -> list[list[int]]:
     return [samples(loader), samples(loader)]
 
 
-def by_lightning(stage: str, folder: Path) -> list[list[int]]:
+def by_lightning(loader: Any, stage: str, folder: Path) -> list[list[int]]:
     """Gives the loader to a Trainer, which saves it with everything else."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -101,7 +100,7 @@ def by_lightning(stage: str, folder: Path) -> list[list[int]]:
         default_root_dir=folder,
     )
     path = folder / f"step={BATCHES}.ckpt" if stage == "resume" else None
-    trainer.fit(module, make_loader(), ckpt_path=path, weights_only=True)
+    trainer.fit(module, loader, ckpt_path=path, weights_only=True)
     return list(module.epochs.values())
 
 
@@ -112,10 +111,12 @@ def main(stage: str, rank: int, ranks: int, folder: Path, ways: list[str]) -> No
     # A launcher's variables, which frameworks read even though the group exists.
     variables = {"LOCAL_RANK": rank, "RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "localhost"}
     os.environ.update({name: str(value) for name, value in variables.items()})
+    # Before torch.distributed is initialised, as in a script that leaves this to a framework.
+    loaders = {way: make_loader() for way in ways}
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/{stage}-{ranks}", rank=rank, world_size=ranks
     )
-    seen = {way: WAYS[way](stage, folder / way) for way in ways}
+    seen = {way: WAYS[way](loaders[way], stage, folder / way) for way in ways}
     write(folder / f"{stage}-{ranks}-{rank}.json", seen)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
