@@ -19,6 +19,7 @@ def environment(settings: Path) -> dict[str, str]:
     return {
         **os.environ,
         # Nothing is looked up in a network, installed or written into the user's home.
+        "HF_HOME": str(settings / "huggingface"),
         "HF_HUB_OFFLINE": "1",
         "YOLO_AUTOINSTALL": "false",
         "YOLO_CONFIG_DIR": str(settings),
@@ -29,8 +30,8 @@ def environment(settings: Path) -> dict[str, str]:
     }
 
 
-def run(settings: Path, *commands: Sequence[object]) -> None:
-    """Runs modules of this folder, all at once, to their ends.
+def run(settings: Path, *commands: Sequence[object]) -> list[str]:
+    """Runs modules of this folder, all at once, to their ends; returns what they printed.
 
     They must succeed, neither print a traceback nor have one ignored, and leave no process behind.
 
@@ -61,3 +62,4 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
+    return outputs
