@@ -151,8 +151,8 @@ def checked_grid(rows: list[dict[str, Any]]) -> dict[str, Any]:
     cells = []
     for row in rows:
         first = enough[row["ranks"]]
-        real_s, simulated_s, least_s = _three(row)
-        longer = [one - other for one, other in zip(_three(row), _three(first), strict=True)]
+        real_s, simulated_s, least_s = _seconds(row)
+        longer = [one - other for one, other in zip(_seconds(row), _seconds(first), strict=True)]
         cells.append(
             [
                 f"{row['ranks']}, {row['network']} × the need",
@@ -164,7 +164,7 @@ def checked_grid(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"heads": ["Real ranks, network", *times, "real / simulated", *waits], "rows": cells}
 
 
-def _three(row: dict[str, Any]) -> tuple[float, float, float]:
+def _seconds(row: dict[str, Any]) -> tuple[float, float, float]:
     return row["real"]["seconds"], row["simulated"]["seconds"], row["arithmetic_s"]
 
 
