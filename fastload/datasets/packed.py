@@ -6,7 +6,7 @@ import functools
 import hashlib
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -20,11 +20,13 @@ from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache._attaching import Extent, estimated_bytes
 from fastload.datasets.cache._records import CachedRecords, RecordLayout
 from fastload.datasets.cache.opening import Opening
-from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.images import ImageDataset, Transform, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
+from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.records import Record, RecordReader, Verify
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
@@ -59,7 +61,7 @@ class PackedDataset(ImageDataset):
     all processes share.
 
     Args:
-        path: The packed dataset.
+        path: The packed dataset: a folder, or a URL such as `s3://bucket/photos.fl`, see docs/remote.md.
         transform: Applied to every image.
         target_transform: Applied to every target.
         verify: When a record is checked against its CRC-32C: `once`, when this process or one forked from it
@@ -83,6 +85,7 @@ class PackedDataset(ImageDataset):
             target, and returns the sample. Samples are then made one by one.
         tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of
             torchvision.transforms.v2 move; polygons become `masks`, one for each object.
+        storage_options: For a URL: arguments of fsspec's file system, such as `key` and `endpoint_url`.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -95,7 +98,7 @@ class PackedDataset(ImageDataset):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | RemoteFolder,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
@@ -107,6 +110,7 @@ class PackedDataset(ImageDataset):
         cache: str | Cache | None = None,
         transforms: Callable[[Any, Any], Any] | None = None,
         tv_tensors: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
@@ -115,7 +119,16 @@ class PackedDataset(ImageDataset):
             raise OptionError("transforms must be given alone, without transform and target_transform")
         self.transforms = transforms
         self.tv_tensors = tv_tensors
-        self._records = RecordReader(path, verify)
+        if storage_options is not None and not is_url(path):
+            raise OptionError(f"storage_options are for a URL, got them for {path!r}: leave them out")
+        if is_url(path):
+            path = RemoteFolder(str(path), storage_options)
+        copies = None
+        if isinstance(path, RemoteFolder) and cache is not None and cache_of(cache).kind == "disk":
+            # Remote shards have copies on the disk in any case: this says where, and how many.
+            copies, cache = cache_of(cache), None
+        folder, size = (None, None) if copies is None else (copies.folder, copies.most_bytes)
+        self._records = RecordReader(path, verify, folder, size)
         self._on_error = on_error
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
@@ -184,6 +197,17 @@ class PackedDataset(ImageDataset):
         positions = positions if self._cached_samples is None else self._cached_samples.missing(positions)
         if len(positions):
             self._records.prefetch("image", positions)
+
+    def read_ahead(self, position: Callable[[], int]) -> ReadingAhead | None:
+        """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
+
+        Args:
+            position: Returns the number of batches that have been handed out.
+
+        Returns:
+            None for a dataset on this machine.
+        """
+        return None if self._records.remote is None else ReadingAhead(self._records, position)
 
     @property
     def substitutes_samples(self) -> bool:  # type: ignore[override]
@@ -254,15 +278,17 @@ class PackedDataset(ImageDataset):
         # Other fields: at most the size of the shards, if records hold more than keys and numbers.
         is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
         digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
+        is_remote = isinstance(records.folder, RemoteFolder)
+        place = str(records.folder) if is_remote else os.path.realpath(str(records.folder))
         return Extent(
             # A cache of unverified records is shared only with datasets that do not verify either.
-            identity=f"packed {os.path.realpath(records.folder)} {digest} {records.verify == 'never'}",
+            identity=f"packed {place} {digest} {records.verify == 'never'}",
             samples=count,
             stored_bytes=manifest.size_bytes,
             decoded_bytes=estimated_bytes(pixels.tolist(), count),
             other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
             fixed_bytes=layout.fixed_bytes,
-            paths=tuple(str(records.folder / shard.file) for shard in manifest.shards),
+            paths=() if is_remote else tuple(str(records.folder / shard.file) for shard in manifest.shards),
             can_be_decoded=self._encoding.name != "raw",
         )
 
