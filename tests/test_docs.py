@@ -28,6 +28,7 @@ def with_datasets(tmp_path, monkeypatch):
         assert cv2.imwrite(str(folder / f"{number:02d}.jpg"), pixels)
     fastload.pack(tmp_path / "photos", tmp_path / "photos.fl", encode="keep", workers=1)
     fastload.pack(tmp_path / "photos", tmp_path / "photos-lmdb.fl", encode="keep", format="lmdb", workers=1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 

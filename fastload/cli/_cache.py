@@ -1,4 +1,4 @@
-"""`fastload cache list|clear`: the caches on a disk that cache="disk" made."""
+"""`fastload cache list|clear`: the caches on a disk: those of cache="disk", and copies of remote shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastload.system.units import format_count, format_size
 if TYPE_CHECKING:
     from fastload.system.cache_folder import CacheEntry, CacheFolder
 
-HELP = 'show or remove the caches on the disk that cache="disk" made'
+HELP = 'show or remove the caches on the disk: those of cache="disk", and copies of remote shards'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from fastload.errors import DamageError, OptionError, RemoteError, RemoteMissingError
+from fastload.errors import OptionError, RemoteError, RemoteMissingError
 from fastload.shards._entries import ShardEntry
-from fastload.shards.remote import RemoteFolder
+from fastload.shards.remote import RemoteFolder, changed, require_unchanged
 from fastload.system.cache_folder import CacheFolder
 
 # Short against the time of a request.
@@ -205,22 +205,6 @@ class Copies:
                 return
         require_unchanged(self._remote, entry)
         raise changed(self._remote, entry, f"checksum {crc:08x}")
-
-
-def require_unchanged(remote: RemoteFolder, entry: ShardEntry) -> None:
-    """Raise DamageError if a remote shard has another size than the manifest lists."""
-    found = remote.stat(entry.file)
-    if found.size_bytes not in (None, entry.size_bytes):
-        raise changed(remote, entry, str(found))
-
-
-def changed(remote: RemoteFolder, entry: ShardEntry, found: str) -> DamageError:
-    """Return the error for a remote shard that is not the one that the manifest lists."""
-    return DamageError(
-        f"{remote / entry.file}: the manifest says {entry.size_bytes:,} bytes and checksum {entry.crc32c}, "
-        f"the server has {found}: the dataset was replaced or damaged since it was opened: open it again, or "
-        "upload it again"
-    )
 
 
 def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FastloadError
-from fastload.shards._copies import require_unchanged
 from fastload.shards._entries import ShardEntry
 from fastload.shards._hdf5 import Hdf5Reader
 from fastload.shards.container import IDENTITY_NAME, ByteArray
 from fastload.shards.files import Stamp, require_identity
-from fastload.shards.remote import RemoteFolder
+from fastload.shards.remote import RemoteFolder, require_unchanged
 from fastload.shards.schema import CRC32C, Column
 
 _HEAD_BYTES = 4096  # the superblock and the root group, before the images
@@ -62,13 +61,14 @@ class RangedReader(Hdf5Reader):
             ) from error
         require_identity(where, self.identity(), entry)
 
-    def hold(self, rows: Iterable[int]) -> None:
-        """Fetch the images of some rows that are not held, and drop those of all others."""
+    def hold(self, rows: Iterable[int]) -> list[int]:
+        """Fetch the images of some rows that are not held, and return these; drop those of other rows."""
         wanted = [(name, row) for name in self._images for row in rows]
         held = {key: self._held[key] for key in wanted if key in self._held}
         missing = [key for key in wanted if key not in held]
         parts = self._fetch([self._image_range(*key) for key in missing])
         self._held = held | dict(zip(missing, parts, strict=True))
+        return [row for _, row in missing]
 
     def row(self, column: str, index: int) -> ByteArray:
         if column not in self._images:

@@ -301,7 +301,8 @@ class RecordReader:
             if self.remote.is_outdated(number, shard, len(rows)):
                 self.close_shard(number)
             shard = self._open.get(number) or self._open_shard(number)
-            self.remote.hold(shard, rows)
+            # What comes again is verified again.
+            self._verified[self.remote.hold(shard, rows) + self._ends[number] - shard.count] = 0
 
     def _shard(self, number: int) -> ShardReader:
         if number in self._recheck:

@@ -47,10 +47,10 @@ class RemoteShards:
         entry = self._manifest.shards[number]
         return self._wants_whole(number) or self.copies.is_complete(entry)
 
-    def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> None:
-        """Fetch some rows of a shard that is read by ranges."""
-        if _is_ranged(shard):
-            shard.hold(rows.tolist())  # type: ignore[attr-defined]
+    def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Fetch those of some rows that a shard read by ranges does not hold; return them."""
+        found = shard.hold(rows.tolist()) if _is_ranged(shard) else []  # type: ignore[attr-defined]
+        return np.array(found, np.int64)
 
     def open(self, number: int, close: Callable[[int], None], columns: Sequence[Column]) -> ShardReader:
         """Open a shard from its copy, or by ranges; see the rule above.

@@ -1,8 +1,8 @@
 """Looking ahead in an epoch's order, for datasets that read ahead.
 
 Such a dataset has a method `read_ahead(position)`. It returns None, or an object with `want(batch, indices)`
-for each later batch, `is_full`, True once it takes no more, and `start()`. Only orders are used that are known
-once they have begun: those of torch's own samplers without replacement, and of ShardedSampler.
+for each later batch, `is_full`, True once it takes no more, and `start()`. Only orders are used that are
+known once they have begun: those of torch's own samplers without replacement, and of ShardedSampler.
 """
 
 from __future__ import annotations
