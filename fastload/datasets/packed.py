@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,33 +15,27 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
 from fastload.datasets._objects import ObjectFields, is_upright
+from fastload.datasets._packed_records import extent_of, open_records
 from fastload.datasets.batch import BatchMemory
-from fastload.datasets.cache._attaching import Extent, estimated_bytes
-from fastload.datasets.cache._records import CachedRecords, RecordLayout
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.opening import Opening
-from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, Transform, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.records import Record, RecordReader, Verify
-from fastload.shards.remote import RemoteFolder, is_url
+from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
 from fastload.transforms.geometry import Sizes
 
-# The number of shapes from which the size of the decoded dataset is estimated.
-_SAMPLED = 64
-
 # Encodings whose bytes are not a file that other programs could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
-
-# The size of a relative path; if keys are longer on average, the last images do not fit into the cache.
-_KEY_BYTES = 64
 
 
 class PackedDataset(ImageDataset):
@@ -119,16 +112,7 @@ class PackedDataset(ImageDataset):
             raise OptionError("transforms must be given alone, without transform and target_transform")
         self.transforms = transforms
         self.tv_tensors = tv_tensors
-        if storage_options is not None and not is_url(path):
-            raise OptionError(f"storage_options are for a URL, got them for {path!r}: leave them out")
-        if is_url(path):
-            path = RemoteFolder(str(path), storage_options)
-        copies = None
-        if isinstance(path, RemoteFolder) and cache is not None and cache_of(cache).kind == "disk":
-            # Remote shards have copies on the disk in any case: this says where, and how many.
-            copies, cache = cache_of(cache), None
-        folder, size = (None, None) if copies is None else (copies.folder, copies.most_bytes)
-        self._records = RecordReader(path, verify, folder, size)
+        self._records, cache = open_records(path, verify, storage_options, cache)
         self._on_error = on_error
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
@@ -266,31 +250,7 @@ class PackedDataset(ImageDataset):
         )
 
     def _extent(self, wants_pixels: bool) -> Extent:
-        records, count = self._records, len(self)
-        manifest = records.manifest
-        layout = RecordLayout(manifest.columns, manifest.image.name)
-        shapes = np.zeros((0, 3))
-        if manifest.image_shape is not None:
-            shapes = np.array([manifest.image_shape])
-        elif wants_pixels and count:
-            shapes = records.take("image/shape", np.array(evenly_spaced(count, _SAMPLED)))
-        pixels = shapes[:, :2].astype(np.int64).prod(axis=1) * 3
-        # Other fields: at most the size of the shards, if records hold more than keys and numbers.
-        is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
-        digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
-        is_remote = isinstance(records.folder, RemoteFolder)
-        place = str(records.folder) if is_remote else os.path.realpath(str(records.folder))
-        return Extent(
-            # A cache of unverified records is shared only with datasets that do not verify either.
-            identity=f"packed {place} {digest} {records.verify == 'never'}",
-            samples=count,
-            stored_bytes=manifest.size_bytes,
-            decoded_bytes=estimated_bytes(pixels.tolist(), count),
-            other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
-            fixed_bytes=layout.fixed_bytes,
-            paths=() if is_remote else tuple(str(records.folder / shard.file) for shard in manifest.shards),
-            can_be_decoded=self._encoding.name != "raw",
-        )
+        return extent_of(self._records, self._encoding, wants_pixels)
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """See `ImageDataset`."""

@@ -18,9 +18,9 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards._copies import Copies, release
 from fastload.shards._entries import ShardEntry
+from fastload.shards._remote_shards import is_worth_a_copy
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
-from fastload.shards.remote_shards import is_worth_a_copy
 
 # Short against the time in which a shard is read.
 _POLL_S = 0.02

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
 from fastload.shards._copies import Copies
+from fastload.shards._remote_shards import RemoteShards
 from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
 from fastload.shards.remote import RemoteFolder, is_url
-from fastload.shards.remote_shards import RemoteShards
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
 from fastload.shards.values import ValueReader, value_reader
@@ -107,14 +107,11 @@ class RecordReader:
     ) -> None:
         if verify not in get_args(Verify):
             raise OptionError(f"verify must be always, once or never, got {verify!r}")
-        self.folder: Path | RemoteFolder
-        if isinstance(folder, RemoteFolder):
-            self.folder = folder
-        elif is_url(folder):
-            self.folder = RemoteFolder(str(folder))
-        else:
+        place = RemoteFolder(str(folder)) if is_url(folder) else folder
+        if not isinstance(place, RemoteFolder):
             # Absolute, so that a later change of the working directory has no effect.
-            self.folder = Path(os.path.abspath(os.path.expanduser(folder)))
+            place = Path(os.path.abspath(os.path.expanduser(place)))
+        self.folder: Path | RemoteFolder = place
         self.verify = verify
         self._cache = cache_folder, most_bytes
         self.manifest = read_manifest(self.folder)
@@ -143,7 +140,7 @@ class RecordReader:
         self._verified = np.frombuffer(memory, np.uint8)
         self.remote: RemoteShards | None = None
         if isinstance(self.folder, RemoteFolder):
-            self.remote = RemoteShards(self.folder, manifest, Copies(self.folder, *self._cache))
+            self.remote = RemoteShards(self.folder, manifest, Copies(self.folder, *self._cache), self._open)
 
     def __len__(self) -> int:
         return self._count
@@ -219,10 +216,8 @@ class RecordReader:
 
     def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
         """Ask the kernel to read some records' bytes of a ragged column from disk, without waiting."""
-        if self.remote is not None:
-            return
         # With more shards than can be open at once, hints would only open and close them in turn.
-        if len(self._ends) > max_open_shards(self.manifest.container):
+        if self.remote is not None or len(self._ends) > max_open_shards(self.manifest.container):
             return
         # Two records stand for all: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
@@ -331,12 +326,11 @@ class RecordReader:
 
     def _open_shard(self, number: int) -> ShardReader:
         entry, container = self.manifest.shards[number], self.manifest.container
-        columns = (*self._columns, CRC32C)
+        path, columns = self.folder / entry.file, (*self._columns, CRC32C)
         if self.remote is not None:
             shard = self.remote.open(number, self.close_shard, columns)
         else:
-            path = Path(self.folder / entry.file)
-            shard = open_within_limit(self.close_shard, number, container, path, columns, entry)
+            shard = open_within_limit(self.close_shard, number, container, Path(path), columns, entry)
         self._open[number] = shard
         return shard
 

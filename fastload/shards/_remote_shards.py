@@ -7,6 +7,7 @@ or is under way; until then, and if there is no room for a copy, only its struct
 from __future__ import annotations
 
 import mmap
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,9 +29,16 @@ _all: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
 
 
 class RemoteShards:
-    """The shards of one remote dataset."""
+    """The shards of one remote dataset, of which `opened`, by number, are open.
 
-    def __init__(self, remote: RemoteFolder, manifest: Manifest, copies: Copies) -> None:
+    A forked child opens copies anew, to hold locks of its own.
+    """
+
+    def __init__(
+        self, remote: RemoteFolder, manifest: Manifest, copies: Copies, opened: dict[int, ShardReader]
+    ) -> None:
+        self.opened = opened
+        _all.add(self)
         self.copies = copies
         self._remote = remote
         self._manifest = manifest
@@ -93,3 +101,13 @@ def is_worth_a_copy(entry: ShardEntry, count: int) -> bool:
 
 def _is_ranged(shard: Any) -> bool:
     return hasattr(shard, "hold")
+
+
+def _forget_after_fork() -> None:
+    for shards in list(_all):
+        for number in [number for number, shard in shards.opened.items() if not _is_ranged(shard)]:
+            del shards.opened[number]
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_after_fork)
