@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.errors import DamageError
 from fastload.shards._copies import Copies, release
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
@@ -70,21 +71,30 @@ class RemoteShards:
         entry, container = self._manifest.shards[number], self._manifest.container
         is_whole = container != "hdf5" or self._wants_whole(number)
         if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
-            copy = self.copies.get(entry)
-            if copy is not None:
+            for is_second in (False, True):
+                if (copy := self.copies.get(entry)) is None:
+                    break
                 try:
                     shard = open_within_limit(close, number, container, copy.path, columns, entry)
-                except BaseException:
+                except BaseException as error:
                     release(copy.lock)
-                    raise
-                weakref.finalize(shard, release, copy.lock)
-                return shard
+                    if is_second or not isinstance(error, DamageError):
+                        raise
+                    self.copies.remove(entry)  # damaged on this disk
+                else:
+                    weakref.finalize(shard, release, copy.lock)
+                    return shard
             self._has_no_room.add(number)
         if container != "hdf5":
             raise self.copies.no_room(entry)
         from fastload.shards._ranged import RangedReader
 
         return RangedReader(self._remote, columns, entry)
+
+    @property
+    def advice(self) -> str:
+        """The end of a message about a damaged record."""
+        return f", 'fastload cache clear {self._remote}' removes the copies on this machine"
 
     def begin_epoch(self) -> None:
         """Try again to make room for copies."""

@@ -344,6 +344,6 @@ class RecordReader:
             raise DamageError(
                 f"{self.folder / self.manifest.shards[number].file}, record {index} (key {key!r}): "
                 f"checksum is {crc:08x}, the index says {stored:08x}: the file was damaged after packing. "
-                f"'fastload verify {self.folder}' lists every such record"
+                f"'fastload verify {self.folder}' lists every such record{'' if self.remote is None else self.remote.advice}"
             )
         self._verified[index] = 1

@@ -36,5 +36,5 @@ def test_the_list_of_caches_names_the_copies_of_a_remote_dataset(url, cache, cap
     assert url in capsys.readouterr().out
     assert main(["cache", "clear", "--all", "--folder", str(cache.folder)]) == 1  # it is being read
     del dataset
-    assert main(["cache", "clear", "--all", "--folder", str(cache.folder)]) == 0
+    assert main(["cache", "clear", url, "--folder", str(cache.folder)]) == 0
     assert not list((cache.folder / "fastload").iterdir())

@@ -82,7 +82,7 @@ def test_a_url_without_a_dataset_is_named(server):
 @pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "ranges"])
 @pytest.mark.parametrize("change", ["shorter", "other bytes", "other shard"])
 def test_a_changed_object_is_an_error_that_names_it(replaceable, cache, change, is_whole):
-    dataset = opened(replaceable, cache)
+    dataset = opened(replaceable, cache, timeout_s=1.0)
     path = replaceable.folder / "photos.fl" / "shard-00000.h5"
     data = path.read_bytes()
     changed = {

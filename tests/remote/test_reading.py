@@ -117,7 +117,11 @@ def test_a_small_cache_stays_within_its_bound_and_every_sample_comes(url, packed
 
 def test_without_room_for_a_copy_records_are_read_by_ranges(server, url, packed, tmp_path):
     cache = fastload.Cache("disk", folder=tmp_path, size=1000)
-    assert same_samples(fastload.PackedDataset(url, cache=cache), fastload.PackedDataset(packed))
+    batches = [
+        labels_and_sums(torch.utils.data.DataLoader(dataset, batch_size=16))
+        for dataset in (fastload.PackedDataset(url, cache=cache), fastload.PackedDataset(packed))
+    ]
+    assert batches[0] == batches[1]
     assert not list(tmp_path.rglob("shard-*"))
 
 
@@ -193,3 +197,14 @@ def test_a_missing_package_is_named_with_its_pip_command():
 def test_an_unknown_protocol_is_named():
     with pytest.raises(fastload.OptionError, match="nonsense"):
         fastload.PackedDataset("nonsense://bucket/photos.fl")
+
+
+def test_a_copy_damaged_on_this_disk_is_fetched_again(url, packed, cache, tmp_path):
+    dataset = fastload.PackedDataset(url, cache=cache)
+    for index in range(len(dataset)):
+        dataset[index]
+    del dataset
+    for number, path in enumerate((tmp_path / "cache").rglob("shard-*.h5")):
+        data = path.read_bytes()
+        path.write_bytes(data[:-100] if number % 2 else b"x" * len(data))
+    assert same_samples(fastload.PackedDataset(url, cache=cache), fastload.PackedDataset(packed))
