@@ -47,6 +47,7 @@ def with_datasets(tmp_path, monkeypatch):
     data = "train: images\nval: images\nnames: [cat, dog]\n"
     (tmp_path / "pets" / "data.yaml").write_text(data)
     (tmp_path / "coco8.yaml").write_text(f"path: pets\n{data}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 

@@ -18,7 +18,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from fastload.errors import AccessError, LibraryMissingError, OptionError, RemoteError, RemoteMissingError
+from fastload.errors import (
+    AccessError,
+    DamageError,
+    LibraryMissingError,
+    OptionError,
+    RemoteError,
+    RemoteMissingError,
+)
+from fastload.shards._entries import ShardEntry
 
 TIMEOUT_S = 60.0
 """The longest time without progress, retries included, that a request may take."""
@@ -251,6 +259,22 @@ class RemoteFolder:
         finally:
             request.cancel()  # if this thread was interrupted
             self._requests.discard(request)
+
+
+def require_unchanged(remote: RemoteFolder, entry: ShardEntry) -> None:
+    """Raise DamageError if a remote shard has another size than the manifest lists."""
+    found = remote.stat(entry.file)
+    if found.size_bytes not in (None, entry.size_bytes):
+        raise changed(remote, entry, str(found))
+
+
+def changed(remote: RemoteFolder, entry: ShardEntry, found: str) -> DamageError:
+    """Return the error for a remote shard that is not the one that the manifest lists."""
+    return DamageError(
+        f"{remote / entry.file}: the manifest says {entry.size_bytes:,} bytes and checksum {entry.crc32c}, "
+        f"the server has {found}: the dataset was replaced or damaged since it was opened: open it again, or "
+        "upload it again"
+    )
 
 
 async def _watched(coroutine: Any, callback: Any, stall_s: float) -> Any:
