@@ -127,8 +127,7 @@ class RemotePlace:
             for name in folder.names():
                 if name == MANIFEST_NAME or is_shard_name(name):
                     folder.remove(name)
-        for name in self.state.names():
-            self.state.remove(name)
+        self.state.clear()
 
     def _at(self, name: str) -> tuple[RemoteFolder, str]:
         """Return the folder of a file, and its name there."""

@@ -257,8 +257,7 @@ class _RemoteStaging(Staging):
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         super().publish(manifests)
-        for name in self.place.state.names():
-            self.place.state.remove(name)
+        self.place.state.clear()
 
     def _state_folder(self) -> str:
         return self.place.state.url

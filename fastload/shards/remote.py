@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
 import os
 import random
@@ -187,6 +188,15 @@ class RemoteFolder:
         except RemoteMissingError:
             return
 
+    def clear(self) -> None:
+        """Remove all files of the folder, and itself if it is empty then."""
+        for name in self.names():
+            self.remove(name)
+        system, path = self._system()
+        if not system.async_impl:
+            with contextlib.suppress(OSError):
+                system.rmdir(path)
+
     def _path(self, name: str) -> str:
         path = self._system()[1]
         return f"{path}/{name}" if name else path
@@ -244,6 +254,9 @@ class RemoteFolder:
         if method in ("info", "ls"):
             system.invalidate_cache()
         if not system.async_impl:
+            # Of fsspec's file systems, those of object stores, which have no folders, are asynchronous.
+            if method in ("pipe_file", "put_file"):
+                system.makedirs(self._path(""), exist_ok=True)
             return getattr(system, method)(*args, **options)  # with timeouts of its own, if any
         from fsspec.callbacks import Callback
 

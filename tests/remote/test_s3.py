@@ -5,26 +5,7 @@ import torch
 
 import fastload
 
-moto_server = pytest.importorskip("moto.server")
-pytest.importorskip("s3fs")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def bucket(packed):
-    """The URL of the dataset in a bucket, and the options to reach it."""
-    import s3fs
-
-    server = moto_server.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    options = {"key": "testing", "secret": "testing", "endpoint_url": f"http://127.0.0.1:{port}"}
-    system = s3fs.S3FileSystem(**options)
-    system.mkdir("bucket")
-    for path in packed.iterdir():
-        system.put_file(str(path), f"bucket/photos.fl/{path.name}")
-    yield "s3://bucket/photos.fl", options
-    server.stop()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
