@@ -22,9 +22,7 @@ HELP = 'show or remove the caches on the disk: those of cache="disk", and copies
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("action", choices=("list", "clear"), help="show all, or remove some")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="what to remove: names that list shows, or URLs"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to remove: names in the list, or URLs")
     parser.add_argument("--all", action="store_true", help="remove all that no running program uses")
     parser.add_argument("--folder", help="the folder of fastload.Cache (default: the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -341,9 +341,10 @@ class RecordReader:
         stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
         if crc != stored:
             key = os.fsdecode(bytes(shard.row("key", row)))
+            advice = "" if self.remote is None else self.remote.advice
             raise DamageError(
                 f"{self.folder / self.manifest.shards[number].file}, record {index} (key {key!r}): "
                 f"checksum is {crc:08x}, the index says {stored:08x}: the file was damaged after packing. "
-                f"'fastload verify {self.folder}' lists every such record{'' if self.remote is None else self.remote.advice}"
+                f"'fastload verify {self.folder}' lists every such record{advice}"
             )
         self._verified[index] = 1
