@@ -57,7 +57,7 @@ def test_impossible_options_are_refused(tmp_path, source, options):
 
 @pytest.mark.soak
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, source):
-    with pytest.raises(PackError, match="127.0.0.1:1"):
+    with pytest.raises(PackError, match=r"127\.0\.0\.1:1"):
         fastload.pack(source, tmp_path / "a.fl", on="ray=127.0.0.1:1", **OPTIONS)
 
 

@@ -82,7 +82,7 @@ def test_merge_names_the_part_of_a_damaged_shard(tmp_path, source, reference):
 def test_a_part_of_another_packing_is_refused(tmp_path, source):
     dest = tmp_path / "photos.fl"
     pack(source, dest, part=(1, 2), **OPTIONS)
-    with pytest.raises(DestinationError, match="parts of it were packed with .*raw"):
+    with pytest.raises(DestinationError, match=r"parts of it were packed with .*raw"):
         pack(source, dest, part=(2, 2), **OPTIONS | {"encode": "raw"})
 
 
