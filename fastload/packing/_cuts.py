@@ -8,6 +8,7 @@ or as their mean.
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,9 @@ def cut(recipe: Recipe, shard_bytes: int, journal: Journal, executor: Executor) 
     """Return the first record of each shard, and the end of the last."""
     source = recipe.source
     count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
-    measured = executor.measure(recipe, evenly_spaced(len(source), count), journal)
+    # Errors are for packing to raise, which names the first record that cannot be packed.
+    tolerant = replace(recipe, on_error="skip")
+    measured = executor.measure(tolerant, evenly_spaced(len(source), count), journal)
     return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), shard_bytes)
 
 
