@@ -53,12 +53,13 @@ class SyncWatch:
     """Reads how long the DistributedDataParallel modules of this process synchronise gradients.
 
     torch times each backward pass, on a GPU by CUDA events, and publishes the result in the next forward
-    pass. `steps` counts synchronisations; in lockstep, all ranks count alike.
+    pass. `steps` counts synchronisations; in lockstep, all ranks count alike. `gradient_bytes` is the size
+    of the gradients of all modules.
     """
 
     def __init__(self) -> None:
         self.steps = 0
-        self.hook = ""
+        self.gradient_bytes = 0
         self.exchange: Exchange | None = None
         self._exposed_s = self._whole_s = 0.0
         # The latest published step of each module, and the size of its gradients.
@@ -74,19 +75,14 @@ class SyncWatch:
             original(module, *given, **options)
             self._published[module] = 0, 0
             time_syncs(module)
-            if self.exchange is None and (store := default_store()) is not None:
-                rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-                self.exchange = Exchange(store, rank, size)
 
         return patched((DistributedDataParallel, "__init__", init))
 
-    @property
-    def gradient_bytes(self) -> int:
-        """The size of the gradients of all modules."""
-        return sum(size_bytes for _, size_bytes in self._published.values())
-
     def seconds(self) -> tuple[float, float]:
         """Return two sums: synchronisation after the backward pass's own work, and all of it."""
+        if self.exchange is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            self.exchange = Exchange(default_store(), rank, size)
         for module, (before, _) in list(self._published.items()):
             times = latest_sync(module)
             if times["iteration"] != before:
@@ -95,21 +91,23 @@ class SyncWatch:
                 self._whole_s += whole_ns / 1e9
                 overlap_ns = times.get("backward_compute_comm_overlap_time", 0)
                 self._exposed_s += max(0, whole_ns - overlap_ns) / 1e9
-                self.hook = times.get("comm_hook", "")
                 self.steps += 1
+                self.gradient_bytes = sum(size_bytes for _, size_bytes in self._published.values())
         return self._exposed_s, self._whole_s
 
-    def is_end(self, is_late: bool) -> bool:
-        """Return whether the ranks end here, given that this rank would.
+    def is_end(self, batches: int, is_late: bool) -> bool:
+        """Return whether the ranks end here, after so many batches, given that this rank would.
 
-        A rank that ended alone would leave the others waiting for its gradients. So rank 0 names the step
-        after which all end; no other rank can be more than one step ahead of it.
+        A rank that ended alone would leave the others waiting for its gradients. So rank 0 names the
+        synchronisation after which all end (if none is timed, the batch); no other rank can be more than one
+        ahead of it.
         """
-        if self.exchange is None or not self.steps:
+        if self.exchange is None:
             return is_late
+        steps = self.steps or batches
         if self._last_step is None and self.exchange.rank:
             self._last_step = self.exchange.collect("last step", [0], 0.0).get(0)
         elif self._last_step is None and is_late:
-            self._last_step = self.steps + 2
+            self._last_step = steps + 2
             self.exchange.post("last step", self._last_step)
-        return self.steps >= (math.inf if self._last_step is None else self._last_step)
+        return steps >= (math.inf if self._last_step is None else self._last_step)

@@ -48,5 +48,5 @@ def latest_sync(module: DistributedDataParallel) -> dict[str, Any]:
 
 
 def default_store() -> Any:
-    """Return the key-value store of the default process group; None if its backend needs none."""
+    """Return the key-value store of the default process group."""
     return torch.distributed.distributed_c10d._get_default_store()

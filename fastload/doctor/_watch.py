@@ -241,7 +241,7 @@ class Watcher:
         begun_at = math.inf if self._begun_at is None else self._begun_at
         is_late = self.batches >= _LEAST_HANDED and time.perf_counter() - begun_at >= self._seconds
         if math.isfinite(self._seconds):
-            is_late = self.sync.is_end(is_late)
+            is_late = self.sync.is_end(self.batches, is_late)
         if is_late or self.batches >= self._steps:
             self._close_steps()
             self.was_cut = True
