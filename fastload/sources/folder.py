@@ -19,8 +19,8 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
 from fastload.sources._malformed import malformed
+from fastload.sources._refused import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
 from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, in_order, list_entries
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
