@@ -97,7 +97,7 @@ class ArrowColumns:
         return "label" not in self._taken and (bool(names) or leaf.path == ("label",))
 
     def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
-        """Return the part with the classes of objects, of which another one is `bbox`; "" if there is none."""
+        """Return the part with the classes of objects, of which another is `bbox`; "" if there is none."""
         parts = {leaf.path[-1]: leaf for leaf in leaves}
         category = next((name for name in _CATEGORIES if name in parts), "")
         are_lists = all(len(leaf.path) == 2 and leaf.lengths[:1] == (None,) for leaf in leaves)
